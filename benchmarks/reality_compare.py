@@ -14,6 +14,7 @@ from benchmarks.reality_workload import SLOTS, PolicySetup
 from trainmaster.config.performance import perf_model_from
 from trainmaster.daemon.policies import policy_of
 from trainmaster.gpu.devices import detect_machine
+from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.trace import Trace, TracedJob
 from trainmaster.sim.driver import Estimates, Scenario, Simulation
 from trainmaster.whatif.replay import replay
@@ -93,7 +94,7 @@ def simulated(
     perf = perf_model_from(costs.perf(), "calibrated")
     trace = Trace(tuple(sorted(jobs, key=lambda traced: traced.job.submit_ms)))
     scenario = Scenario(trace, detect_machine(SLOTS).topology, SLOTS, perf, Estimates(known=False))
-    simulation = Simulation(scenario, policy_of(policy.name, policy.options))
+    simulation = Simulation(scenario, policy_of(PolicySpec(policy.name, policy.options)))
     simulation.run()
     return tuple(_lived(simulation, traced) for traced in jobs)
 

@@ -32,6 +32,7 @@ from trainmaster.daemon.service_api import (
     Submission,
     Unavailable,
 )
+from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import GIB, WHOLE
@@ -161,8 +162,9 @@ class MemoryService:
         self._needs_store()
         self.stated[queue.name] = queue
 
-    async def set_policy(self, name: str, options: Mapping[str, str]) -> None:
+    async def set_policy(self, spec: PolicySpec) -> None:
         self._needs_store()
+        name, options = spec.name, dict(spec.options)
         try:
             kind = policy_class(name)
             read_options(name, kind.options_type, options)
@@ -170,7 +172,7 @@ class MemoryService:
             raise RequestError(str(error)) from None
         if kind.needs_oracle:
             raise RequestError(f"{name} knows the future: it is for the simulator only.")
-        self.chosen = PolicyRow(name, dict(options), self.now / 1000, None)
+        self.chosen = PolicyRow(name, options, self.now / 1000, None)
 
     # -- queries -------------------------------------------------------------------------------------
 

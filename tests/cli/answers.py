@@ -62,4 +62,4 @@ def forecast(start_s: float | None, basis: str) -> dict[str, Any]:
 
 
 def job_list(*jobs: dict[str, Any], next: str | None = None) -> dict[str, Any]:
-    return {"jobs": list(jobs), "next": next, "counts": {}}
+    return {"jobs": list(jobs), "next": next, "counts": {}, "notes": []}

@@ -69,7 +69,7 @@ class LiveDaemon:
 
     @property
     def url(self) -> str | None:
-        """Where this very process answers, once it is active."""
+        """Where this very process answers, once it is active or waits for its database."""
         try:
             said = json.loads((self.folder / "address").read_text())
         except (OSError, ValueError):
@@ -81,7 +81,7 @@ class LiveDaemon:
             assert self.process is not None
             code = self.process.poll()
             assert code is None, f"it ended with {code}: {(self.folder / 'out.txt').read_text()}"
-            return self.url is not None
+            return self.url is not None and self.health()["role"] == "active"
 
         until(is_active, "the daemon to be active")
 
@@ -97,6 +97,14 @@ class LiveDaemon:
         return self.process.wait(PATIENCE_S)
 
     # -- speaking ----------------------------------------------------------------------------------------
+
+    def health(self) -> dict[str, Any]:
+        """What /healthz says, whatever its status."""
+        try:
+            found: dict[str, Any] = self.call("GET", "/healthz")
+        except urllib.error.HTTPError as refusal:
+            found = json.loads(refusal.read())
+        return found
 
     def call(self, method: str, path: str, body: object = None, **headers: str) -> Any:
         request = urllib.request.Request(

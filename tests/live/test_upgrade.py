@@ -73,7 +73,7 @@ def opened(folder: Path) -> tuple[Replayed, Any]:
 def test_an_old_store_keeps_its_memo_and_replays_its_steps(name: str, tmp_path: Path) -> None:
     found, _ = opened(unpacked(name, tmp_path))
     assert not found.doubtful  # every kept step gives the orders that it gave then
-    assert found.policy[0] == name.removesuffix("-queues")
+    assert found.policy.name == name.removesuffix("-queues")
 
 
 def test_an_option_that_is_gone_does_not_keep_an_old_store_closed(tmp_path: Path) -> None:
@@ -85,12 +85,14 @@ def test_an_option_that_is_gone_does_not_keep_an_old_store_closed(tmp_path: Path
     body = json.loads(snapshot.body_json)
     body["policy"] = ["trainmaster", [["reserve", "on"], ["min_run_s", "30"]]]
     found = from_snapshot(replace(snapshot, body_json=json.dumps(body)))
-    assert found.policy == ("trainmaster", (("min_run_s", "30"),))
+    assert found.controller.policy.options.min_run_s == 30  # type: ignore[attr-defined]
+    assert not found.trouble
     change = PolicyChanged("trainmaster", (("shrink", "on"),))
     replay_step(
         found, StepRow(found.seq + 1, found.now_ms + 1, codec.dumps((change,)), codec.dumps(()))
     )
-    assert found.policy == ("trainmaster", ())
+    assert found.policy == change.spec
+    assert not found.trouble
 
 
 def has_reason(row: dict[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import json
 import os
@@ -22,6 +23,8 @@ from trainmaster.daemon.daemon import Daemon
 log = structlog.get_logger("trainmaster.serving")
 
 LAST_ANSWERS_S = 3
+PORTS = 20
+"""How many ports are tried where the usual one is taken."""
 RARELY = (50_000, 20, 20)
 """Thresholds of the garbage collector. Answers are many small objects that live for milliseconds, beside
 ten thousand jobs that live for days: with the defaults it would scan all of them all the time."""
@@ -45,10 +48,22 @@ def listening(host: str, port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
+        sock.listen()
     except OSError:
         sock.close()
         raise
     return sock
+
+
+def listening_near(host: str, port: int) -> socket.socket:
+    """A socket on that port, or on the next one that is free; OSError if none of them is."""
+    for near in range(port, port + PORTS):
+        try:
+            return listening(host, near)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    return listening(host, port)
 
 
 def url_of(sock: socket.socket) -> str:
@@ -60,12 +75,14 @@ async def serve(
     daemon: Daemon,
     sock: socket.socket,
     address: Path,
+    when_up: Callable[[], None] = lambda: None,
     beside: Beside | None = None,
     before_end: Beside | None = None,
 ) -> None:
     """Until SIGINT or SIGTERM, or until the manager fails.
 
-    `beside` runs once it is active, `before_end` when it is told to end (a second signal cuts it short).
+    `when_up` is called as soon as it answers and knows its role, `beside` runs once it is active,
+    `before_end` when it is told to end (a second signal cuts it short).
     """
     gc.set_threshold(*RARELY)
     stop = _signalled()
@@ -75,7 +92,7 @@ async def serve(
         asyncio.create_task(daemon.run(), name="daemon"),
         asyncio.create_task(stop.wait(), name="signals"),
     ]
-    announcing = asyncio.create_task(_announce(daemon, url_of(sock), address, beside))
+    announcing = asyncio.create_task(_announce(daemon, url_of(sock), address, when_up, beside))
     announcing.add_done_callback(_complain)
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -135,11 +152,21 @@ async def _unless(stop: asyncio.Event, work: Awaitable[None]) -> None:
         task.cancel()
 
 
-async def _announce(daemon: Daemon, url: str, address: Path, beside: Beside | None) -> None:
-    """Once it is the leader: write its address, and run what was asked for."""
-    await daemon.is_active.wait()
+def _write_address(address: Path, url: str) -> None:
     fresh = address.with_suffix(".new")
     fresh.write_text(json.dumps({"url": url, "pid": os.getpid()}))
     fresh.replace(address)
+
+
+async def _announce(
+    daemon: Daemon, url: str, address: Path, when_up: Callable[[], None], beside: Beside | None
+) -> None:
+    """Say that it is up and write its address; a standby only writes it when it leads."""
+    await daemon.is_settled.wait()
+    if daemon.is_active.is_set() or daemon.health().trouble:
+        _write_address(address, url)
+    when_up()
+    await daemon.is_active.wait()
+    _write_address(address, url)
     if beside is not None:
         await beside(daemon)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -10,12 +11,13 @@ from trainmaster.cli.support import completion
 from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.console import remark, show_pairs, write_json
+from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.cli.support.format import ago, settings_of
 from trainmaster.cli.support.options import AsJson, argument
 
 NAME = argument(
     "NAME",
-    "Policy name; `trainmaster policies` lists them.",
+    "Policy name, or a policy file; `trainmaster policies` lists the names.",
     autocompletion=completion.one_policy,
 )
 
@@ -44,12 +46,37 @@ def change(
 ) -> None:
     """Change the scheduling policy or its options, from now on.
 
+    NAME may be a file with a policy of your own. The manager stores its content: change the file, and
+    set it again.
+
     Examples:
         trainmaster policy set fifo backfill=easy
+        trainmaster policy set ./small_first.py
         trainmaster policy set trainmaster
     """
     options = settings_of(settings or (), "Option")
-    _show(client.put("/policy", {"name": name, "options": options}), as_json)
+    _show(client.put("/policy", _body(name, options)), as_json)
+
+
+def _body(name: str, options: Mapping[str, str]) -> Json:
+    """The request, with the content of the files that are named: the manager may be in another folder."""
+    from trainmaster.catalog import CatalogError
+    from trainmaster.policy_files import is_path, spec_of
+
+    try:
+        spec = spec_of(name, options)
+    except CatalogError:
+        if is_path(name):
+            raise
+        return {"name": name, "options": options}  # the manager may know more policies than we do
+    except OSError as error:
+        raise BadInput(f"{error.filename} cannot be read: {system_reason(error)}.") from None
+    return {
+        "name": spec.name,
+        "options": options,
+        "source": spec.source,
+        "files": dict(spec.files),
+    }
 
 
 def _show(answer: Json, as_json: bool) -> None:
@@ -64,4 +91,4 @@ def _show(answer: Json, as_json: bool) -> None:
         | {f"  {key}": str(value) for key, value in options.items()}
     )
     if answer.get("trouble"):
-        remark("Warning", (f"it raised an error: {answer['trouble']}",))
+        remark("Warning", (answer["trouble"],))

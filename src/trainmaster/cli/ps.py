@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from trainmaster.cli.support.client import Client, Query, my_name
-from trainmaster.cli.support.console import screen, write_json
+from trainmaster.cli.support.console import remark, screen, write_json
 from trainmaster.cli.support.job_table import PlainTable, jobs_table, list_jobs, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
 from trainmaster.model.job_state import LIVE_STATES, JobState
@@ -65,7 +65,8 @@ def ps(
         "array": array,
     }
     if as_json or form is OutputFormat.JSON:
-        write_json({"jobs": list(list_jobs(client, query, limit))})
+        found = list(list_jobs(client, query, limit))
+        write_json({"jobs": found, "notes": client.notes})
         return
     each = each or array is not None
 
@@ -73,6 +74,7 @@ def ps(
         return jobs_table(client, query, limit, width, each=each, wide=form is OutputFormat.WIDE)
 
     _show(table, watch, _nothing(query, everything, state is not None))
+    remark("Note", client.notes)
 
 
 def _states(stated: str | None, everything: bool) -> str | None:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.cli.support.address import user_data_folder
+from trainmaster.cli.support.address import DATA, PORT, user_data_folder
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import option
+from trainmaster.text.formatting import plural
 
 if TYPE_CHECKING:
     from trainmaster.daemon.daemon import Daemon
     from trainmaster.gpu.devices import Machine
+    from trainmaster.model.policy_spec import PolicySpec
 
-PORT = 8470
+PORTS = f"TCP port; 0 picks a free one. Default: {PORT}, or the next that is free."
 LOG_BYTES = 16 << 20
 LOG_FILES = 4
 OWN_FILES = ("trainmaster.db*", "address", "daemon.log*")
@@ -28,7 +32,11 @@ SLOTS = (
     " Default on a machine without GPUs: one slot per core."
 )
 DATABASE = "Database, such as postgresql://… Default: SQLite in the data folder."
-POLICY = "Scheduling policy of a new data folder; later `policy set` changes it."
+SETTING = "Option of the policy, by default of `trainmaster`; can be repeated."
+POLICY = (
+    "Scheduling policy, or a file with one of your own. Default: the one that was set last, or"
+    " `trainmaster` in a new data folder."
+)
 
 
 def up(
@@ -37,14 +45,13 @@ def up(
         option("--data DIR", "Data folder for the manager's state. Default: the user data folder."),
     ] = None,
     host: Annotated[str, option("--host ADDRESS", "Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, option("--port PORT", "TCP port; 0 picks a free one.", min=0, max=65535)
-    ] = PORT,
+    port: Annotated[int | None, option("--port PORT", PORTS, min=0, max=65535)] = None,
     slots: Annotated[str | None, option("--slots N|NxM", SLOTS)] = None,
     database: Annotated[str | None, option("--database URL", DATABASE)] = None,
-    policy: Annotated[str, option("--policy NAME", POLICY)] = "trainmaster",
+    policy: Annotated[str | None, option("--policy NAME|FILE", POLICY)] = None,
     settings: Annotated[
-        list[str] | None, option("--set KEY=VALUE", "Option of the policy; can be repeated.")
+        list[str] | None,
+        option("--set KEY=VALUE", SETTING),
     ] = None,
     demo: Annotated[
         bool, option("--demo", "Submit a few real training jobs on the first start.")
@@ -66,31 +73,44 @@ def up(
     """
     import asyncio
 
-    from trainmaster.api.server import listening, url_of
-    from trainmaster.daemon.policies import policy_of
+    from trainmaster.api.server import listening, listening_near
     from trainmaster.daemon.service_api import RequestError
     from trainmaster.engines.protocol import EngineError
     from trainmaster.gpu.devices import detect_machine
     from trainmaster.store.errors import StoreError
 
     folder = (data or user_data_folder()).absolute()
-    chosen = policy, tuple(sorted(settings_of(settings or (), "--set").items()))
-    try:
-        policy_of(*chosen)
-    except RequestError as error:
-        raise BadInput(str(error)) from None
+    chosen = _stated_policy(policy, settings_of(settings or (), "--set"))
     found = detect_machine(slots)
     try:
         keep_private(folder)
-        sock = listening(host, port)
+        sock = listening_near(host, PORT) if port is None else listening(host, port)
     except OSError as error:
-        raise Failed(f"{error.filename or f'{host}:{port}'}: {system_reason(error)}.") from None
+        where = error.filename or f"{host}:{PORT if port is None else port}"
+        raise Failed(f"{where}: {system_reason(error)}.") from None
     _log_to(folder / "daemon.log")
-    typer.echo(f"Trainmaster at {url_of(sock)}, state in {folder}")
     try:
         asyncio.run(_serve(folder, sock, found, database, chosen, demo, ends_demo))
     except (RequestError, StoreError, EngineError) as error:
         raise Failed(str(error)) from None
+
+
+def _stated_policy(name: str | None, settings: Mapping[str, str]) -> PolicySpec | None:
+    """The policy that the command line names, checked; None where it names none."""
+    from trainmaster.daemon.policies import DEFAULT_POLICY, policy_of
+    from trainmaster.daemon.service_api import RequestError
+    from trainmaster.policy_files import spec_of
+
+    if name is None and not settings:
+        return None
+    try:
+        spec = spec_of(name or DEFAULT_POLICY.name, settings)
+        policy_of(spec)
+    except RequestError as error:
+        raise BadInput(str(error)) from None
+    except OSError as error:
+        raise BadInput(f"{error.filename} cannot be read: {system_reason(error)}.") from None
+    return spec
 
 
 def keep_private(folder: Path) -> None:
@@ -112,12 +132,12 @@ async def _serve(
     sock: socket.socket,
     found: Machine,
     database: str | None,
-    policy: tuple[str, tuple[tuple[str, str], ...]],
+    policy: PolicySpec | None,
     demo: bool,
     ends_demo: bool,
 ) -> None:
     """Run the manager until a signal stops it."""
-    from trainmaster.api.server import serve
+    from trainmaster.api.server import serve, url_of
     from trainmaster.cli.support.demo import demonstrate, end_demonstration
     from trainmaster.daemon.daemon import Daemon
     from trainmaster.engines.local.engine import LocalEngine
@@ -137,11 +157,48 @@ async def _serve(
     async def before_end(active: Daemon) -> None:
         await end_demonstration(active, folder)
 
+    def when_up() -> None:
+        for line in announcement(daemon, url_of(sock), folder):
+            typer.echo(line)
+
     try:
         last = before_end if ends_demo else None
-        await serve(daemon, sock, folder / "address", when_active, last)
+        await serve(daemon, sock, folder / "address", when_up, when_active, last)
+        typer.echo(farewell(daemon, folder))
     finally:
         store.close()
+
+
+def announcement(daemon: Daemon, url: str, folder: Path) -> Iterator[str]:
+    """What it does, where it is, what it found, and how to reach it."""
+    health = daemon.health()
+    if health.trouble:
+        yield f"Trainmaster at {url}, waiting for its database: {health.trouble}"
+    elif health.role != "active":
+        yield f"Trainmaster at {url}, a standby: another one leads on this database and is used."
+        return
+    else:
+        yield f"Trainmaster at {url}, state in {folder}"
+        running, waiting = daemon.live_jobs()
+        if running or waiting:
+            yield f"Found {plural(running, 'running job')} and {waiting} that wait."
+    if folder != user_data_folder():
+        yield f"In other terminals: export {DATA}={shlex.quote(str(folder))}"
+
+
+def farewell(daemon: Daemon, folder: Path) -> str:
+    """What goes on without the manager, and how to come back to it."""
+    if not daemon.is_active.is_set():
+        return "Stopped."
+    running, waiting = daemon.live_jobs()
+    if not running and not waiting:
+        return "Stopped; there are no unfinished jobs."
+    where = "" if folder == user_data_folder() else f" --data {shlex.quote(str(folder))}"
+    goes_on = "goes on" if running == 1 else "go on"
+    waits = "waits" if waiting == 1 else "wait"
+    said = [f"{plural(running, 'job')} {goes_on}"] if running else []
+    said += [f"{waiting if said else plural(waiting, 'job')} {waits}"] if waiting else []
+    return f"Stopped. {', '.join(said)}; `trainmaster up{where}` finds them again."
 
 
 def _log_to(path: Path) -> None:

@@ -18,11 +18,11 @@ from trainmaster.model.actions import Order, Suspend
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.events import Event
 from trainmaster.model.plan import Plan
+from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.reasons import Reason, Refusal, Refused
 from trainmaster.model.topology import Topology
 
-MakePolicy = Callable[[str, tuple[tuple[str, str], ...]], Policy]
-"""A policy by its name and options."""
+MakePolicy = Callable[[PolicySpec], Policy]
 
 
 class Decision(NamedTuple):
@@ -121,7 +121,7 @@ class Controller:
             raise ValueError(
                 f"this controller was not told how to make the policy {change.name!r}."
             )
-        self.policy = self.make_policy(change.name, change.options)
+        self.policy = self.make_policy(change.spec)
         self.memo = self.policy.first_memo()
         self._wake_at = None
         for job in list(state.reservations):

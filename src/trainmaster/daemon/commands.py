@@ -32,12 +32,14 @@ from trainmaster.model import events as e
 from trainmaster.model.actions import Migrate
 from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.model.units import GIB, SECOND, WHOLE
 from trainmaster.placement.gang import bits
 from trainmaster.placement.placers import ever_fits
+from trainmaster.policy_files import is_path
 from trainmaster.store.rows import JobFilter, KeyRow
 
 MOST_ELEMENTS = 100_000
@@ -284,11 +286,12 @@ class Commands:
     async def define_queue(self, queue: Queue) -> None:
         await self._submit_events([LoggedEvent(e.QueueDefined(queue))])
 
-    async def set_policy(self, name: str, options: Mapping[str, str]) -> None:
-        policy_of(name, options)
-        await self._submit_events(
-            [LoggedEvent(e.PolicyChanged(name, tuple(sorted(options.items()))))]
-        )
+    async def set_policy(self, spec: PolicySpec) -> None:
+        """Its files must come with it: the manager reads none of its own accord."""
+        if is_path(spec.name) and not spec.source:
+            raise RequestError(f"{spec.name}: send the text of a policy file with its name.")
+        await asyncio.to_thread(policy_of, spec)
+        await self._submit_events([LoggedEvent(e.PolicyChanged.to(spec))])
 
     async def _changeable(self, job: str) -> Sequence[LiveJob]:
         """The same, refused before anything is changed if the change could not be stored."""

@@ -10,16 +10,19 @@ from pathlib import Path
 
 import structlog
 
+from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.daemon.commands import Commands
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.export import events_of, trace_of
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.policies import DEFAULT_POLICY, Options
 from trainmaster.daemon.queries import Forecaster, Queries
 from trainmaster.daemon.recovery import home_of, reconcile, recovered, snapshot_of_driver
+from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.retention import drop_code, outdated_runs
 from trainmaster.daemon.service_api import Health, Unavailable
 from trainmaster.engines.protocol import Engine
+from trainmaster.model.events import PolicyChanged
+from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
 from trainmaster.store.errors import LeadershipLost, StoreError
 from trainmaster.store.store import Store
@@ -27,6 +30,8 @@ from trainmaster.text.formatting import plural
 
 log = structlog.get_logger("trainmaster.daemon")
 
+ACTIVE_ROLE, STANDBY_ROLE = "active", "standby"
+STARTING = "this manager is starting."
 STANDBY = "this manager is a standby: another one leads."
 
 
@@ -62,7 +67,7 @@ class Daemon:
         engine: Engine,
         folder: Path,
         *,
-        policy: tuple[str, Options] = (DEFAULT_POLICY, ()),
+        policy: PolicySpec | None = None,
         forecaster: Forecaster | None = None,
         settings: RetentionSettings = RetentionSettings(),  # noqa: B008
         say: Callable[[str], None] = lambda _: None,
@@ -70,27 +75,33 @@ class Daemon:
         self._store = store
         self._engine = engine
         self._folder = folder
-        self._first_policy = policy
+        self._stated_policy = policy
+        """The policy to change to at the start; None: the stored one, or the default of a new store."""
         self._forecaster = forecaster
         self._settings = settings
         self._say = say
         """Prints a line for the user."""
         self._parts: _Parts | None = None
-        self._trouble = "this manager is starting."
+        self._trouble = STARTING
+        self._was_standby = False
         self._kept_seq = 0
         self._kept_ms = 0
         self.metrics = Metrics()
+        self.is_settled = asyncio.Event()
+        """Set as soon as it leads, is a standby, or waits for its database."""
         self.is_active = asyncio.Event()
 
     # -- life ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Wait for leadership, then drive until cancelled; LeadershipLost when another manager takes over."""
-        await self._until_leading()
-        driver = await self._take_over()
-        if self._trouble == STANDBY:
+        driver = await self._lead()
+        if self._was_standby:
             self._say("This one leads now.")
+        elif self._trouble != STARTING:
+            self._say("The database answers again.")
         self._kept_ms = driver.clock.now()
+        self.is_settled.set()
         self.is_active.set()
         log.info("active", jobs=len(driver.jobs), step=driver.writer.seq)
         try:
@@ -100,25 +111,37 @@ class Daemon:
                 await asyncio.shield(self._keep_snapshot(driver))
             await self._engine.close()
 
-    async def _until_leading(self) -> None:
+    async def _lead(self) -> Driver:
+        """Become the leader and recover, however long the database is away or another one leads."""
         while True:
             try:
                 if await asyncio.to_thread(self._store.acquire_leadership):
-                    return
-                if self._trouble != STANDBY:
-                    self._say("Another Trainmaster leads on this database: this one is a standby.")
-                self._trouble = STANDBY
+                    return await self._take_over()
+                self._stand_by()
+            except LeadershipLost:
+                raise
             except StoreError as error:
-                self._trouble = str(error)
-                log.error("the store cannot be opened", why=str(error))
+                self._wait_for_store(str(error))
             await asyncio.sleep(self._settings.standby_s)
+
+    def _stand_by(self) -> None:
+        self._trouble, self._was_standby = STANDBY, True
+        self.is_settled.set()
+
+    def _wait_for_store(self, trouble: str) -> None:
+        if self._trouble != trouble:
+            log.error("the store cannot be opened", why=trouble)
+            if self.is_settled.is_set():
+                self._say(f"Waiting for the database: {trouble}")
+        self._trouble = trouble
+        self.is_settled.set()
 
     async def _take_over(self) -> Driver:
         driver, doubtful = await asyncio.to_thread(
             recovered,
             self._store,
             self._engine,
-            self._first_policy,
+            self._stated_policy,
             self.metrics,
             home_of(self._folder),
         )
@@ -130,9 +153,19 @@ class Daemon:
             self._say(
                 f"{plural(len(doubtful), 'run')} lost: the devices are gone. The jobs are requeued."
             )
+        self._apply_stated_policy(driver)
         queries = Queries(driver, self._folder, self._forecaster)
         self._parts = _Parts(driver, Commands(driver, self._folder, queries), queries)
         return driver
+
+    def _apply_stated_policy(self, driver: Driver) -> None:
+        """Change to the policy of the command line, unless this is a standby that takes over."""
+        stated = self._stated_policy
+        if stated is not None and stated != driver.policy and not self._was_standby:
+            self._say(f"Policy {stated.name} from now on; it was {driver.policy.name}.")
+            driver.inbox.follow_up([LoggedEvent(PolicyChanged.to(stated))])
+        elif driver.policy_trouble:
+            self._say(f"Warning: {driver.policy_trouble}")
 
     async def _snapshots(self, driver: Driver) -> None:
         """Store a snapshot now and then, so that a restart is quick and old steps can be removed."""
@@ -194,8 +227,15 @@ class Daemon:
 
     def health(self) -> Health:
         if self._parts is None:
-            return Health("standby", "" if self._trouble == STANDBY else self._trouble)
-        return Health("active", self.driver.writer.trouble)
+            return Health(STANDBY_ROLE, "" if self._trouble == STANDBY else self._trouble)
+        driver = self.driver
+        return Health(ACTIVE_ROLE, driver.writer.trouble, driver.notes())
+
+    def live_jobs(self) -> tuple[int, int]:
+        """How many jobs have devices, and how many wait or are held."""
+        records = self.driver.controller.state.jobs.values()
+        running = sum(record.phase in ALLOCATED for record in records)
+        return running, len(records) - running
 
     async def record_trace(self) -> str:
         """The history as a native trace (CSV)."""

@@ -23,7 +23,6 @@ from trainmaster.daemon.job_events import job_of, story_of
 from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.metrics import Metrics, count_events
 from trainmaster.daemon.order_dispatch import OrderDispatcher
-from trainmaster.daemon.policies import Options
 from trainmaster.daemon.report_events import LoggedEvent, events_of
 from trainmaster.daemon.runtime_limits import RuntimeLimits
 from trainmaster.daemon.service_api import Conflict, NotFound, RequestError
@@ -33,6 +32,8 @@ from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.engine_reports import Progressed, Report
 from trainmaster.model.job_state import ENDED_STATES
+from trainmaster.model.policy_spec import PolicySpec
+from trainmaster.model.reasons import Refused
 from trainmaster.model.units import SECOND
 from trainmaster.store.errors import StoreError
 from trainmaster.store.rows import Batch, JobFilter, StepRow, StoredProgress
@@ -64,7 +65,7 @@ class Driver:
         store: Store,
         engine: Engine,
         clock: Clock,
-        policy: tuple[str, Options],
+        policy: PolicySpec,
         seq: int = 0,
         metrics: Metrics | None = None,
         home: str = "",
@@ -74,7 +75,9 @@ class Driver:
         self.engine = engine
         self.clock = clock
         self.policy = policy
-        """Name and options of the policy that the controller has now."""
+        """The policy that was chosen last."""
+        self.policy_trouble = ""
+        """Why another one decides meanwhile; empty where the chosen one does."""
         self.policy_since_ms = clock.now()
         self.home = home
         """The name of the data folder that its runs are in."""
@@ -87,12 +90,24 @@ class Driver:
         self.inbox = Inbox()
         self.writer = StepWriter(store, self.metrics, seq)
         self.refused = ""
-        """What the policy raised, or why an action of it was refused, last."""
+        """Why an action of the policy was refused, last."""
+        self.raised = ""
+        """What the policy raised when it was asked last."""
         self.turn = asyncio.Lock()
         """Held while a step is made and stored: in between, controller and store agree."""
         self._wake_at = controller.next_step_at
         self._unsure: set[str] = set()
         """Jobs whose dependencies could not be looked up."""
+
+    def notes(self) -> tuple[str, ...]:
+        """What does not work as it should, and what to do: a sentence each."""
+        notes = [self.policy_trouble] if self.policy_trouble else []
+        if self.raised:
+            notes.append(
+                f"The policy {self.policy.name} raised an error ({self.raised}): running jobs go on and"
+                " nothing is started; choose another with `trainmaster policy set`."
+            )
+        return tuple(notes)
 
     # -- requests --------------------------------------------------------------------------------------
 
@@ -205,12 +220,16 @@ class Driver:
     def _note_policy(self, events: Sequence[LoggedEvent], now: int) -> None:
         for logged in events:
             if isinstance(logged.event, e.PolicyChanged):
-                self.policy = (logged.event.name, logged.event.options)
-                self.policy_since_ms, self.refused = now, ""
+                self.policy, self.policy_trouble = logged.event.spec, ""
+                self.policy_since_ms, self.refused, self.raised = now, "", ""
 
     def _refused(self, steps: Sequence[_Step]) -> dict[str, str]:
         """By job: why something that was asked of it was not done."""
         found: dict[str, str] = {}
+        for step in steps:
+            if step.decision.planned:
+                raised = (r for r in step.decision.refusals if r.why is Refused.POLICY_RAISED)
+                self.raised = next((refusal.detail for refusal in raised), "")
         for refusal in (each for step in steps for each in step.decision.refusals):
             found[refusal.job] = refusal.why.value
             self.refused = f"{refusal.job}: {refusal.why.value} {refusal.detail}".strip()

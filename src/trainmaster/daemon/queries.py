@@ -314,8 +314,8 @@ class Queries:
     def policy(self) -> PolicyRow:
         driver = self._driver
         return PolicyRow(
-            name=driver.policy[0],
+            name=driver.policy.name,
             options=plain(effective_options(driver.controller.policy)),
             since_s=driver.policy_since_ms / 1000,
-            trouble=driver.refused or None,
+            trouble=" ".join(driver.notes()) or driver.refused or None,
         )

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import structlog
 
-from trainmaster.core.controller import Controller
+from trainmaster.core.controller import Controller, MakePolicy
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.snapshot import Restored, restored, snapshot_of
 from trainmaster.core.state import JobRecord
@@ -25,15 +25,17 @@ from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.live_job import Hold, from_row
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.policies import Options, policy_of, stored_options, stored_policy_of
+from trainmaster.daemon.policies import DEFAULT_POLICY, policy_of, stored_policy_of, usable_policy
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import RequestError
+from trainmaster.daemon.stored_orders import NoDecisions, requests_for
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.actions import Order
 from trainmaster.model.job import Run
 from trainmaster.model.job_state import LIVE_STATES
+from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.topology import Topology
 from trainmaster.store.rows import SnapshotRow, StepRow
 from trainmaster.store.store import Store
@@ -58,22 +60,33 @@ class Replayed:
     """The controller as it was when the last step was stored."""
 
     controller: Controller
-    policy: tuple[str, Options]
+    policy: PolicySpec
+    """The policy that was chosen last."""
+    trouble: str = ""
+    """Why another one decides; empty where the chosen one does."""
     seq: int = 0
     now_ms: int = 0
     standing: dict[str, Order] = field(default_factory=dict)
     doubtful: set[Run] = field(default_factory=set)
     """Runs whose orders differ in the replay, or whose devices are gone."""
+    follows_orders: bool = False
+    """Whether stored orders are followed, because a policy that gave them cannot be made any more."""
+
+    def follow_orders_in_trouble(self) -> None:
+        if self.trouble and not self.follows_orders:
+            self.follows_orders = True
+            self.controller.policy, self.controller.memo = NoDecisions(), None
 
 
 def snapshot_of_driver(driver: Driver) -> SnapshotRow:
     """Everything that `replayed` needs to continue from here."""
-    state, (name, options) = driver.controller.state, driver.policy
+    state, policy = driver.controller.state, driver.policy
     body = json.dumps(
         {
             "controller": snapshot_of(driver.controller),
             "topology": codec.encode(state.topology),
-            "policy": [name, [list(each) for each in options]],
+            "policy": [policy.name, policy.options],
+            "policy_content": [policy.source, policy.files],
             "standing": codec.encode(tuple(driver.dispatcher.standing.values())),
             "can_freeze": state.can_freeze,
             "home": driver.home,
@@ -87,49 +100,53 @@ def snapshot_of_driver(driver: Driver) -> SnapshotRow:
 
 
 def replayed(
-    store: Store, topology: Topology, first_policy: tuple[str, Options], *, can_freeze: bool
+    store: Store, topology: Topology, first_policy: PolicySpec, *, can_freeze: bool
 ) -> Replayed:
     """Restore the controller from the store, on the devices that exist now."""
     snapshot = store.snapshot()
     if snapshot is None:
-        policy = policy_of(*first_policy)
+        policy = policy_of(first_policy)
         fresh = Controller(topology, policy, can_freeze=can_freeze, make_policy=policy_of)
         return Replayed(fresh, first_policy)
     found = from_snapshot(snapshot, can_freeze=can_freeze)
     for step in store.steps(after=found.seq):
         replay_step(found, step)
-    if (
-        found.controller.state.topology != topology
-    ):  # jobs on devices that are gone are queued again
+    has_other_devices = found.controller.state.topology != topology
+    if has_other_devices or found.follows_orders:  # jobs on devices that are gone are queued again
         body = snapshot_of(found.controller)
-        back = _restored(body, topology, found.policy, can_freeze=can_freeze)
+        back, found.trouble = _restored(body, topology, found.policy, can_freeze=can_freeze)
         found.controller = back.controller
         found.doubtful |= set(back.lost)
-        log.warning("the devices have changed", lost_runs=len(back.lost))
+        if has_other_devices:
+            log.warning("the devices have changed", lost_runs=len(back.lost))
     return found
 
 
 def _restored(
-    body: Any, topology: Topology, policy: tuple[str, Options], *, can_freeze: bool
-) -> Restored:
-    made = policy_of(*policy)
-    return restored(body, topology, made, can_freeze=can_freeze, make_policy=stored_policy_of)
+    body: dict[str, Any], topology: Topology, policy: PolicySpec, *, can_freeze: bool
+) -> tuple[Restored, str]:
+    """The controller, and why another policy than the chosen one decides."""
+    made, trouble = usable_policy(policy)
+    make: MakePolicy = stored_policy_of
+    if trouble:  # types of its memo may be gone with it
+        body = {**body, "memo": None}
+    return restored(body, topology, made, can_freeze=can_freeze, make_policy=make), trouble
 
 
 def from_snapshot(snapshot: SnapshotRow, *, can_freeze: bool | None = None) -> Replayed:
     """The controller that a snapshot was taken of."""
     body: dict[str, Any] = json.loads(snapshot.body_json)
-    name, options = body["policy"]
-    policy = (name, stored_options(name, options))
+    policy = _stored_spec(*body["policy"], *body.get("policy_content", ()))
     topology = codec.decode(body["topology"])
     assert isinstance(topology, Topology)
     freezes = body["can_freeze"] if can_freeze is None else can_freeze
-    back = _restored(body["controller"], topology, policy, can_freeze=freezes)
+    back, trouble = _restored(body["controller"], topology, policy, can_freeze=freezes)
     orders = codec.decode(body["standing"])
     assert isinstance(orders, tuple)
     return Replayed(
         back.controller,
         policy,
+        trouble,
         seq=snapshot.seq,
         now_ms=back.controller.now,
         standing={order.run.job: order for order in orders},
@@ -142,25 +159,42 @@ def replay_step(found: Replayed, step: StepRow) -> Sequence[Order]:
     events, orders = codec.loads(step.events_json), codec.loads(step.orders_json)
     assert isinstance(events, tuple)
     assert isinstance(orders, tuple)
-    decision = found.controller.step(step.now_ms, events)
+    changes = [event for event in events if isinstance(event, e.PolicyChanged)]
+    for change in changes:
+        found.policy = change.spec
+        _, found.trouble = usable_policy(found.policy)
+    found.follow_orders_in_trouble()
+    if found.follows_orders:
+        given = [event for event in events if event not in changes]
+        given += requests_for(orders, found.controller.state)
+    else:
+        given = list(events)
+    decision = found.controller.step(step.now_ms, given)
     if tuple(decision.orders) != orders:
         differing = set(decision.orders) ^ set(orders)
         log.warning("a stored step gives other orders now", step=step.seq, orders=len(differing))
         found.doubtful |= {order.run for order in differing}
     for order in orders:
         found.standing[order.run.job] = order
-    for event in events:
-        if isinstance(event, e.PolicyChanged):
-            found.policy = (event.name, stored_options(event.name, event.options))
     found.seq, found.now_ms = step.seq, step.now_ms
     return tuple(decision.orders)
+
+
+def _stored_spec(
+    name: str, options: list[list[str]], source: str = "", files: list[list[str]] | None = None
+) -> PolicySpec:
+    return PolicySpec(name, _pairs(options), source, _pairs(files or []))
+
+
+def _pairs(stored: list[list[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((key, value) for key, value in stored)
 
 
 # -- continuing ------------------------------------------------------------------------------------------
 
 
 def recovered(
-    store: Store, engine: Engine, first_policy: tuple[str, Options], metrics: Metrics, home: str
+    store: Store, engine: Engine, stated_policy: PolicySpec | None, metrics: Metrics, home: str
 ) -> tuple[Driver, set[Run]]:
     """A driver that continues where the last manager stopped, and the runs that `reconcile` must end."""
     can_freeze = engine.abilities.can_freeze
@@ -170,9 +204,11 @@ def recovered(
             f"{store.url} belongs to another data folder, where its jobs may be running: start"
             " Trainmaster with that folder as --data, or with a database of its own."
         )
-    found = replayed(store, engine.topology, first_policy, can_freeze=can_freeze)
+    first = stated_policy or DEFAULT_POLICY
+    found = replayed(store, engine.topology, first, can_freeze=can_freeze)
     clock = Clock(found.now_ms)
     driver = Driver(found.controller, store, engine, clock, found.policy, found.seq, metrics, home)
+    driver.policy_trouble = found.trouble
     driver.dispatcher.standing = found.standing
     _reload_jobs(driver)
     return driver, found.doubtful

@@ -174,6 +174,8 @@ class JobList(ResponseModel):
     """Give it as `before` for the next page; null on the last."""
     counts: dict[str, int]
     """How many jobs are in each state, in total."""
+    notes: list[str]
+    """What does not work as it should: the policy cannot be used, the store cannot be written."""
 
 
 class AcceptedJob(ResponseModel):
@@ -324,6 +326,9 @@ class HealthRow(ResponseModel):
     role: str
     """active or standby."""
     trouble: str | None
+    """Why nothing can be changed now."""
+    notes: list[str]
+    """What does not work as it should although the manager does, and what to do."""
     version: str
 
 

@@ -113,6 +113,8 @@ class Health:
     """active or standby."""
     trouble: str = ""
     """Why nothing can be changed now: one sentence; empty if there is none."""
+    notes: tuple[str, ...] = ()
+    """What does not work as it should although the manager does, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from trainmaster.model.actions import Action
 from trainmaster.model.job import Estimate, Job, Oracle, Run, Shape
+from trainmaster.model.policy_spec import Options, PolicySpec
 from trainmaster.model.profile import Profile
 from trainmaster.model.progress import Sample
 from trainmaster.model.queue import Queue
@@ -76,7 +77,17 @@ class PolicyChanged:
     """Another policy decides from now on, or the same with other options."""
 
     name: str
-    options: tuple[tuple[str, str], ...] = ()
+    options: Options = ()
+    source: str = ""
+    files: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def spec(self) -> PolicySpec:
+        return PolicySpec(self.name, self.options, self.source, self.files)
+
+    @classmethod
+    def to(cls, spec: PolicySpec) -> PolicyChanged:
+        return cls(spec.name, spec.options, spec.source, spec.files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,10 @@ class StoreError(Exception):
     """The store cannot be used now: one sentence that says why and what to do."""
 
 
+class StoreAway(StoreError):
+    """The database's server cannot be reached: it may be there again later."""
+
+
 class LeadershipLost(StoreError):
     """Another manager is the leader now: this one must not write any more."""
 
@@ -83,12 +87,23 @@ def readable_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error, OverflowError, UnicodeError) as error:
-        raise StoreError(f"The database {url} {trouble(error)}.") from error
+        kind = StoreAway if is_away(error) else StoreError
+        raise kind(f"The database {url} {trouble(error)}.") from error
     except OSError as error:
         raise StoreError(
             f"The database {url} cannot be reached ({error.strerror}): check that this user may"
             " read it and write to its folder."
         ) from error
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether no connection to a server could be made, or it is ending or starting."""
+    if not isinstance(error, DBAPIError) or isinstance(error.orig, sqlite3.Error):
+        return False
+    code: str = getattr(error.orig, "sqlstate", None) or ""
+    if not code:
+        return type(error.orig).__name__ == "OperationalError"
+    return code.startswith(("08", "53", "57"))
 
 
 def trouble(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from trainmaster.store.database import Database
-from trainmaster.store.errors import StoreError
+from trainmaster.store.errors import StoreAway, StoreError
 from trainmaster.store.postgres import open_postgres
 from trainmaster.store.sqlite import open_sqlite
 from trainmaster.store.store import Store
@@ -20,10 +20,13 @@ def open_store(url: str) -> Store:
     """The store at a path, `sqlite:////abs/path` or `postgresql://user@host/name`.
 
     Nothing is written before `acquire_leadership`; a schema that is newer than this program is refused.
+    A server that does not answer is opened all the same: its user waits for it.
     """
     store = Store(_database(url))
     try:
         store.refuse_newer()
+    except StoreAway:
+        return store
     except BaseException:
         store.close()
         raise

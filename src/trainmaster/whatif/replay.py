@@ -43,11 +43,18 @@ def replay(lines: Iterable[str]) -> Iterator[ReplayedStep]:
         if "snapshot" in said:
             row = SnapshotRow(said["seq"], said["now_ms"], json.dumps(said["snapshot"]))
             found = from_snapshot(row)
+            _refuse_other_policy(found)
             continue
         if found is None:
             raise LogError("the log does not begin with a snapshot.")
         events, orders = json.dumps(said["events"]), json.dumps(said["orders"])
         given = replay_step(found, StepRow(said["seq"], said["now_ms"], events, orders))
+        _refuse_other_policy(found)
         kept = codec.loads(orders)
         assert isinstance(kept, tuple)
         yield ReplayedStep(said["seq"], said["now_ms"], kept, tuple(given))
+
+
+def _refuse_other_policy(found: Replayed) -> None:
+    if found.trouble:
+        raise LogError(f"the log cannot be replayed: {found.trouble}")

@@ -17,6 +17,7 @@ from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Run, gpus
 from trainmaster.model.placement import Role
+from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.reasons import Refused
 from trainmaster.model.units import NOMINAL
 
@@ -134,8 +135,8 @@ def test_what_cannot_be_done_is_refused_and_the_rest_is_done() -> None:
 # -- who decides -----------------------------------------------------------------------------------
 
 
-def made(name: str, options: tuple[tuple[str, str], ...]) -> Policy:
-    return a_policy(name, **dict(options))
+def made(spec: PolicySpec) -> Policy:
+    return a_policy(spec.name, **dict(spec.options))
 
 
 def test_another_policy_decides_from_the_step_on() -> None:

@@ -23,12 +23,14 @@ from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model import events as e
 from trainmaster.model.job import gpus
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.submission import Dependency
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.store.open import open_store
 from trainmaster.store.rows import JobFilter
 from trainmaster.store.store import Store
 
+FIFO = PolicySpec("fifo")
 RECIPE = LaunchSpec(("true",), "/", "")
 
 
@@ -43,8 +45,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def a_driver(store: Store, folder: Path) -> Driver:
     """Of a cluster of one device: who asks for two waits."""
     topology = parse_shorthand("1x1")
-    controller = Controller(topology, policy_of("fifo", ()), make_policy=policy_of)
-    return Driver(controller, store, LocalEngine(folder, topology), Clock(0), ("fifo", ()))
+    controller = Controller(topology, policy_of(FIFO), make_policy=policy_of)
+    return Driver(controller, store, LocalEngine(folder, topology), Clock(0), FIFO)
 
 
 def waiting(id: str, *depends_on: str) -> LiveJob:

@@ -23,10 +23,12 @@ from trainmaster.config.validation import ConfigError, StrictModel, checked
 from trainmaster.daemon import response_models as models
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.service_api import Unavailable
+from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 
 PING_S = 15
 MOST_GPUS = 100_000
+MOST_SOURCE = 1 << 20
 EVENTS = "text/event-stream"
 EVENT_SCHEMA = {"$ref": "#/components/schemas/SentEvent"}
 CHANGE = (
@@ -61,6 +63,15 @@ class PolicyChoice(StrictModel):
 
     name: Name
     options: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    source: str = Field(
+        "",
+        max_length=MOST_SOURCE,
+        description="The text of a policy file of your own; `name` is then the file's name.",
+    )
+    files: dict[str, str] = Field(
+        default_factory=dict,
+        description="The text of files that options name, by the value of the option.",
+    )
 
 
 BODIES: tuple[type[BaseModel], ...] = (QueueTerms, PolicyChoice)
@@ -145,7 +156,9 @@ def _policy(router: APIRouter, service: Daemon) -> None:
         """Running jobs stay where they are until the new policy decides otherwise."""
         choice = checked(PolicyChoice, await object_of(request))
         options = {name: _as_text(value) for name, value in choice.options.items()}
-        await service.commands.set_policy(choice.name, options)
+        files = tuple(choice.files.items())
+        spec = PolicySpec(choice.name, tuple(sorted(options.items())), choice.source, files)
+        await service.commands.set_policy(spec)
         return JsonAnswer(service.queries.policy())
 
     @router.get(

@@ -75,7 +75,10 @@ def _list(router: APIRouter, service: Daemon) -> None:
         now = service.queries.now_ms()
         last = found[-1].row.id if len(found) == limit else None
         listed = [serializers.job_row(status, now) for status in found]
-        return JsonAnswer(models.JobList(listed, last, dict(await service.queries.counts())))
+        health = service.health()
+        notes = [note for note in (health.trouble, *health.notes) if note]
+        counts = dict(await service.queries.counts())
+        return JsonAnswer(models.JobList(listed, last, counts, notes))
 
 
 def _details(router: APIRouter, service: Daemon) -> None:

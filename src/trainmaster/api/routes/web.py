@@ -57,7 +57,7 @@ def routes(service: Daemon, counters: Metrics) -> APIRouter:
     )
     async def healthz() -> Response:
         health = service.health()
-        row = HealthRow(health.role, health.trouble or None, __version__)
+        row = HealthRow(health.role, health.trouble or None, list(health.notes), __version__)
         return JsonAnswer(row, 503 if health.trouble else 200)
 
     @router.get(
@@ -90,7 +90,7 @@ async def _overview(service: Daemon) -> str:
     try:
         found = await _cluster(service)
     except RequestError as refusal:
-        found = {"refusal": f"This manager is {health.role}. {refusal}"}
+        found = {"refusal": "" if health.trouble else str(refusal)}
     return render("overview.html", {**page, **found})
 
 
@@ -168,6 +168,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["sentence"] = lambda said: text.as_sentence(said[:1].upper() + said[1:])
     made.filters["quote"] = partial(quote, safe="")
     made.filters["clock"] = lambda at_s: text.utc_time(round(at_s * SECOND))
     made.filters["when"] = pass_context(

@@ -15,6 +15,8 @@ DATA = "TRAINMASTER_DATA"
 HERE = ".trainmaster"
 """The state of `make run`, in the folder that it was started in."""
 ADDRESS = "address"
+PORT = 8470
+"""Of `trainmaster up`, unless it is told otherwise or the port is taken."""
 ROOT = 0
 
 

@@ -6,7 +6,7 @@ import getpass
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,6 +66,8 @@ class Client:
 
     def __init__(self, url: str | None = None, data: Path | None = None) -> None:
         self._stated = url, data
+        self.notes: Sequence[str] = ()
+        """What the last list said of the manager: what does not work as it should."""
 
     @cached_property
     def url(self) -> str:
@@ -141,7 +143,10 @@ class Client:
             raise Failed(
                 "What answers there is not Trainmaster: check the address given with --url."
             ) from None
-        return found if isinstance(found, dict) else {"answer": found}
+        if not isinstance(found, dict):
+            return {"answer": found}
+        self.notes = found.get("notes", self.notes)
+        return found
 
     @contextmanager
     def _answer(self, request: Request) -> Iterator[HTTPResponse]:
