@@ -136,12 +136,14 @@ CASES = {
     "a bad choice": Case(
         f"{RUN} --policy fifo --set backfill=some", 2, "one of none, skip, easy, not 'some'"
     ),
-    "a policy file that is not there": Case(f"{RUN} --policy ./gone.py", 2, "gone.py is no file"),
+    "a policy file that is not there": Case(
+        f"{RUN} --policy ./gone.py", 2, "there is no file gone.py"
+    ),
     "a policy file that does not parse": Case(
-        f"{RUN} --policy ./broken.py", 2, "broken.py line 1 cannot be loaded: SyntaxError"
+        f"{RUN} --policy ./broken.py", 2, "broken.py:1 cannot be loaded: SyntaxError"
     ),
     "a policy file that raises": Case(
-        f"{RUN} --policy ./raises.py", 2, "raises.py line 1 cannot be loaded: ZeroDivisionError"
+        f"{RUN} --policy ./raises.py", 2, "raises.py:1 cannot be loaded: ZeroDivisionError"
     ),
     "a policy file without a policy": Case(f"{RUN} --policy ./nothing.py", 2, "one policy class"),
     "no cluster": Case("simulate good.csv", 2, "missing option '--cluster'"),

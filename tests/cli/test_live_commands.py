@@ -474,10 +474,11 @@ def test_policy(tm: Tm, daemon: Counterpart) -> None:
     assert "las" in said.out
     assert "quantum_s" in said.out
     said = tm("policy set las quantum_s=30 min_run_s=5")
+    options = {"quantum_s": "30", "min_run_s": "5"}
     assert daemon.bodies("PUT", "/policy") == [
-        {"name": "las", "options": {"quantum_s": "30", "min_run_s": "5"}}
+        {"name": "las", "options": options, "source": "", "files": {}}
     ]
-    assert said.err == "Warning: it raised an error: ZeroDivisionError\n"
+    assert said.err == "Warning: ZeroDivisionError\n"
     assert json.loads(tm("policy --json").out)["name"] == "las"
 
 
