@@ -21,6 +21,7 @@ from tests.cli.answers import job_list as listed
 from tests.cli.answers import job_row as job
 from tests.cli.conftest import Tm
 from tests.cli.counterpart import Answer, Counterpart, refusal, serving
+from trainmaster.cli.support import address
 from trainmaster.cli.support.lazy_commands import COMMANDS, STUDIES
 
 
@@ -46,6 +47,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
     for name in ("TRAINMASTER_URL", "TRAINMASTER_DATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(folder / "share"))
+    monkeypatch.setattr(address, "PORT", 1)
     return folder
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.cli.support.address import DATA, PORT, user_data_folder
+from trainmaster.cli.support.address import DATA, PORT, USUAL_HOST, user_data_folder
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import option
@@ -44,7 +44,7 @@ def up(
         Path | None,
         option("--data DIR", "Data folder for the manager's state. Default: the user data folder."),
     ] = None,
-    host: Annotated[str, option("--host ADDRESS", "Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, option("--host ADDRESS", "Address to listen on.")] = USUAL_HOST,
     port: Annotated[int | None, option("--port PORT", PORTS, min=0, max=65535)] = None,
     slots: Annotated[str | None, option("--slots N|NxM", SLOTS)] = None,
     database: Annotated[str | None, option("--database URL", DATABASE)] = None,

@@ -1,29 +1,27 @@
-"""The socket that the daemon listens on."""
+"""Where the manager listens."""
 
 from __future__ import annotations
 
-import asyncio
 import socket
 
-from trainmaster.api.server import listening
+import pytest
+
+from trainmaster.api.server import listening, listening_near, url_of
 
 
-def test_answers_are_not_held_back_for_more() -> None:
-    """Nagle's algorithm would make every answer of a connection that stays open 40 ms late."""
+def test_the_next_free_port_is_taken_where_the_usual_one_is_not_free() -> None:
+    with listening("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with listening_near("127.0.0.1", port) as second:
+            assert port < second.getsockname()[1] < port + 20
+            assert url_of(second).startswith("http://127.0.0.1:")
+        with pytest.raises(OSError, match="in use"):
+            listening("127.0.0.1", port)
 
-    async def nodelay() -> int:
-        found = asyncio.get_running_loop().create_future()
 
-        def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            sock = writer.get_extra_info("socket")
-            found.set_result(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-            writer.close()
-
-        sock = listening("127.0.0.1", 0)
-        async with await asyncio.start_server(met, sock=sock):
-            _, writer = await asyncio.open_connection(*sock.getsockname())
-            answer = await found
-            writer.close()
-            return int(answer)
-
-    assert asyncio.run(nodelay())
+def test_it_can_be_reached_as_soon_as_it_listens() -> None:
+    with (
+        listening("127.0.0.1", 0) as sock,
+        socket.create_connection(sock.getsockname()[:2], timeout=10) as client,
+    ):
+        assert client.getpeername() == sock.getsockname()

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
+from trainmaster.cli.support import address
 from trainmaster.cli.support.address import find_address, user_data_folder
 from trainmaster.cli.support.client import ServerEvent, job_path, read_events
 from trainmaster.cli.support.errors import BadInput, Failed
@@ -45,12 +50,19 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("TRAINMASTER_URL", "TRAINMASTER_DATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    monkeypatch.setattr(address, "PORT", free_port())
     return tmp_path
 
 
-def write_address(folder: Path, url: str) -> None:
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def write_address(folder: Path, url: str, pid: int = 1) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "address").write_text(json.dumps({"url": url, "pid": 1}))
+    (folder / "address").write_text(json.dumps({"url": url, "pid": pid}))
 
 
 def url_of(url: str | None = None, data: Path | None = None) -> str | None:
@@ -80,6 +92,57 @@ def test_what_is_nearer_to_the_user_is_asked_first(
 def test_a_stated_folder_without_an_address_is_not_replaced_by_another(nowhere: Path) -> None:
     write_address(user_data_folder(), "http://own")
     assert url_of(data=nowhere / "empty") is None
+
+
+def test_the_address_of_a_manager_that_is_gone_is_not_used(nowhere: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    write_address(user_data_folder(), "http://own")
+    write_address(nowhere / ".trainmaster", "http://here", gone.pid)
+    assert url_of() == "http://own"
+    with pytest.raises(Failed, match="start one with `trainmaster up --data"):
+        find_address(None, Path(".trainmaster"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "owner", "is_used"),
+    [
+        ({"role": "active", "version": "1"}, os.geteuid(), True),
+        ({"role": "active", "version": "1"}, os.geteuid() + 1, False),
+        ({"hello": "world"}, os.geteuid(), False),
+    ],
+    ids=["ours", "another user's", "another program"],
+)
+def test_the_usual_address_is_used_if_a_trainmaster_of_the_same_user_answers(
+    nowhere: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: dict[str, str],
+    owner: int,
+    is_used: bool,
+) -> None:
+    class Healthy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Tests are quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Healthy) as server:
+        port = server.server_address[1]
+        monkeypatch.setattr(address, "PORT", port)
+        if owner == os.geteuid():
+            assert address.listener_of(port) == owner
+        monkeypatch.setattr(address, "listener_of", lambda _: owner)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            assert url_of() == (f"http://127.0.0.1:{port}" if is_used else None)
+            assert url_of(data=nowhere / "empty") is None
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize("strange", ["", "address"], ids=["folder", "file"])

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
@@ -18,6 +19,10 @@ ADDRESS = "address"
 PORT = 8470
 """Of `trainmaster up`, unless it is told otherwise or the port is taken."""
 ROOT = 0
+USUAL_HOST = "127.0.0.1"
+PROBE_S = 2.0
+SOCKETS = Path("/proc/net/tcp")
+LISTENS = "0A"
 
 
 def user_data_folder() -> Path:
@@ -28,7 +33,7 @@ def user_data_folder() -> Path:
 
 
 def find_address(url: str | None, data: Path | None) -> str:
-    """The manager's address: from the option, else the environment, else files."""
+    """The manager's address: from the option, else the environment, else files, else the usual one."""
     stated = url or (os.environ.get(URL) if data is None else None)
     if stated:
         return _checked(stated)
@@ -36,10 +41,41 @@ def find_address(url: str | None, data: Path | None) -> str:
         found = _in_folder(folder)
         if found is not None:
             return found
-    where = f"in {data}" if data else "here"
+    stated_folder = data or os.environ.get(DATA)
+    if not stated_folder and answers_as_ours(USUAL_HOST, PORT):
+        return f"http://{USUAL_HOST}:{PORT}"
+    where = f"in {stated_folder}" if stated_folder else "here"
+    start = f"trainmaster up --data {stated_folder}" if stated_folder else "trainmaster up"
     raise Failed(
-        f"No Trainmaster runs {where}: start one with `trainmaster up`, or say where it is with --url."
+        f"No Trainmaster runs {where}: start one with `{start}`, or say where it is with --url."
     )
+
+
+def answers_as_ours(host: str, port: int) -> bool:
+    """Whether a Trainmaster of this very user answers there; no other is trusted with jobs."""
+    if listener_of(port) != os.geteuid():
+        return False
+    connection = HTTPConnection(host, port, timeout=PROBE_S)
+    try:
+        connection.request("GET", "/healthz")
+        said = json.loads(connection.getresponse().read())
+    except (OSError, HTTPException, ValueError):
+        return False
+    finally:
+        connection.close()
+    return isinstance(said, dict) and {"role", "version"} <= said.keys()
+
+
+def listener_of(port: int) -> int | None:
+    """The user whose program listens on this port of the machine, as the kernel says; None if none does."""
+    try:
+        lines = SOCKETS.read_text().splitlines()[1:]
+    except OSError:  # not Linux
+        return None
+    for fields in map(str.split, lines):
+        if fields[3] == LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+            return int(fields[7])
+    return None
 
 
 def _folders(data: Path | None) -> Iterator[Path]:
@@ -74,7 +110,9 @@ def _is_own(folder: Path) -> bool:
 def _in_folder(folder: Path) -> str | None:
     path = folder / ADDRESS
     try:
-        return _checked(str(json.loads(path.read_text(encoding="utf-8"))["url"]))
+        said = json.loads(path.read_text(encoding="utf-8"))
+        url = _checked(str(said["url"]))
+        return url if is_alive(said.get("pid")) else None
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -83,6 +121,19 @@ def _in_folder(folder: Path) -> str | None:
         raise BadInput(
             f"{path} holds no address: give the manager's with --url, or start it again."
         ) from None
+
+
+def is_alive(pid: object) -> bool:
+    """Whether the manager that wrote an address is still there; True where that cannot be known."""
+    if not isinstance(pid, int) or pid <= 0:
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _checked(url: str) -> str:

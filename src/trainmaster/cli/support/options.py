@@ -22,7 +22,7 @@ def argument(metavar: str, help: str, **more: Any) -> Any:
 
 
 WHERE = "Where the manager is"
-URL = "Address of the manager. Default: TRAINMASTER_URL, else the address file in its data folder."
+URL = "Address of the manager. Default: TRAINMASTER_URL, else the one that runs here."
 DATA = "Data folder of the manager. Default: TRAINMASTER_DATA, ./.trainmaster, or the user folder."
 JOBS = "Job ids or names; an array's id stands for all its jobs."
 
