@@ -179,6 +179,10 @@ class MemoryService:
     def health(self) -> Health:
         return Health(self.role, self.trouble)
 
+    @property
+    def shares_files(self) -> bool:
+        return True
+
     def now_ms(self) -> int:
         return self.now
 

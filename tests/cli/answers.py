@@ -45,6 +45,7 @@ def job_details(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "retries": 2,
         "migrations": 0,
         "pids": [],
+        "ran_in": None,
         "saved_at_s": None,
         "remarks": [],
         "spec": {},

@@ -87,14 +87,15 @@ def test_nobody_else_reads_the_state(tm: Line) -> None:
     assert {(tm.daemon.folder / name).stat().st_mode & 0o777 for name in names} == {0o600}
 
 
-def test_the_code_is_a_copy_unless_one_says_otherwise(tm: Line) -> None:
+def test_a_snapshot_is_the_code_as_it_was_submitted(tm: Line) -> None:
     (tm.folder / "word.txt").write_text("before")
-    first = tm.ok("submit", "-", "--held", "--parsable", typed="command: cat word.txt\n").strip()
+    held = ("submit", "-", "--held", "--parsable", "--snapshot")
+    first = tm.ok(*held, typed="command: cat word.txt\n").strip()
     (tm.folder / "word.txt").write_text("after")
     tm.ok("resume", first)
     tm.daemon.until_state(first, "succeeded")
     assert tm.ok("logs", first) == "before"
-    assert tm.ok("run", "--no-snapshot", "--", "cat", "word.txt") == "after"
+    assert tm.ok("run", "--", "cat", "word.txt") == "after"
 
 
 def test_an_array_is_waited_for_and_folded(tm: Line) -> None:
@@ -162,7 +163,16 @@ def test_logs_are_followed_and_binary_safe(tm: Line) -> None:
 
 def test_every_rank_of_a_gang(tm: Line) -> None:
     out = tm.ok(
-        "run", "--gpus", "2", "--all-ranks", "--", "sh", "-c", "echo I am $RANK of $WORLD_SIZE"
+        "run",
+        "--gpus",
+        "2",
+        "--ranks",
+        "gpu",
+        "--all-ranks",
+        "--",
+        "sh",
+        "-c",
+        "echo I am $RANK of $WORLD_SIZE",
     )
     assert sorted(out.splitlines()) == ["[0] I am 0 of 2", "[1] I am 1 of 2"]
 

@@ -329,14 +329,22 @@ def log(content: bytes, id: str, rank: int = 0) -> str:
 END = 'event: end\ndata: {"state": "succeeded"}\n\n'
 
 
-def test_every_flag_has_its_field(tm: Tm, daemon: Counterpart, write, folder: Path) -> None:
+@pytest.fixture
+def umask() -> Iterator[Callable[[int], object]]:
+    before = os.umask(0o022)
+    yield os.umask
+    os.umask(before)
+
+
+def test_every_flag_has_its_field(tm: Tm, daemon: Counterpart, write, folder: Path, umask) -> None:
+    umask(0o027)
     write("more.env", "B=2\n")
     (folder / "sub").mkdir()
     daemon.on("POST", "/jobs", accepted("5"))
     said = tm(
         "run -n bert -q vision --gpus H100:2 --cpus 4 --mem 16G -t 1:30:00 --priority 3 --retries 1"
         " --after 3 --after 4:any --array 0-9%2 --env A=1 --env COPIED --env-file more.env"
-        " --workdir sub --no-snapshot --container docker:reg/image:tag -d"
+        " --workdir sub --no-snapshot --ranks gpu --container docker:reg/image:tag -d"
         " -- python train.py -n 3 --gpus 9"
     )
     assert (said.code, said.out) == (0, "5\n")
@@ -356,8 +364,10 @@ def test_every_flag_has_its_field(tm: Tm, daemon: Counterpart, write, folder: Pa
         "env": {"A": "1", "B": "2", "COPIED": "from here"},
         "workdir": str(folder / "sub"),
         "snapshot": False,
+        "ranks": "gpu",
         "container": {"docker": "reg/image:tag"},
         "user": "ada",
+        "umask": "027",
     }
     from trainmaster.config.job_file import job_file_of
 

@@ -85,6 +85,7 @@ def fields(index: int, asked: StopOrder) -> dict[str, object]:
         "command": [sys.executable, "-S", str(PROGRAM), str(ticks_of(index)), str(asked.folder)],
         "workdir": str(asked.folder),
         "gpus": 2 if index % 3 == 2 else 1,
+        "ranks": "gpu",
         "stays_in_memory": index % 4 != 0,
         "retries": 0,
         "grace_period": "5s",

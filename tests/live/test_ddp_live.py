@@ -22,6 +22,7 @@ def ddp(daemon: LiveDaemon, gpus: object, sleep: float) -> str:
         command=[sys.executable, str(EXAMPLE), "--steps", str(STEPS), "--sleep", str(sleep)],
         workdir=str(daemon.folder),
         gpus=gpus,
+        ranks="gpu",
         stays_in_memory=False,
         retries=0,
     )

@@ -12,9 +12,13 @@ from trainmaster.config.job_file import Container
 
 SHELL = ("/bin/sh", "-c")
 LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun"})
-LAUNCHER_MODULES = frozenset(
-    {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
-)
+OTHER_NAMES = {
+    "accelerate-launch": "accelerate",
+    "accelerate.commands.launch": "accelerate",
+    "torch.distributed.launch": "torchrun",
+    "torch.distributed.run": "torchrun",
+}
+"""Programs, and modules for `python -m`, that are the same launchers."""
 PYTHON = re.compile(r"python(\d+(\.\d+)?)?t?")
 BREAKS = frozenset({";", "&&", "||", "|", "&", "(", ")", ";;", "|&"})
 BEFORE = frozenset({"exec", "env", "nohup", "time", "command", "nice", "stdbuf", "setsid"})
@@ -24,9 +28,9 @@ VALUED = frozenset({"-W", "-X", "-c"})
 """Options of Python that take a value."""
 
 
-def starts_own_workers(command: str | tuple[str, ...]) -> bool:
-    """Whether it is a launcher, which wants one process on each node."""
-    return any(_is_launcher(words) for words in _commands(command))
+def launcher_of(command: str | tuple[str, ...]) -> str:
+    """The launcher that starts its workers, such as torchrun; empty where it has none."""
+    return next((name for words in _commands(command) if (name := _launcher(words))), "")
 
 
 def program_of(command: str | tuple[str, ...]) -> str:
@@ -38,14 +42,15 @@ def program_of(command: str | tuple[str, ...]) -> str:
         if script is not None:
             return PurePosixPath(script).name
         module = _module(words)
-        if module and module not in LAUNCHER_MODULES:
+        if module and module not in OTHER_NAMES:
             return module
     return fallback or "job"
 
 
-def _is_launcher(words: Sequence[str]) -> bool:
+def _launcher(words: Sequence[str]) -> str:
     program = PurePosixPath(words[0]).name
-    return program in LAUNCHERS or _module(words) in LAUNCHER_MODULES
+    named = OTHER_NAMES.get(_module(words) or program, program)
+    return named if named in LAUNCHERS else ""
 
 
 def _module(words: Sequence[str]) -> str | None:
@@ -123,6 +128,7 @@ def can_be_stopped(container: Container | None) -> bool:
 _NAMES = (
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK MASTER_ADDR MASTER_PORT"
     " CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER"
+    " PET_NPROC_PER_NODE PET_NNODES PET_NODE_RANK PET_MASTER_ADDR PET_MASTER_PORT"
 )
 _VARIABLES = "$(env | sed -n 's/^\\(TRAINMASTER_[A-Z0-9_]*\\)=.*/{flag} \\1/p')"
 _SCRIPTS = {

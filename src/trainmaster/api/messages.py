@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from trainmaster.daemon.service_api import JobStatus
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
@@ -50,6 +51,14 @@ def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
         return None, "It waits for the next scheduling pass."
     place = f" on {', '.join(status.devices)}" if status.devices else ""
     return None, f"It is {row.state}{place}."
+
+
+def ran_in(stored: Mapping[str, object]) -> str | None:
+    """The folder of its processes, by what is stored of its submission."""
+    kept = stored.get("kept")
+    recipe = kept.get("recipe") if isinstance(kept, Mapping) else None
+    folder = recipe.get("workdir") if isinstance(recipe, Mapping) else None
+    return folder if isinstance(folder, str) else None
 
 
 def details(text: str) -> dict[str, object]:

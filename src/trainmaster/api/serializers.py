@@ -99,6 +99,7 @@ def job_details(status: JobStatus, now: int) -> JobDetails:
         retries=status.history.retries,
         migrations=status.history.migrations,
         pids=list(status.history.pids),
+        ran_in=messages.ran_in(spec),
         saved_at_s=seconds(status.history.saved_at_ms),
         remarks=list(status.remarks),
         spec=plain(spec.get("spec", spec)),  # the file alone, without what the manager made of it

@@ -10,9 +10,9 @@ from pathlib import Path
 from trainmaster.api.command_parsing import (
     SHELL,
     can_be_stopped,
+    launcher_of,
     prefix_of,
     program_of,
-    starts_own_workers,
 )
 from trainmaster.config.job_file import JobFile
 from trainmaster.config.validation import ConfigError
@@ -31,6 +31,8 @@ class Defaults:
     """Where relative paths begin, and where a job without a workdir runs; None: only absolute ones."""
     device_type: str | None = None
     """What a job gets that names no type: `cpu` where CPU slots stand in for GPUs."""
+    snapshot: bool = False
+    """Whether code is copied where a job does not say: where its node does not see the folder."""
 
 
 def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]) -> Submission:
@@ -80,8 +82,8 @@ def demand_of(model: JobFile, device_type: str | None = None) -> Demand:
 
 
 def _recipe(model: JobFile, workdir: Path, user: str, program: str) -> LaunchSpec:
-    command, ranks = model.command, _ranks(model)
-    # Amounts of the file are for each GPU; a launcher's one process may hold all of a node's.
+    command, ranks = model.command, Ranks(model.ranks)
+    # Amounts of the file are for each GPU; the one process of a node may hold all of its GPUs.
     times = model.gpus.most if ranks is Ranks.PER_NODE else 1
     return LaunchSpec(
         command=(*SHELL, command) if isinstance(command, str) else command,
@@ -92,18 +94,14 @@ def _recipe(model: JobFile, workdir: Path, user: str, program: str) -> LaunchSpe
         env=tuple(model.env.items()),
         prefix=prefix_of(model.container, model.env, model.grace_period),
         ranks=ranks,
+        launcher=launcher_of(command),
+        umask=model.umask,
         grace_ms=model.grace_period,
         memory=None if model.memory is None else model.memory * times,
         cpus=None if model.cpus is None else model.cpus * times,
         max_runtime_ms=model.max_runtime,
         may_stay_in_memory=model.stays_in_memory and can_be_stopped(model.container),
     )
-
-
-def _ranks(model: JobFile) -> Ranks:
-    if model.ranks is not None:
-        return Ranks(model.ranks)
-    return Ranks.PER_NODE if starts_own_workers(model.command) else Ranks.PER_GPU
 
 
 def _fit_name(program: str) -> str:
@@ -126,7 +124,7 @@ def _workdir(model: JobFile, defaults: Defaults) -> tuple[Path, bool]:
         )
     if not os.access(path, os.R_OK | os.X_OK):
         raise ConfigError(f"workdir {path} cannot be read by the manager: change its permissions.")
-    return path, model.snapshot
+    return path, defaults.snapshot if model.snapshot is None else model.snapshot
 
 
 def _checkpoint_dir(model: JobFile, workdir: Path) -> str:

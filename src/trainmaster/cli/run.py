@@ -13,7 +13,16 @@ from trainmaster.cli.support.console import write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.follow import follow_to_end
 from trainmaster.cli.support.format import seconds_of
-from trainmaster.cli.support.options import Command, Cpus, DryRun, Memory, Queue, option
+from trainmaster.cli.support.options import (
+    Command,
+    Cpus,
+    DryRun,
+    Memory,
+    Queue,
+    RanksFlag,
+    Snapshot,
+    option,
+)
 from trainmaster.cli.support.submit_request import (
     environment_of,
     send,
@@ -30,7 +39,6 @@ AFTER = "Start after this job has succeeded (ok), ended (any) or failed (fail)."
 ARRAY = "Run an array: indices 0 to 99, at most 8 at once."
 ENV = "Environment variable; a name alone copies its value from this shell."
 CONTAINER = "Container to run in: apptainer:…, enroot:… or docker:…"
-NO_SNAPSHOT = "Run in the working directory itself instead of a copy."
 DETACH = "Print the job id and return without waiting."
 ALL_RANKS = "Show the output of every rank, each line with its rank."
 
@@ -60,7 +68,8 @@ def run(
     workdir: Annotated[
         Path | None, option("--workdir DIR", "Working directory. Default: this one.")
     ] = None,
-    no_snapshot: Annotated[bool, option("--no-snapshot", NO_SNAPSHOT)] = False,
+    snapshot: Snapshot = None,
+    ranks: RanksFlag = None,
     container: Annotated[str | None, option("--container KIND:IMAGE", CONTAINER)] = None,
     detach: Annotated[bool, option("-d --detach", DETACH)] = False,
     dry_run: DryRun = False,
@@ -92,7 +101,8 @@ def run(
         "array": array,
         "env": environment_of(env or (), env_file or ()),
         "workdir": None if workdir is None else str(workdir),
-        "snapshot": False if no_snapshot else None,
+        "snapshot": snapshot,
+        "ranks": ranks,
         "container": None if container is None else _container(container),
     }
     spec = with_environment({field: value for field, value in stated.items() if value is not None})

@@ -42,6 +42,7 @@ def pairs_of(answer: Json) -> dict[str, str]:
         "priority": str(row.priority),
         "command": command_text(spec.get("command")),
         "folder": str(spec.get("workdir") or ""),
+        "ran in" if row.start_s is not None else "will run in": str(answer.get("ran_in") or ""),
         "may run for": str(spec.get("max_runtime") or ""),
         "gpus": f"{row.gpus:g}",
         "runs on": ", ".join(row.devices) or ", ".join(row.nodes),

@@ -13,7 +13,7 @@ from trainmaster.cli.support.console import remark, screen, write_json
 from trainmaster.cli.support.follow import wait_for
 from trainmaster.cli.support.format import ended_sentence
 from trainmaster.cli.support.job_files import ReadJob, read_jobs
-from trainmaster.cli.support.options import AsJson, DryRun, argument, option
+from trainmaster.cli.support.options import AsJson, DryRun, RanksFlag, Snapshot, argument, option
 from trainmaster.cli.support.submit_request import Submitted, send, show_dry_run
 
 FILES = "Job files (YAML), each with one or more documents; - reads standard input."
@@ -33,6 +33,8 @@ def submit(
     held: Annotated[
         bool, option("--held", "Submit on hold: do not start before `trainmaster resume`.")
     ] = False,
+    snapshot: Snapshot = None,
+    ranks: RanksFlag = None,
     parsable: Annotated[
         bool, option("--parsable", "Print only the job ids, one per line.")
     ] = False,
@@ -47,7 +49,12 @@ def submit(
         trainmaster submit train.yaml --dry-run
         cat train.yaml | trainmaster submit - --parsable
     """
-    jobs = [job for file in files for job in read_jobs(file, settings or (), held)]
+    flags = {"snapshot": snapshot, "ranks": ranks}
+    jobs = [
+        job
+        for file in files
+        for job in read_jobs(file, settings or (), flags | {"held": held or None})
+    ]
     specs = [job.spec for job in jobs]
     try:
         if dry_run:

@@ -26,7 +26,7 @@ PORTS = f"TCP port; 0 picks a free one. Default: {PORT}, or the next that is fre
 LOG_BYTES = 16 << 20
 LOG_FILES = 4
 OWN_FILES = ("trainmaster.db*", "address", "daemon.log*")
-OWN_FOLDERS = ("runs", "jobs")
+OWN_FOLDERS = ("runs", "jobs", "programs")
 SLOTS = (
     "Use CPU slots instead of GPUs: N slots, or NxM for N nodes of M slots."
     " Default on a machine without GPUs: one slot per core."
@@ -144,7 +144,7 @@ async def _serve(
     from trainmaster.store.open import open_store
     from trainmaster.whatif.forecast import forecast_start
 
-    engine = LocalEngine(folder, found.topology, found.devices)
+    engine = LocalEngine(folder, found.topology, found.devices, found.numbers)
     store = open_store(database or f"sqlite:///{folder}/trainmaster.db")
     daemon = Daemon(store, engine, folder, policy=policy, forecaster=forecast_start, say=typer.echo)
 

@@ -55,6 +55,7 @@ MOST_CPUS = 10_000
 BIGGEST_PRIORITY = 1_000_000
 
 NAME = re.compile(r"[^\s/\x00-\x1f\x7f](?:[^/\x00-\x1f\x7f]{0,98}[^\s/\x00-\x1f\x7f])?")
+OCTAL = re.compile(r"0?[0-7]{1,3}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NAME_PATTERN = r"^[^\s/\x00-\x1f\x7f]([^/\x00-\x1f\x7f]{0,98}[^\s/\x00-\x1f\x7f])?$"
 
@@ -100,6 +101,14 @@ def read_cpus(value: object) -> int:
     ):
         raise ValueError(f"must be a number of cores such as 4 or 0.5, not {shown(value)}")
     return round(value * WHOLE)
+
+
+def read_umask(value: object) -> int:
+    if not isinstance(value, str) or not OCTAL.fullmatch(value):
+        raise ValueError(
+            f'must be octal digits in quotes, such as "022" or "077", not {shown(value)}'
+        )
+    return int(value, 8)
 
 
 def read_env(value: object) -> dict[str, str]:
@@ -202,6 +211,7 @@ ENV_SCHEMA = {
     "additionalProperties": {"type": ["string", "number"]},
     "examples": [{"NCCL_DEBUG": "INFO", "EPOCHS": 10}],
 }
+UMASK_SCHEMA = {"type": "string", "pattern": "^0?[0-7]{1,3}$", "examples": ["022", "077"]}
 PATHS_SCHEMA = {"anyOf": [PATH_SCHEMA, {"type": "array", "items": PATH_SCHEMA}]}
 DEPENDENCIES_SCHEMA = {
     "anyOf": [*DEPENDENCY_SCHEMA["anyOf"], {"type": "array", "items": DEPENDENCY_SCHEMA}]
@@ -216,6 +226,7 @@ Variables = Annotated[dict[str, str], PlainValidator(read_env), WithJsonSchema(E
 PathText = Annotated[str, PlainValidator(read_path), WithJsonSchema(PATH_SCHEMA)]
 PathTexts = Annotated[tuple[str, ...], PlainValidator(read_paths), WithJsonSchema(PATHS_SCHEMA)]
 Priority = Annotated[int, Field(strict=True, ge=-BIGGEST_PRIORITY, le=BIGGEST_PRIORITY)]
+Umask = Annotated[int, PlainValidator(read_umask), WithJsonSchema(UMASK_SCHEMA)]
 Retries = Annotated[int, Field(strict=True, ge=0, le=1000)]
 Steps = Annotated[int, Field(strict=True, ge=1, le=10**15)]
 Elements = Annotated[Array, PlainValidator(units.array_of), WithJsonSchema(ARRAY_SCHEMA)]
@@ -312,10 +323,15 @@ class JobFile(FileModel):
     workdir: PathText | None = Field(
         None, description="The folder that it runs in; by default where it was submitted from."
     )
-    snapshot: bool = Field(
-        True,
-        description="Copy the code in workdir at submission, so that editing a file while the job"
-        " waits changes nothing.",
+    umask: Umask = Field(
+        0o022,
+        description="Rights that files of its processes do not get, in octal digits; by default the"
+        " submitter's umask.",
+    )
+    snapshot: bool | None = Field(
+        None,
+        description="Run in a copy of the code in workdir as it is at submission, instead of in"
+        " workdir itself. By default only where the nodes do not see workdir.",
     )
     retries: Retries = Field(2, description="How often it is started again after it failed.")
     grace_period: Duration = Field(
@@ -345,10 +361,10 @@ class JobFile(FileModel):
         description="Jobs to wait for by id: 12 must succeed, 12:any must end, 12:fail must fail.",
     )
     container: Container | None = Field(None, description="Run the command in a container.")
-    ranks: Literal["gpu", "node"] | None = Field(
-        None,
-        description="One process for each GPU, or for each node. By default gpu; node where the"
-        " command is itself a launcher such as torchrun.",
+    ranks: Literal["node", "gpu"] = Field(
+        "node",
+        description="node: one process on each node, which sees all GPUs of the job there. gpu: one"
+        " process for each GPU.",
     )
     stays_in_memory: bool = Field(
         True, description="Whether it may be suspended in memory, by stopping its processes."

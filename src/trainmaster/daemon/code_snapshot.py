@@ -41,6 +41,8 @@ FICLONE = 0x40049409
 """The ioctl of Linux that lets two files share blocks until one is written to."""
 PIECE = 1 << 20
 GIT_S = 60
+NOT_IGNORED = ("--cached", "--others", "--exclude-standard")
+"""Flags of `git ls-files`: what is tracked, and what is new and not ignored."""
 
 
 def keep_code(workdir: Path, into: Path) -> None:
@@ -111,7 +113,7 @@ def _own_folders(workdir: Path, into: Path) -> frozenset[Path]:
 def _chosen(workdir: Path, own: frozenset[Path]) -> dict[str, os.stat_result]:
     """Files and symbolic links to be kept, by their path in the folder."""
     patterns = GitIgnoreSpec.from_lines(_ignore_lines(workdir))
-    listed = _listed_by_git(workdir)
+    listed = listed_by_git(workdir, *NOT_IGNORED)
     base = str(workdir.resolve())
     inside = tuple(f"{os.path.relpath(each, base)}/" for each in own if Path(base) in each.parents)
     found: dict[str, os.stat_result] = {}
@@ -139,12 +141,12 @@ def _ignore_lines(workdir: Path) -> list[str]:
         return []
 
 
-def _listed_by_git(workdir: Path) -> list[str] | None:
-    """What Git would take, relative to the folder; None where there is no Git or no work tree."""
+def listed_by_git(workdir: Path, *which: str) -> list[str] | None:
+    """What Git lists of these kinds, relative to the folder; None where there is no Git or no work tree."""
     command = ["git", "-c", "core.fsmonitor=false", "-C", str(workdir), "ls-files", "-z"]
     try:
         done = subprocess.run(
-            [*command, "--cached", "--others", "--exclude-standard"],
+            [*command, *which],
             capture_output=True,
             timeout=GIT_S,
             check=False,
@@ -163,7 +165,7 @@ def _expanded(workdir: Path, listed: list[str], own: frozenset[Path]) -> Iterato
         place = workdir / path
         if path.endswith("/") or (place.is_dir() and not place.is_symlink()):
             name = path.rstrip("/")
-            inner = _listed_by_git(place)
+            inner = listed_by_git(place, *NOT_IGNORED)
             if inner is None or not (place / ".git").exists():
                 yield from _walked(workdir, name, GitIgnoreSpec([]), own)
             else:

@@ -28,6 +28,7 @@ from trainmaster.daemon.service_api import (
     RequestError,
     Submission,
 )
+from trainmaster.daemon.submitted_program import keep_list, program_list
 from trainmaster.model import events as e
 from trainmaster.model.actions import Migrate
 from trainmaster.model.job import Demand, Job
@@ -164,12 +165,21 @@ class Commands:
                 )
         return tuple(found)
 
+    async def _with_program_list(self, asked: Submission) -> Submission:
+        """The submission with a list of its program's files; none for a job that names no folder."""
+        if asked.keeps_code or not asked.spec.get("workdir"):
+            return asked
+        recipe = asked.recipe
+        found = await asyncio.to_thread(program_list, recipe.workdir, recipe.command)
+        kept = await asyncio.to_thread(keep_list, found, self._folder)
+        return replace(asked, recipe=replace(recipe, program_files=kept))
+
     async def _with_code_copy(
         self, asked: Submission, number: str, housed: dict[str, Path]
     ) -> Submission:
         """The submission with its code copied; jobs of the same folder share the first copy."""
         if not asked.keeps_code:
-            return asked
+            return await self._with_program_list(asked)
         into = self._folder / "jobs" / number / "code"
         workdir = asked.recipe.workdir
         if workdir in housed:

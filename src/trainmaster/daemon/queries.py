@@ -75,6 +75,11 @@ class Queries:
         self._counts: Mapping[str, int] = {}
         self._counts_of: int | None = None
 
+    @property
+    def shares_files(self) -> bool:
+        """Whether the nodes see the folder that a job is submitted from."""
+        return self._driver.engine.abilities.shares_files
+
     def now_ms(self) -> int:
         return self._driver.clock.now()
 

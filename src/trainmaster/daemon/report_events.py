@@ -42,7 +42,8 @@ def events_of(report: r.Report, live: LiveJob, now: int) -> Iterator[LoggedEvent
 def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.history = replace(live.history, pids=said.pids, before_ms=live.ran_ms(now))
     live.began(_moment(said, live, now))
-    yield LoggedEvent(e.RunStarted(said.run, assumed_speed(record)), {"pids": list(said.pids)})
+    detail = {"pids": list(said.pids), "changed": list(said.changed or ())}
+    yield LoggedEvent(e.RunStarted(said.run, assumed_speed(record)), detail)
 
 
 def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:

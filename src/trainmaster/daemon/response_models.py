@@ -158,6 +158,8 @@ class JobDetails(JobRow):
     retries: int
     migrations: int
     pids: list[int]
+    ran_in: str | None
+    """The folder that its processes run in: where it was submitted from, or a copy of that."""
     saved_at_s: float | None
     """When a checkpoint of it last became durable."""
     remarks: list[str]

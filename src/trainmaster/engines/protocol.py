@@ -29,6 +29,8 @@ class Abilities:
     can_freeze: bool
     limits_memory: bool
     limits_cpus: bool
+    shares_files: bool = True
+    """Whether its nodes see the folder that a job is submitted from: then the job runs there."""
     remarks: tuple[str, ...] = ()
     """One sentence for each thing that a user would expect and this machine does not let us do."""
 

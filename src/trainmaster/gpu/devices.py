@@ -57,6 +57,8 @@ class Machine:
     topology: Topology
     devices: tuple[str, ...]
     """UUIDs by the topology's GPU numbers; empty where CPU slots stand in for GPUs."""
+    numbers: tuple[int, ...] = ()
+    """The same GPUs as the driver counts them."""
 
 
 def detect_machine(slots: str | None = None) -> Machine:
@@ -110,7 +112,10 @@ def machine_of(gpus: Sequence[Gpu], host: str, cpus: int, memory: int) -> Machin
     if any(len(row) > 1 for row in rows):
         nodes = tuple(map(_with_islands, topology.nodes, rows))
         topology = Topology(levels=LEVELS_WITH_ISLANDS, nodes=nodes)
-    return Machine(topology, tuple(gpu.uuid for row in rows for isle in row for gpu in isle))
+    ordered = [gpu for row in rows for isle in row for gpu in isle]
+    return Machine(
+        topology, tuple(gpu.uuid for gpu in ordered), tuple(gpu.number for gpu in ordered)
+    )
 
 
 def _with_islands(node: Node, islands: Sequence[Sequence[Gpu]]) -> Node:

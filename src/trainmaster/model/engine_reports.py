@@ -26,6 +26,8 @@ class Started:
     run: Run
     at_ms: int
     pids: tuple[int, ...] = ()
+    changed: tuple[str, ...] | None = None
+    """Files of the program that are not as they were at submission."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ class Ranks(Enum):
     PER_GPU = "gpu"
     """One for each GPU: a program that reads RANK and WORLD_SIZE."""
     PER_NODE = "node"
-    """One for each node: a program that starts its own workers, such as torchrun."""
+    """One for each node, which sees all its GPUs: an ordinary program, or a launcher such as torchrun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,12 @@ class LaunchSpec:
     prefix: tuple[str, ...] = ()
     """A container's command line, put before the command."""
     ranks: Ranks = Ranks.PER_GPU
+    launcher: str = ""
+    """The program that starts the workers, such as torchrun; empty where the command does not name one."""
+    umask: int = 0o022
+    """Rights that files of its processes do not get."""
+    program_files: str = ""
+    """A file that lists the program's files as they were at submission; empty where that is not known."""
     grace_ms: int = 30 * SECOND
     memory: int | None = None
     """Most bytes of host memory that each rank may use; None = not limited."""

@@ -50,6 +50,7 @@ def _processes(_key: str, value: object) -> str:
 
 
 DETAILS: Mapping[str, Callable[[str, object], str]] = {
+    "changed": lambda _, value: f"changed since submission: {_detail('', value)}",
     "at_step": lambda _, value: f"at step {value}",
     "code": lambda _, value: f"exit code {value}",
     "how": lambda _, value: str(value),

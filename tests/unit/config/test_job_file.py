@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.api import schema
-from trainmaster.api.command_parsing import prefix_of, program_of, starts_own_workers
+from trainmaster.api.command_parsing import launcher_of, prefix_of, program_of
 from trainmaster.api.request_body import read_json
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.config.job_file import jobs_in_json, jobs_in_yaml
@@ -49,8 +49,9 @@ def test_a_command_is_enough(tmp_path: Path) -> None:
     )
     assert asked.job.demand.nominal.count == 1
     assert asked.recipe.workdir == str(tmp_path)
-    assert (asked.job.retries, asked.job.grace_ms, asked.keeps_code) == (2, 30 * SECOND, True)
-    assert asked.recipe.ranks is Ranks.PER_GPU
+    assert (asked.job.retries, asked.job.grace_ms, asked.keeps_code) == (2, 30 * SECOND, False)
+    assert asked.recipe.ranks is Ranks.PER_NODE
+    assert (asked.recipe.umask, asked.recipe.launcher) == (0o022, "")
     assert asked.spec == {"command": "python train.py --lr 3"}
 
 
@@ -236,7 +237,7 @@ def test_no_text_breaks_the_reader_of_files(text: str) -> None:
     ],
 )
 def test_a_command_says_what_it_is(command: str, launcher: bool, program: str) -> None:
-    assert starts_own_workers(command) is launcher
+    assert bool(launcher_of(command)) is launcher
     assert program_of(command) == program
 
 

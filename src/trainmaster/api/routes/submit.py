@@ -94,7 +94,11 @@ def routes(service: Daemon) -> APIRouter:
         if kind != JSON and kind not in YAML_TYPES:
             raise ApiError(415, "Send jobs as application/json or application/yaml.")
         body = await body_of(request)
-        defaults = Defaults(user=_me(), device_type=_device_type(service))
+        defaults = Defaults(
+            user=_me(),
+            device_type=_device_type(service),
+            snapshot=not service.queries.shares_files,
+        )
         asked, digest = await to_thread.run_sync(_read, body, kind, defaults)
         if dry_run:
             return JsonAnswer(CheckedJobs([await _checked(service, each) for each in asked]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class ReadJob:
         return f"{self.file}: line {line}" if line else self.file
 
 
-def read_jobs(file: str, settings: Sequence[str], held: bool) -> list[ReadJob]:
+def read_jobs(file: str, settings: Sequence[str], flags: Mapping[str, object]) -> list[ReadJob]:
     """The jobs of one file; a mistake is named with its line, or with the option that made it."""
     name = "standard input" if file == STDIO else file
     found: list[ReadJob] = []
@@ -51,7 +51,8 @@ def read_jobs(file: str, settings: Sequence[str], held: bool) -> list[ReadJob]:
             spec = _with_settings(raw, settings)
             if isinstance(spec, dict):
                 _check_copied(spec, lines)
-                spec = with_environment(spec | ({"held": True} if held else {}))
+                given = {name: value for name, value in flags.items() if value is not None}
+                spec = with_environment(spec | given)
             _check(spec, raw, lines, settings)
             found.append(ReadJob(spec, name, lines))
     except ConfigError as bad:

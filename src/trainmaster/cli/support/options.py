@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,6 +24,8 @@ def argument(metavar: str, help: str, **more: Any) -> Any:
 WHERE = "Where the manager is"
 URL = "Address of the manager. Default: TRAINMASTER_URL, else the one that runs here."
 DATA = "Data folder of the manager. Default: TRAINMASTER_DATA, ./.trainmaster, or the user folder."
+SNAPSHOT = "Run in a copy of the code as it is now. Default: in the folder itself, if nodes see it."
+RANKS = "Processes: one per node, which sees all its GPUs (the default), or one per GPU."
 JOBS = "Job ids or names; an array's id stands for all its jobs."
 
 Url = Annotated[str | None, option("--url URL", URL, rich_help_panel=WHERE)]
@@ -38,4 +40,6 @@ OnlyUser = Annotated[str | None, option("--user USER", "Only jobs of this user."
 OnlyQueue = Annotated[str | None, option("-q --queue QUEUE", "Only jobs in this queue.")]
 JobName = Annotated[str, argument("JOB", "Job id or name.", autocompletion=live_jobs)]
 JobNames = Annotated[list[str], argument("JOB", JOBS, autocompletion=live_jobs)]
+Snapshot = Annotated[bool | None, option("--snapshot/--no-snapshot", SNAPSHOT)]
+RanksFlag = Annotated[Literal["node", "gpu"] | None, option("--ranks node|gpu", RANKS)]
 Command = Annotated[list[str], argument("COMMAND", "Command and its arguments.")]

@@ -72,8 +72,15 @@ def with_environment(spec: Json) -> Json:
     return spec | {
         "user": spec.get("user") or my_name(),
         "workdir": str(workdir.absolute()),
+        "umask": spec.get("umask", f"{_umask():03o}"),
         "env": travels | env,
     }
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def environment_of(texts: Sequence[str], files: Sequence[Path]) -> dict[str, str]:

@@ -39,15 +39,23 @@ ORDERS: dict[type, str] = {Halt: "halt", Kill: "kill", Freeze: "freeze", Thaw: "
 class LocalEngine:
     """Runs gangs as processes here, each in a folder `runs/<job>/<attempt>` of the state folder.
 
-    `devices` are the UUIDs of the topology's GPUs; none: CPU slots stand in for them.
+    `devices` are the UUIDs of the topology's GPUs; none: CPU slots stand in for them. `numbers` are those
+    of the driver.
     """
 
     name = "local"
 
-    def __init__(self, folder: Path, topology: Topology, devices: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        topology: Topology,
+        devices: Sequence[str] = (),
+        numbers: Sequence[int] = (),
+    ) -> None:
         self._folder = Path(os.path.abspath(folder)) / "runs"
         self.probed = cgroup_probe.probe()
-        self.host = worker_environment.Host(topology, tuple(devices), self.probed.plan)
+        plan = self.probed.plan
+        self.host = worker_environment.Host(topology, tuple(devices), plan, tuple(numbers))
         self._sockets = ""
         """Where supervisors listen; known when the engine is open."""
         self.fork_server = ForkServerClient()
@@ -67,7 +75,9 @@ class LocalEngine:
             remarks.append(
                 "Jobs are not suspended in memory: stopping a process does not free its GPU's memory."
             )
-        return Abilities(can_freeze, bool(plan.memory_in), bool(plan.cpus_in), tuple(remarks))
+        return Abilities(
+            can_freeze, bool(plan.memory_in), bool(plan.cpus_in), remarks=tuple(remarks)
+        )
 
     def folder_of(self, run: Run) -> Path:
         return self._folder / run.job / str(run.attempt)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import signal
 import struct
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from trainmaster.engines.local import logs, processes
+from trainmaster.engines.local import logs, processes, program_files
 from trainmaster.engines.local.cgroups import RunCgroups
 from trainmaster.engines.local.logs import RankLog
 from trainmaster.engines.local.runfile import RunFile
@@ -65,6 +66,8 @@ class Gang:
     def __init__(self, cgroups: RunCgroups) -> None:
         self._cgroups = cgroups
         self.ranks: list[RankProcess] = []
+        self.changed_files: list[str] = []
+        """Files of the program that are not as they were at submission."""
         self._list = processes.descendants if processes.can_list_children() else descendants_by_scan
 
     @property
@@ -74,7 +77,7 @@ class Gang:
 
     def start(self, run: RunFile, folder: str) -> NotStarted | None:
         """All ranks; else why the first of them could not be started."""
-        self.ranks, errors = [], []
+        self.ranks, self.changed_files, errors = [], [], []
         self._cgroups.prepare(len(run.ranks))
         problem = None
         for number in range(len(run.ranks)):
@@ -87,10 +90,11 @@ class Gang:
             self.ranks.append(rank)
             errors.append(error)
         for number, error in enumerate(errors):
-            said = os.read(error, 8)  # ends when the program has been executed
-            os.close(error)
-            if said and problem is None:
-                problem = _not_started(run, number, *struct.unpack("ii", said))
+            with open(error, "rb") as reading:  # ends when the program has been executed
+                changed, failed = reading.readline(), reading.read()
+            self.changed_files += json.loads(changed or "[]")
+            if failed and problem is None:
+                problem = _not_started(run, number, *struct.unpack("ii", failed))
         return problem
 
     def reap(self) -> list[RankProcess]:
@@ -193,14 +197,21 @@ def _become(
         os.dup2(output, 2)
         spec = run.ranks[number]
         env = run.env | spec.env | {"PWD": run.workdir}
+        os.umask(run.umask)
         stage = AT_WORKDIR
         os.chdir(run.workdir)
+        stage = AT_SETUP
+        is_first = number == 0 and run.generation == 0
+        changed = program_files.changed(run.program_files) if is_first else []
+        os.write(error, json.dumps(changed).encode() + b"\n")
         stage = AT_COMMAND
         os.execvpe(spec.argv[0], spec.argv, env)
     except OSError as problem:
-        os.write(error, struct.pack("ii", stage, problem.errno or 0))
+        code = problem.errno or 0
     except BaseException:
-        os.write(error, struct.pack("ii", stage, errno.EINVAL))
+        code = errno.EINVAL
+    line = b"" if stage == AT_COMMAND else b"[]\n"
+    os.write(error, line + struct.pack("ii", stage, code))
     os._exit(NOT_FOUND)
 
 

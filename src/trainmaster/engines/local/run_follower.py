@@ -56,8 +56,9 @@ def report_of(run: Run, entry: JournalEntry) -> Report | None:
         return None
     _, *stated = fields(kind)
     said = {f.name: entry[f.name] for f in stated if f.default is not None or f.name in entry}
-    if "pids" in said:
-        said["pids"] = tuple(said["pids"])
+    for name in ("pids", "changed"):
+        if name in said:
+            said[name] = tuple(said[name])
     if "asked" in said:
         said["asked"] = StopOrder(said["asked"])
     return kind(run, **said)

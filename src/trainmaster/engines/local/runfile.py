@@ -54,6 +54,9 @@ class RunFile:
     placement: str
     """Where it runs, as text that is equal only for equal placements."""
     cgroups: CgroupPlan
+    umask: int = 0o022
+    program_files: str = ""
+    """Where the program's files are listed as they were at submission; empty: not known."""
     freezer: str = "stop"
     """For supervisors of earlier versions, which look it up."""
 

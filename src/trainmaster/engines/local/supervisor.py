@@ -172,6 +172,8 @@ class Supervisor:
         what = "started" if self._run.generation == 0 else "reshaped"
         pids = [rank.pid for rank in self._gang.ranks]
         said: Message = {"pids": pids, "generation": self._run.generation}
+        if self._gang.changed_files:
+            said["changed"] = self._gang.changed_files
         if self._cgroups.trouble:
             said["remark"] = self._cgroups.trouble
         self._write(what, said)

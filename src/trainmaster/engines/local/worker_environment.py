@@ -12,9 +12,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from trainmaster.engines.local import launchers
+from trainmaster.engines.local.rank_places import RankPlace, rank_places
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import LaunchSpec, Ranks
+from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
 from trainmaster_sdk import wire
@@ -26,38 +28,6 @@ NOT_HANDED_ON = ("TRAINMASTER_", "TORCHELASTIC_", "SLURM_")
 
 
 @dataclass(frozen=True, slots=True)
-class RankPlace:
-    """Where one rank runs: its rank, the world size, and its devices."""
-
-    rank: int
-    world: int
-    local_rank: int
-    local_world: int
-    node_rank: int
-    devices: tuple[int, ...]
-    """All GPUs of the run on this node, as the topology counts them."""
-    slots: int
-    """How many of them are this rank's own."""
-
-
-def rank_places(placement: Placement, ranks: Ranks) -> tuple[RankPlace, ...]:
-    """One rank for each slice, node by node, or one for each node."""
-    by_node: dict[int, list[int]] = {}
-    for piece in placement.slices:
-        by_node.setdefault(piece.node, []).append(piece.gpu)
-    per_node = ranks is Ranks.PER_NODE
-    world = len(by_node) if per_node else len(placement.slices)
-    found: list[RankPlace] = []
-    for node_rank, gpus in enumerate(by_node.values()):
-        here = 1 if per_node else len(gpus)
-        devices = tuple(dict.fromkeys(gpus))
-        for local_rank in range(here):
-            slots = len(devices) if per_node else 1
-            found.append(RankPlace(len(found), world, local_rank, here, node_rank, devices, slots))
-    return tuple(found)
-
-
-@dataclass(frozen=True, slots=True)
 class Host:
     """What a launch must know of this machine: its devices, and what may be limited."""
 
@@ -65,6 +35,8 @@ class Host:
     uuids: tuple[str, ...]
     """By the topology's GPU numbers; empty if CPU slots replace GPUs."""
     cgroups: CgroupPlan
+    numbers: tuple[int, ...] = ()
+    """The same GPUs as the driver counts them, in the order of the PCI bus; empty: not known."""
 
 
 def run_file(
@@ -76,20 +48,28 @@ def run_file(
     """
     cgroups = host.cgroups
     places = rank_places(placement, spec.ranks)
-    argv = (*spec.prefix, *spec.command)
-    everybody = common_env(run, spec, at, generation) | {"MASTER_PORT": str(free_port())}
+    port = str(free_port())
+    everybody = common_env(run, spec, at, generation) | {"MASTER_PORT": port}
     own = dict(spec.env)
     return RunFile(
         name=f"{run.job}.{run.attempt}",
         generation=generation,
         workdir=spec.workdir,
         env=base_env(os.environ) | own | everybody,
-        ranks=tuple(RankSpec(argv, rank_env(place, spec, host, own)) for place in places),
+        ranks=tuple(
+            RankSpec(
+                (*spec.prefix, *launchers.told(spec.command, spec.launcher, place, port)),
+                rank_env(place, spec, host, own) | launchers.variables(spec.ranks, place, port),
+            )
+            for place in places
+        ),
         socket=at,
         grace_ms=spec.grace_ms,
         log_bytes=spec.logs.file_bytes,
         log_files=spec.logs.files,
         placement=repr(placement.slices),
+        umask=spec.umask,
+        program_files=spec.program_files,
         cgroups=replace(
             cgroups,
             memory=spec.memory if cgroups.memory_in else None,
@@ -105,7 +85,7 @@ def base_env(ours: Mapping[str, str]) -> dict[str, str]:
 
 def common_env(run: Run, spec: LaunchSpec, socket: str, generation: int) -> dict[str, str]:
     env = {
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": launchers.MASTER_ADDR,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "PYTHONUNBUFFERED": "1",
         wire.JOB: run.job,
@@ -128,26 +108,39 @@ def rank_env(
     place: RankPlace, spec: LaunchSpec, host: Host, own: Mapping[str, str]
 ) -> dict[str, str]:
     node = host.topology.nodes[host.topology.node_of_gpu[place.devices[0]]]
-    uuids = [host.uuids[gpu] for gpu in place.devices] if host.uuids else []
     env = {
         "RANK": str(place.rank),
         "WORLD_SIZE": str(place.world),
-        "LOCAL_RANK": str(place.local_rank),
         "LOCAL_WORLD_SIZE": str(place.local_world),
         "NODE_RANK": str(place.node_rank),
         "GROUP_RANK": str(place.node_rank),
-        "CUDA_VISIBLE_DEVICES": ",".join(uuids),
+        "CUDA_VISIBLE_DEVICES": ",".join(device_names(place, spec, host)),
         DEVICES: ",".join(f"{node.name}:{gpu - node.first_gpu}" for gpu in place.devices),
     }
+    if place.slots == 1:
+        # Lightning and Hugging Face take it to mean that every GPU has a process of its own already.
+        env["LOCAL_RANK"] = str(place.local_rank)
     if "OMP_NUM_THREADS" not in own:
         env["OMP_NUM_THREADS"] = str(threads(place, spec, node.cpus, node.gpus))
     return env
 
 
+def device_names(place: RankPlace, spec: LaunchSpec, host: Host) -> list[str]:
+    """The GPUs of a rank, by UUID; DeepSpeed's launcher reads numbers only."""
+    if not host.uuids:
+        return []
+    if spec.launcher == launchers.DEEPSPEED and host.numbers and not spec.prefix:
+        return [str(host.numbers[gpu]) for gpu in place.devices]
+    return [host.uuids[gpu] for gpu in place.devices]
+
+
 def threads(place: RankPlace, spec: LaunchSpec, cpus: int, gpus: int) -> int:
-    """A rank's share of its node's cores, unless the job states a number."""
+    """A process's share of its node's cores, unless the job states a number.
+
+    A launcher starts one process for each of its GPUs, and hands its own environment on to them.
+    """
     wanted = cpus * place.slots // max(1, gpus) if spec.cpus is None else spec.cpus
-    return max(1, wanted // 1000)
+    return max(1, wanted // (place.slots if spec.launcher else 1) // 1000)
 
 
 # -- places --------------------------------------------------------------------------------------------
