@@ -228,6 +228,14 @@ class MemoryService:
     async def story(self, job: str) -> Sequence[StoryRow]:
         return list(self._named(job).story)
 
+    def running_progress(self) -> Sequence[tuple[str, str, Progress]]:
+        statuses = [self._status(each) for each in self.known.values()]
+        return [
+            (each.row.id, each.row.name, each.history.progress)
+            for each in statuses
+            if each.row.state == "running" and each.history.progress is not None
+        ]
+
     async def progress(self, job: str) -> Sequence[StoredProgress]:
         return list(self._named(job).progress)
 

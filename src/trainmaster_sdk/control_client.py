@@ -25,9 +25,9 @@ class ControlClient:
     All calls may come from any thread. A forked child has no voice: its parent speaks.
     """
 
-    def __init__(self, path: str | None, hello: Message) -> None:
+    def __init__(self, path: str | None, hello: Message | None) -> None:
         self._path = path
-        self._hello = encode_message(hello)
+        self._hello = b"" if hello is None else encode_message(hello)
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, SupportsFloat
 
+from trainmaster_sdk import step_counter
 from trainmaster_sdk.checkpoints import Checkpoints, Loaded, make_durable
 from trainmaster_sdk.control_client import ControlClient
 from trainmaster_sdk.environment import JobEnvironment, local_folder
@@ -53,6 +54,7 @@ class Session:
         self.end_time = place.end_time
         """When it must have ended, in seconds since 1970; None without a limit."""
         self.checkpoints = Checkpoints(self.checkpoint_dir, keep)
+        step_counter.stop()
         self._place = place
         self._requests = StopRequests()
         self._client = ControlClient(
@@ -62,6 +64,8 @@ class Session:
         self._total_steps: int | None = None
         self._saved_step: int | None = None
         self._reported_at = -math.inf
+        self._reported_step: int | None = None
+        self._steps_per_s: float | None = None
         self._has_stopped = False
         self._is_finished = False
 
@@ -170,7 +174,11 @@ class Session:
             if count is not None:
                 said[name] = int(count)
         if is_due:
-            self._reported_at = now
+            if self._reported_step is not None and self._step > self._reported_step:
+                self._steps_per_s = (self._step - self._reported_step) / (now - self._reported_at)
+            self._reported_at, self._reported_step = now, self._step
+        if self._steps_per_s is not None:
+            said["steps_per_s"] = self._steps_per_s
         self._client.say_newest(said, now=is_due)
 
     def should_stop(self) -> bool:

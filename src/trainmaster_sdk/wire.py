@@ -5,8 +5,10 @@ is one object of at most 64 KiB. Unknown lines are ignored, so that versions may
 
 A program sends:
     {"say": "hello", "rank": 0, "pid": 4711}
-    {"say": "progress", "step": 120, "loss": 0.31, "samples_per_s": 1800.0, "total_steps": 9000,
-     "epoch_steps": 500}                                     all but `step` may be left out
+    {"say": "progress", "step": 120, "loss": 0.31, "samples_per_s": 1800.0, "steps_per_s": 7.2,
+     "total_steps": 9000, "epoch_steps": 500}                all but `step` may be left out
+    {"say": "progress", "step": 120, "steps_per_s": 7.2, "counted": true}
+                                                             counted, without a hello: it cannot save
     {"say": "saved", "step": 120}                            a checkpoint has become durable
     {"say": "leaving", "step": 120}                          told to stop, saved, about to exit: go on later
     {"say": "done"}                                          all its work is done, about to exit
@@ -32,6 +34,8 @@ JOB = "TRAINMASTER_JOB"
 ATTEMPT = "TRAINMASTER_ATTEMPT"
 RESTART_COUNT = "TRAINMASTER_RESTART_COUNT"
 """How often the job's processes have been started before: 0 the first time."""
+COUNT_STEPS = "TRAINMASTER_COUNT_STEPS"
+"""0: the steps of a program that does not report are not counted."""
 ARRAY_INDEX = "TRAINMASTER_ARRAY_INDEX"
 ARRAY_SIZE = "TRAINMASTER_ARRAY_SIZE"
 CHECKPOINT_DIR = "TRAINMASTER_CHECKPOINT_DIR"

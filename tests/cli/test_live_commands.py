@@ -111,7 +111,9 @@ def test_a_refusal_is_the_daemons_own_sentence(tm: Tm, daemon: Counterpart) -> N
 
 
 def test_live_jobs_with_where_or_why_in_the_last_column(tm: Tm, daemon: Counterpart) -> None:
-    progress = {"step": 30, "total_steps": 120, "loss": 0.5, "samples_per_s": None, "at_s": NOW}
+    progress = {"step": 30, "total_steps": 120, "at_s": NOW} | dict.fromkeys(
+        ("loss", "samples_per_s", "steps_per_s")
+    )
     daemon.on("GET", "/jobs", listed(waiting("3"), job("2", progress=progress)))
     lines = tm("ps").out.splitlines()
     assert lines[0].split() == (
@@ -268,9 +270,13 @@ def test_show(tm: Tm, daemon: Counterpart) -> None:
         pids=[11, 12],
         remarks=["It cannot be resized."],
         saved_at_s=NOW,
+        progress={"step": 30, "steps_per_s": 0.25, "at_s": NOW}
+        | dict.fromkeys(("total_steps", "loss", "samples_per_s")),
     )
     daemon.on("GET", "/jobs/bert", sheet)
     said = tm("show bert")
+    assert "step 30" in said.out
+    assert "4.00 s/step" in said.out
     assert "python train.py --name 'a b'" in said.out
     assert "n0:0, n0:1" in said.out
     assert said.err == "Note: It cannot be resized.\n"

@@ -69,6 +69,7 @@ async def page(service: Daemon, metrics: Metrics) -> bytes:
             _gauge("jobs", "Jobs in each state, ended ones included.", ("state",), states),
             await _unadmitted(service, counts),
             *_devices(service),
+            *_progress(service),
         ]
     registry = CollectorRegistry()
     registry.register(_Now(families))
@@ -108,6 +109,17 @@ async def _unadmitted(service: Daemon, counts: Mapping[str, int]) -> Metric:
     found = [((reason,), count) for reason, count in sorted(counted.items()) if count]
     words = "Jobs that wait, by the reason that `explain` gives."
     return _gauge("unadmitted_jobs", words, ("reason",), found)
+
+
+def _progress(service: Daemon) -> list[Metric]:
+    found = service.queries.running_progress()
+    own = ("job", "name")
+    steps = [((id, name), at.step) for id, name, at in found]
+    rates = [((id, name), at.steps_per_s) for id, name, at in found if at.steps_per_s is not None]
+    return [
+        _gauge("job_step", "Training steps that a running job has made.", own, steps),
+        _gauge("job_steps_per_second", "How fast a running job makes steps.", own, rates),
+    ]
 
 
 def _devices(service: Daemon) -> list[Metric]:

@@ -86,6 +86,7 @@ def progress_row(progress: Progress | None) -> ProgressRow | None:
         total_steps=progress.total_steps,
         loss=finite(progress.loss),
         samples_per_s=finite(progress.samples_per_s),
+        steps_per_s=finite(progress.steps_per_s),
         at_s=progress.at_ms / 1000,
     )
 

@@ -101,6 +101,7 @@ def _recipe(model: JobFile, workdir: Path, user: str, program: str) -> LaunchSpe
         cpus=None if model.cpus is None else model.cpus * times,
         max_runtime_ms=model.max_runtime,
         may_stay_in_memory=model.stays_in_memory and can_be_stopped(model.container),
+        counts_steps=model.count_steps,
     )
 
 

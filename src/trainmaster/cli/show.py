@@ -9,7 +9,7 @@ from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import NOTHING, remark, show_pairs, write_json
 from trainmaster.cli.support.options import AsJson, JobName
 from trainmaster.daemon.response_models import JobRow
-from trainmaster.text.formatting import plural
+from trainmaster.text.formatting import plural, step_rate
 
 
 def show(client: Client, job: JobName, as_json: AsJson = False) -> None:
@@ -34,6 +34,7 @@ def pairs_of(answer: Json) -> dict[str, str]:
     kept: Json = answer.get("spec") or {}
     spec: Json = kept.get("spec", kept)  # the file itself, also beside what the manager made of it
     loss = None if row.progress is None else row.progress.loss
+    speed = None if row.progress is None else row.progress.steps_per_s
     found = {
         "job": f"{row.id}  {row.name}".rstrip(),
         "state": row.state + (f" (exit code {row.exit_code})" if row.exit_code is not None else ""),
@@ -56,6 +57,7 @@ def pairs_of(answer: Json) -> dict[str, str]:
         "attempt": f"{row.attempt} ({plural(row.restarts, 'restart')},"
         f" {plural(row.preemptions, 'preemption')})",
         "progress": words.progress(row) if row.progress is not None else "",
+        "speed": step_rate(speed) if speed else "",
         "loss": "" if loss is None else f"{loss:.4g}",
         "checkpoint": words.ago(answer["saved_at_s"]) if answer.get("saved_at_s") else "",
     }

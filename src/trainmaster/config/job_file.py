@@ -369,6 +369,11 @@ class JobFile(FileModel):
     stays_in_memory: bool = Field(
         True, description="Whether it may be suspended in memory, by stopping its processes."
     )
+    count_steps: bool = Field(
+        True,
+        description="Count the optimizer steps of a PyTorch program that does not use the SDK, and"
+        " show them as its progress. false leaves its PYTHONPATH alone.",
+    )
     held: bool = Field(
         False, description="Submit it, but do not run it before `trainmaster resume`."
     )

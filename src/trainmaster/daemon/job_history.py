@@ -21,6 +21,7 @@ class Progress:
     total_steps: int | None
     loss: float | None
     samples_per_s: float | None
+    steps_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

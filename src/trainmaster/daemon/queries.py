@@ -13,7 +13,7 @@ from trainmaster.core.lifecycle import ALLOCATED, WAITING, Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.dependencies import held_for
 from trainmaster.daemon.driver import Driver
-from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.job_history import JobHistory, Progress
 from trainmaster.daemon.live_job import LiveJob, named_devices
 from trainmaster.daemon.policies import effective_options
 from trainmaster.daemon.recovery import snapshot_of_driver
@@ -52,6 +52,7 @@ MOST_ELEMENTS = 100_000
 PIECE = 250
 """Jobs of a list that are handled before other tasks run."""
 NO_REPORTS = "It has not reported through the SDK, so its progress is unknown."
+STEPS_COUNTED = "Its optimizer steps are counted; how many there will be is not known."
 SUSPENDED_IN_MEMORY = "When others need its devices it waits in memory, and goes on from there."
 SAVES_AND_ENDS = "To make room it is told to save and to end, and goes on from there later."
 STARTS_OVER = (
@@ -168,7 +169,9 @@ class Queries:
         speaks = live.history.has_hello or live.history.saved_at_ms is not None
         stays = live.recipe.may_stay_in_memory and self._driver.controller.state.can_freeze
         room = SUSPENDED_IN_MEMORY if stays else SAVES_AND_ENDS if speaks else STARTS_OVER
-        return (room,) if speaks or record.first_start_ms is None else (NO_REPORTS, room)
+        if speaks or record.first_start_ms is None:
+            return (room,)
+        return (NO_REPORTS if live.history.progress is None else STEPS_COUNTED, room)
 
     def _folded(self, array: str, elements: Sequence[JobStatus]) -> JobStatus:
         """An array as one job."""
@@ -208,6 +211,14 @@ class Queries:
     async def story(self, job: str) -> Sequence[StoryRow]:
         """By the id of a job."""
         return await asyncio.to_thread(self._driver.store.story, job)
+
+    def running_progress(self) -> Sequence[tuple[str, str, Progress]]:
+        """Id, name and progress of each job that runs now and has reported any."""
+        return [
+            (live.id, live.recipe.name, live.history.progress)
+            for live in self._driver.jobs.values()
+            if live.history.since_ms is not None and live.history.progress is not None
+        ]
 
     async def progress(self, job: str) -> Sequence[StoredProgress]:
         """By the id of a job."""

@@ -80,8 +80,9 @@ def _progressed(
     total = said.total_steps or (None if last is None else last.total_steps)
     is_due = last is None or now - last.at_ms >= SAMPLE_EVERY_MS
     at_ms = now if last is None or is_due else last.at_ms
-    progress = Progress(at_ms, said.step, total, said.loss, said.samples_per_s)
-    live.history = replace(live.history, has_hello=True, progress=progress)
+    progress = Progress(at_ms, said.step, total, said.loss, said.samples_per_s, said.steps_per_s)
+    speaks = live.history.has_hello or not said.counted
+    live.history = replace(live.history, has_hello=speaks, progress=progress)
     if not is_due:
         return
     if record.placement is None or record.since_ms is None:

@@ -77,6 +77,7 @@ class ProgressReport(ResponseModel):
 
 class ProgressRow(ProgressReport):
     total_steps: int | None
+    steps_per_s: float | None
 
 
 def _known_fields(kind: type[Any], answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,6 +64,9 @@ class Progressed:
     samples_per_s: float | None = None
     total_steps: int | None = None
     epoch_steps: int | None = None
+    steps_per_s: float | None = None
+    counted: bool | None = None
+    """Its optimizer steps were counted from outside: it does not use the SDK, and cannot save."""
 
 
 @dataclass(frozen=True, slots=True)

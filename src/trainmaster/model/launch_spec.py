@@ -55,4 +55,6 @@ class LaunchSpec:
     array_size: int | None = None
     may_stay_in_memory: bool = True
     """Whether it may be suspended where it is, by stopping its processes."""
+    counts_steps: bool = True
+    """Whether the optimizer steps of a PyTorch program are counted without its help."""
     logs: LogLimits = LogLimits()

@@ -108,6 +108,13 @@ def decimal(value: float | None) -> str:
     return ABSENT if value is None else significant(value)
 
 
+def step_rate(steps_per_s: float) -> str:
+    """`3.4 steps/s`, and `12 s/step` where a step takes longer than a second."""
+    if steps_per_s >= 1:
+        return f"{significant(steps_per_s)} steps/s"
+    return f"{significant(1 / max(steps_per_s, 1e-9))} s/step"
+
+
 def listing(names: list[str]) -> str:
     """Names as in a sentence: a, b and c."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

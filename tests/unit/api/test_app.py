@@ -196,6 +196,7 @@ def test_a_row_has_seconds_with_three_decimals(client: TestClient, service: Memo
             "total_steps": 100,
             "loss": None,
             "samples_per_s": 100.0,
+            "steps_per_s": None,
             "at_s": 1800000000.123,
         },
     }

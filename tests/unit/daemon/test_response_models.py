@@ -16,5 +16,5 @@ def test_what_a_newer_manager_adds_is_ignored_and_what_an_older_one_lacks_is_non
     )
     assert row.id == "1"
     assert row.name is None
-    assert row.progress == ProgressRow(None, 1, None, None, None)  # type: ignore[arg-type]
+    assert row.progress == ProgressRow(None, 1, None, None, None, None)  # type: ignore[arg-type]
     assert row.reason == WaitReason("x", "y")

@@ -155,7 +155,8 @@ def _progress(at: ProgressRow) -> str:
     total = f" of {at.total_steps}" if at.total_steps is not None else ""
     loss = f", loss {at.loss:g}" if at.loss is not None else ""
     speed = f", {at.samples_per_s:g} samples/s" if at.samples_per_s is not None else ""
-    return f"step {at.step}{total}{loss}{speed}"
+    rate = f", {text.step_rate(at.steps_per_s)}" if at.steps_per_s else ""
+    return f"step {at.step}{total}{loss}{speed}{rate}"
 
 
 @cache

@@ -12,7 +12,7 @@ RAREST_S = 30.0
 AGE_PER_S = 3600.0
 """For every hour of age an entry covers a second more."""
 
-NUMBERS = ("loss", "samples_per_s")
+NUMBERS = ("loss", "samples_per_s", "steps_per_s")
 COUNTS = ("step", "total_steps", "epoch_steps")
 
 LARGEST = 1e12
@@ -39,6 +39,8 @@ def cleaned(said: dict[str, Any]) -> dict[str, Any] | None:
             continue
         if abs(value) <= LARGEST:  # neither infinite nor NaN, which compares as false
             kept[name] = float(value)
+    if said.get("counted") is True:
+        kept["counted"] = True
     return kept if "step" in kept else None
 
 

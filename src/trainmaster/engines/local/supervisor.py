@@ -65,6 +65,9 @@ class Supervisor:
         self._is_freezing, self._is_frozen = False, False
         self._has_left = False
         self._done: set[int] = set()  # ranks that have said so
+        self._has_session = False  # whether the program reports its own steps
+        self._counter: Connection | None = None
+        """The process whose counted steps are the run's."""
         self._oom_kills = processes.oom_kills()
         self._housekeeping_at = time.monotonic() + HOUSEKEEPING_S
         self._sweep_at: float | None = None
@@ -160,6 +163,7 @@ class Supervisor:
         """Bring up all ranks of the present generation."""
         self._failed, self._stopping, self._next = None, None, None
         self._has_left, self._done = False, set()
+        self._has_session, self._counter = False, None
         self._is_freezing, self._is_frozen = False, False
         self._control.forget_ranks()
         self._not_started = self._gang.start(self._run, self._folder)
@@ -311,6 +315,7 @@ class Supervisor:
         word = said.get("say")
         if word == "hello":
             connection.rank = rank if isinstance(rank := said.get("rank"), int) else 0
+            self._has_session = True
             self._ask_to_stop()
         elif word == "follow":
             after = said.get("after")
@@ -318,7 +323,9 @@ class Supervisor:
             first = after if isinstance(after, int) else 0
             self._control.say(connection, self._journal.remembered(first))
         elif word == "progress":
-            self._throttle.held = progress_throttle.cleaned(said) or self._throttle.held
+            report = progress_throttle.cleaned(said)
+            if report is not None and self._is_wanted(connection, report):
+                self._throttle.held = report
         elif word == "saved":
             self._write_progress()
             step = progress_throttle.cleaned(said)
@@ -329,6 +336,14 @@ class Supervisor:
             self._done.add(connection.rank or 0)
         elif isinstance(order := said.get("order"), str):
             self._execute_order(order, said)
+
+    def _is_wanted(self, connection: Connection, report: Message) -> bool:
+        """Counted steps are taken from one process, and only if the program does not report its own."""
+        if "counted" not in report:
+            return True
+        if self._counter is None or self._counter.is_gone:
+            self._counter = connection
+        return self._counter is connection and not self._has_session
 
     def _execute_order(self, order: str, said: Message) -> None:
         """Orders may come twice; one that has been carried out changes nothing."""

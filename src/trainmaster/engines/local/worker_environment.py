@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from trainmaster.engines.local import launchers
+from trainmaster.engines.local.path_entry import with_path_entry
 from trainmaster.engines.local.rank_places import RankPlace, rank_places
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
 from trainmaster.model.job import Run
@@ -51,11 +52,12 @@ def run_file(
     port = str(free_port())
     everybody = common_env(run, spec, at, generation) | {"MASTER_PORT": port}
     own = dict(spec.env)
+    env = base_env(os.environ) | own | everybody
     return RunFile(
         name=f"{run.job}.{run.attempt}",
         generation=generation,
         workdir=spec.workdir,
-        env=base_env(os.environ) | own | everybody,
+        env=with_path_entry(env) if spec.counts_steps else env,
         ranks=tuple(
             RankSpec(
                 (*spec.prefix, *launchers.told(spec.command, spec.launcher, place, port)),

@@ -1,0 +1,149 @@
+"""Counts the optimizer steps of a PyTorch program that reports nothing itself, and reports their number.
+
+Installed by path_entry/sitecustomize.py when the program imports torch. A step is one iteration: it begins
+when an optimizer steps that has already stepped in the present one. So two optimizers that take turns, as in
+a GAN, or one for each parameter, make one step together, and accumulated gradients are one step. How many
+steps there will be is not known, and nothing can be saved this way.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from trainmaster_sdk import wire
+from trainmaster_sdk.control_client import ControlClient
+
+REPORT_S = 1.0
+"""Steps are reported at most this often."""
+CLOSE_S = 0.2
+"""Seconds that sending the last report may take when the program ends."""
+
+_installed: list[StepCounter] = []
+_sessions: list[int] = []
+"""Processes that have opened a session; forked children remember their parent's."""
+
+
+def install(optimizers: ModuleType) -> None:
+    """Count from now on, given `torch.optim.optimizer`; torch before 2.0 has no hook for it."""
+    register = getattr(optimizers, "register_optimizer_step_post_hook", None)
+    path = os.environ.get(wire.SOCKET)
+    if register is None or path is None or _sessions or _installed:
+        return
+    counter = StepCounter(path, sys.modules["torch"])
+    counter.handle = register(counter.count)
+    _installed.append(counter)
+    atexit.register(counter.close)
+
+
+def stop() -> None:
+    """A session has been opened: the program reports its own steps."""
+    _sessions.append(os.getpid())
+    for counter in _installed:
+        counter.stop()
+
+
+def _is_compiling_of(torch: Any) -> Callable[[], bool]:
+    """torch's `is_compiling`, by which a compiled optimizer step leaves the counting out of its graph."""
+    found = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    return found if callable(found) else lambda: False
+
+
+class StepCounter:
+    """One program's count. The process that makes the first step reports; those forked off it do not."""
+
+    def __init__(self, path: str, torch: ModuleType) -> None:
+        self.steps = 0
+        self.handle: Any = None
+        """Removes the hook."""
+        self._path = path
+        self._torch = torch
+        self._is_compiling: Callable[[], bool] | None = None
+        """Not known before the first step: torch is still being imported."""
+        self._stepped: set[int] = set()
+        """Optimizers that have stepped in the present iteration."""
+        self._due_at = 0.0
+        self._reported = (0, 0.0)
+        """Steps and time at the last report."""
+        self._steps_per_s: float | None = None
+        self._owner = 0
+        self._client: ControlClient | None = None
+
+    def count(self, optimizer: object, args: object, kwargs: object) -> None:
+        """After each `optimizer.step()`."""
+        if self._is_compiling is None:
+            self._is_compiling = _is_compiling_of(self._torch)
+        if self._is_compiling():
+            return
+        number = id(optimizer)
+        if number in self._stepped or not self._stepped:
+            self.steps += 1
+            self._stepped = {number}
+            now = time.monotonic()
+            if now >= self._due_at:
+                self._report(now)
+        else:
+            self._stepped.add(number)
+
+    def stop(self) -> None:
+        """Count no more."""
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            handle.remove()
+        if self._client is not None:
+            self._client.close(0)
+            self._client = None
+
+    def close(self) -> None:
+        """The program ends: report the last steps."""
+        if self._client is None or os.getpid() != self._owner:
+            return
+        if self.steps > self._reported[0]:
+            self._send()
+        self._client.close(CLOSE_S)
+
+    def _report(self, now: float) -> None:
+        try:
+            self._due_at = now + REPORT_S
+            if self._may_report(now):
+                self._measure(now)
+                self._send()
+        except Exception:
+            self.stop()
+
+    def _may_report(self, now: float) -> bool:
+        if self._owner == 0:
+            self._owner = os.getpid()
+            self._reported = (self.steps, now)
+        if os.getpid() != self._owner or not _is_first_rank():
+            self.stop()
+            return False
+        if self._client is None:
+            self._client = ControlClient(self._path, None)
+        return True
+
+    def _measure(self, now: float) -> None:
+        steps, at = self._reported
+        if self.steps > steps and now > at:
+            self._steps_per_s = (self.steps - steps) / (now - at)
+        self._reported = (self.steps, now)
+
+    def _send(self) -> None:
+        assert self._client is not None
+        said: wire.Message = {"say": "progress", "step": self.steps, "counted": True}
+        if self._steps_per_s is not None:
+            said["steps_per_s"] = self._steps_per_s
+        self._client.say_newest(said, now=True)
+
+
+def _is_first_rank() -> bool:
+    """Whether this is rank 0 of its gang: what torch.distributed says counts, not only the environment."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return True
+    return bool(distributed.get_rank() == 0)
