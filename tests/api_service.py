@@ -38,7 +38,7 @@ from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import GIB, WHOLE
 from trainmaster.store.rows import JobFilter, StoredJob, StoredProgress, StoryRow
 
-ENDS = ("succeeded", "failed", "cancelled")
+ENDS = ("succeeded", "failed", "timed_out", "cancelled")
 ALLOCATED = ("running",)
 
 
@@ -52,7 +52,7 @@ class Known:
     devices: tuple[int, ...] = ()
     attempt: int = 0
     preemptions: int = 0
-    held_for: str = ""
+    is_held: bool = False
     progress: list[StoredProgress] = field(default_factory=list)
     total_steps: int | None = None
     story: list[StoryRow] = field(default_factory=list)
@@ -110,31 +110,32 @@ class MemoryService:
         known = Known(asked, self._row("0", asked, None, None), 0)
         return self._status(known), Forecast(self.now, "as if submitted now")
 
-    async def cancel(self, job: str) -> None:
+    async def cancel(self, job: str, user: str = "") -> None:
         for known in self._live(job):
             self._end(known, "cancelled", None)
         await self._settle()
 
-    async def suspend(self, job: str) -> None:
+    async def suspend(self, job: str, user: str = "") -> None:
         for known in self._live(job):
-            known.held_for = "its owner holds it; resume it"
+            known.is_held = True
             if known.row.state == "running":
                 known.preemptions += 1
                 known.devices = ()
                 self._becomes(known, "suspended")
-            else:
-                self._becomes(known, "held")
         await self._settle()
 
-    async def resume(self, job: str) -> None:
+    async def idle(self, job: str, user: str = "") -> None:
+        await self.suspend(job)
+
+    async def resume(self, job: str, user: str = "") -> None:
         for known in self._live(job):
-            if known.row.state not in ("held", "suspended"):
+            if not known.is_held:
                 raise Conflict(f"Job {job} is {known.row.state}: there is nothing to resume.")
-            known.held_for = ""
-            self._becomes(known, "pending")
+            known.is_held = False
+            self._tell(known, "released")
         await self._settle()
 
-    async def save(self, job: str) -> None:
+    async def save(self, job: str, user: str = "") -> None:
         for known in self._live(job):
             if known.row.state != "running":
                 raise Conflict(f"Job {job} does not run.")
@@ -221,7 +222,7 @@ class MemoryService:
 
     async def forecast(self, what: str | Submission) -> Forecast:
         known = self._named(str(what))
-        if known.held_for:
+        if known.is_held:
             return Forecast(None, "it is held")
         return Forecast(self.now + 60_000, "every job ends within a minute")
 
@@ -286,8 +287,8 @@ class MemoryService:
                     maximum_gpus=None if stated.maximum is None else stated.maximum / WHOLE,
                     is_defined=name in self.stated,
                     running=sum(k.row.state == "running" for k in own),
-                    waiting=sum(k.row.state in ("pending", "suspended") for k in own),
-                    held=sum(k.row.state == "held" for k in own),
+                    pending=sum(k.row.state == "pending" for k in own),
+                    suspended=sum(k.row.state == "suspended" for k in own),
                     gpus=sum(len(k.devices) for k in own),
                 )
             )
@@ -395,7 +396,7 @@ class MemoryService:
             name=asked.recipe.name,
             user=asked.job.user,
             queue=asked.job.queue,
-            state="held" if asked.is_held else "pending",
+            state="pending",
             submit_ms=self.now,
             start_ms=None,
             finish_ms=None,
@@ -421,7 +422,7 @@ class MemoryService:
 
     def _add(self, id: str, asked: Submission, array: str | None, index: int | None) -> None:
         known = Known(asked, self._row(id, asked, array, index), len(self.known))
-        known.held_for = "its owner holds it; resume it" if asked.is_held else ""
+        known.is_held = asked.is_held
         self.known[id] = known
         self._tell(known, "submitted")
 
@@ -439,14 +440,14 @@ class MemoryService:
         self._tell(known, state)
 
     def _end(self, known: Known, state: str, code: int | None) -> None:
-        known.devices, known.held_for = (), ""
+        known.devices, known.is_held = (), False
         known.row = replace(known.row, state=state, finish_ms=self.now, exit_code=code)
         self._tell(known, state, {"exit_code": code})
 
     async def _settle(self) -> None:
         """Start the job that is first in line, while there are devices; then tell those who watch."""
         for known in self.known.values():
-            if known.row.state != "pending":
+            if known.is_held or known.row.state not in ("pending", "suspended"):
                 continue
             free = self._free()
             need = known.asked.job.demand.nominal.count
@@ -473,9 +474,12 @@ class MemoryService:
         return [device for device in range(self.devices) if device not in taken]
 
     def _reason(self, known: Known) -> Reason | None:
-        if known.row.state != "pending":
+        if known.row.state not in ("pending", "suspended"):
             return None
         free, need = len(self._free()) * WHOLE, known.asked.job.demand.nominal.total_share
+        if known.is_held:
+            has_run = known.row.state == "suspended"
+            return Reason(Why.SUSPENDED_BY_USER if has_run else Why.HELD, need)
         if known.asked.job.demand.nominal.count > self.devices:
             return Reason(Why.NEVER_FITS, need, free, self.devices * WHOLE)
         holders = tuple(k.row.id for k in self.known.values() if k.devices)
@@ -504,7 +508,6 @@ class MemoryService:
             devices=tuple(f"n0:{device}" for device in known.devices),
             nodes=("n0",) if known.devices else (),
             reason=self._reason(known),
-            held_for=known.held_for,
         )
 
 

@@ -54,7 +54,7 @@ def ask_to_be_suspended() -> bool:
         )
         return False
     asked = urllib.request.Request(
-        f"{url.rstrip('/')}/api/v1/jobs/{job}/suspend",
+        f"{url.rstrip('/')}/api/v1/jobs/{job}/idle",
         data=b"{}",
         method="POST",
         headers={"Content-Type": "application/json"},

@@ -15,6 +15,8 @@ def job_row(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "user": "ada",
         "queue": "default",
         "state": state,
+        "transition": None,
+        "suspended_by": None,
         "reason": None,
         "gpus": 2,
         "nodes": ["n0"],
@@ -30,7 +32,7 @@ def job_row(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "restarts": 0,
         "preemptions": 0,
         "exit_code": None,
-        "ended_because": None,
+        "end_reason": None,
         "array": None,
         "array_index": None,
         "progress": None,
@@ -52,6 +54,11 @@ def job_details(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "record": {},
     }
     return job_row(id, state, **(details | more))
+
+
+def end(code: str, sentence: str, **more: Any) -> dict[str, Any]:
+    """Why a job ended, as its row says."""
+    return {"code": code, "sentence": sentence, **more}
 
 
 def story_entry(at_s: float, what: str, sentence: str) -> dict[str, Any]:

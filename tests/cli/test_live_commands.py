@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.answers import NOW, forecast, job_details, story_entry
+from tests.cli.answers import NOW, end, forecast, job_details, story_entry
 from tests.cli.answers import job_list as listed
 from tests.cli.answers import job_row as job
 from tests.cli.conftest import Tm
@@ -143,16 +143,17 @@ def test_live_jobs_with_where_or_why_in_the_last_column(tm: Tm, daemon: Counterp
 
 def test_the_last_column_of_an_ended_job_says_why(tm: Tm, daemon: Counterpart) -> None:
     missing = "The command 'x' was not found."
-    late = "It has run for its max_runtime of 2 s."
+    late = "It has run for its time limit of 2 s."
     daemon.on(
         *("GET", "/jobs"),
         listed(
-            job("4", "cancelled", exit_code=143, ended_because=late),
-            job("3", "failed", exit_code=127, ended_because=missing),
-            job("2", "failed", exit_code=2, ended_because=None),
+            job("4", "timed_out", exit_code=143, end_reason=end("TimeLimit", late)),
+            job("3", "failed", exit_code=127, end_reason=end("NotStarted", missing)),
+            job("2", "failed", exit_code=2, end_reason=end("ExitCode", "")),
         ),
     )
     lines = tm("ps -a").out.splitlines()
+    assert "timed out" in lines[1]
     assert lines[1].rstrip().endswith(late)
     assert lines[2].rstrip().endswith(f"exit code 127: {missing}")
     assert lines[3].rstrip().endswith("exit code 2")
@@ -168,11 +169,11 @@ def test_what_is_asked_for_reaches_the_daemon(tm: Tm, daemon: Counterpart) -> No
     daemon.on("GET", "/jobs", listed())
     assert tm("ps -a --me -q vision --limit 5").out == "No job matches.\n"
     assert daemon.asked[0].query == {"user": "ada", "queue": "vision", "limit": "100"}
-    tm("ps --state Pending,held")
-    assert daemon.asked[1].query["state"] == "pending,held"
+    tm("ps --state 'Pending,timed out'")
+    assert daemon.asked[1].query["state"] == "pending,timed_out"
     said = tm("ps --state done")
     assert said.code == 2
-    assert "`done` is not a state of a job" in said.err
+    assert "`done` is not a job state: choose from pending, running, suspended" in said.err
 
 
 def test_all_pages_are_read(tm: Tm, daemon: Counterpart) -> None:
@@ -188,7 +189,7 @@ def test_all_pages_are_read(tm: Tm, daemon: Counterpart) -> None:
         ("ps", "No jobs."),
         ("ps -a", "No jobs."),
         ("ps --user eve", "No job matches. Add -a for ended ones."),
-        ("ps --state held", "No job matches."),
+        ("ps --state timed_out", "No job matches."),
         ("ps -q vision", "No job matches. Add -a for ended ones."),
     ],
 )
@@ -284,8 +285,11 @@ def test_show(tm: Tm, daemon: Counterpart) -> None:
 
 
 def test_one_of_a_thing_is_not_many(tm: Tm, daemon: Counterpart) -> None:
-    why = "It has run for its max_runtime of 2 s."
-    ended = job_details("2", "cancelled", attempt=2, restarts=1, preemptions=1, ended_because=why)
+    why = "It has run for its time limit of 2 s."
+    end_reason = end("TimeLimit", why)
+    ended = job_details(
+        "2", "timed_out", attempt=2, restarts=1, preemptions=1, end_reason=end_reason
+    )
     daemon.on("GET", "/jobs/2", ended)
     said = tm("show 2").out
     assert "2 (1 restart, 1 preemption)" in said
@@ -298,6 +302,7 @@ def test_explain_with_an_expected_start(tm: Tm, daemon: Counterpart) -> None:
         "id": "3",
         "name": "job-3",
         "state": "pending",
+        "suspended_by": None,
         "code": "NotEnoughFree",
         "sentence": "It needs 8 GPUs and 5 are free.",
         "numbers": {"need": 8, "free": 5, "largest_block": 3, "until_s": None},
@@ -441,8 +446,8 @@ QUEUE = {
     "maximum_gpus": None,
     "is_defined": True,
     "running": 1,
-    "waiting": 2,
-    "held": 0,
+    "pending": 2,
+    "suspended": 0,
     "gpus": 2.5,
 }
 
@@ -498,7 +503,7 @@ def test_history(tm: Tm, daemon: Counterpart) -> None:
     assert "1 job, 2.00 GPU hours." in out
     query = daemon.asked[0].query
     assert query["user"] == "bob"
-    assert query["state"] == "succeeded,failed,cancelled"
+    assert query["state"] == "succeeded,failed,timed_out,cancelled"
     assert abs(float(query["since"]) - (time.time() - 7 * 86400)) < 600
     (row,) = csv.DictReader(io.StringIO(tm("history --csv").out))
     assert (row["id"], row["exit_code"], row["gpu_s"]) == ("2", "3", "7200.0")

@@ -146,7 +146,7 @@ def test_suspend_and_resume(tm: Line) -> None:
     job = tm.start("--", "sh", "-c", STAYS)
     tm.daemon.until_state(job, "running")
     tm.ok("suspend", job)
-    tm.daemon.until_state(job, "suspended", "held")
+    tm.daemon.until_state(job, "suspended")
     tm.ok("resume", job)
     tm.daemon.until_state(job, "running")
 
@@ -284,7 +284,7 @@ def test_a_session_is_suspended_when_idle_and_goes_on(tm: Line) -> None:
     person.sees(b"here-2")
     person.sees(b"was unused and is being suspended")
     assert person.code() == 0
-    tm.daemon.until_state("play", "suspended", "held")
+    tm.daemon.until_state("play", "suspended")
     again = Person(url, "play")
     again.sees(b"here-2")
     again.type("echo again-$WORD; exit 6\r")

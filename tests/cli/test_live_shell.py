@@ -178,13 +178,13 @@ def daemon() -> Iterator[Counterpart]:
 
 
 def suspensions(daemon: Counterpart) -> int:
-    return len(daemon.bodies("POST", "/jobs/5/suspend"))
+    return len(daemon.bodies("POST", "/jobs/5/idle"))
 
 
 def test_an_unused_session_asks_to_be_suspended_and_again_after_it_was_woken(
     open_session, daemon: Counterpart
 ) -> None:
-    daemon.on("POST", "/jobs/5/suspend", job_row("5"))
+    daemon.on("POST", "/jobs/5/idle", job_row("5"))
     url = {"TRAINMASTER_URL": daemon.url, "TRAINMASTER_JOB": "5"}
     session = open_session("--idle", "0.5", "--", "/bin/sh", **url)
     visitor = session.attach()
@@ -196,7 +196,7 @@ def test_an_unused_session_asks_to_be_suspended_and_again_after_it_was_woken(
 
 
 def test_a_session_that_works_is_not_idle(open_session, daemon: Counterpart) -> None:
-    daemon.on("POST", "/jobs/5/suspend", job_row("5"))
+    daemon.on("POST", "/jobs/5/idle", job_row("5"))
     url = {"TRAINMASTER_URL": daemon.url, "TRAINMASTER_JOB": "5"}
     session = open_session("--idle", "1.5", "--", "/bin/sh", **url)
     visitor = session.attach()
@@ -318,7 +318,11 @@ def test_a_sleeping_session_is_resumed_first(open_session, daemon: Counterpart) 
     daemon.on("GET", "/jobs/5/environment", surroundings_of(session))
     daemon.on(
         *("GET", "/jobs/5"),
-        *({**ROW, "state": "suspended"}, {**ROW, "state": "pending", "reason": waiting}, ROW),
+        *(
+            {**ROW, "state": "suspended", "suspended_by": "idle"},
+            {**ROW, "state": "pending", "reason": waiting},
+            ROW,
+        ),
     )
     daemon.on("POST", "/jobs/5/resume", job_row("5"))
     person = Person(daemon.url, "5")
@@ -438,7 +442,7 @@ def jupyter(tmp_path: Path) -> str:
 def test_a_notebook_leaves_its_address_and_sleeps(
     open_session, daemon: Counterpart, jupyter: str, capsys
 ) -> None:
-    daemon.on("POST", "/jobs/5/suspend", job_row("5"))
+    daemon.on("POST", "/jobs/5/idle", job_row("5"))
     url = {"TRAINMASTER_URL": daemon.url, "TRAINMASTER_JOB": "5", "PATH": jupyter}
     session = open_session("--notebook", "--idle", "1", **url)
     daemon.on("GET", "/jobs/5/environment", surroundings_of(session))

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.answers import job_details, job_list, job_row
+from tests.cli.answers import end, job_details, job_list, job_row
 from tests.cli.conftest import Tm
 from tests.cli.counterpart import Answer, Asked, Counterpart, refusal, serving, stream
 
@@ -55,7 +55,7 @@ def details(state: str, code: int | None = None, **more: Any) -> dict[str, Any]:
 
 
 def _known(state: str, code: int | None) -> dict[str, Any]:
-    started = None if state in ("pending", "held") else 1.0
+    started = None if state == "pending" else 1.0
     return {"name": "x", "exit_code": code, "start_s": started}
 
 
@@ -460,10 +460,12 @@ def test_a_follower_is_told_that_a_job_is_suspended_and_resumed(
     tm: Tm, daemon: Counterpart
 ) -> None:
     daemon.on("POST", "/jobs", accepted("5"))
-    daemon.on("GET", "/jobs/5", details("starting"), details("succeeded", 0))
-    states = ("running", "suspending", "suspended", "starting", "running")
+    daemon.on("GET", "/jobs/5", details("running"), details("succeeded", 0))
     said = [
-        {"state": each, "sentence": "Others go first." * (each == "suspended")} for each in states
+        {"state": "running", "transition": None, "sentence": None},
+        {"state": "suspended", "transition": None, "sentence": "Others go first."},
+        {"state": "suspended", "transition": "starting", "sentence": None},
+        {"state": "running", "transition": None, "sentence": None},
     ]
     sent = [f"event: state\ndata: {json.dumps(each)}\n\n" for each in said]
     daemon.on("GET", "/jobs/5/logs", served_once(log(b"one\n", "1"), *sent, log(b"two\n", "2")))
@@ -495,14 +497,13 @@ def test_a_cancelled_job_is_no_success(tm: Tm, daemon: Counterpart) -> None:
 
 def test_a_waiting_user_is_told_why_a_job_did_not_succeed(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("POST", "/jobs", accepted("5"))
-    ended = details("cancelled", 143) | {"ended_because": "It has run for its max_runtime of 2 s."}
+    late = end("TimeLimit", "It has run for its time limit of 2 s.")
+    ended = details("timed_out", 143) | {"end_reason": late}
     daemon.on("GET", "/jobs/5", ended)
     daemon.on("GET", "/jobs/5/logs", stream(END))
     said = tm("run --time 2s -- sleep 9")
-    assert said.code == 143
-    assert "Job 5 was cancelled with exit code 143: It has run for its max_runtime of 2 s." in (
-        said.err
-    )
+    assert said.code == 124
+    assert "Job 5 timed out: It has run for its time limit of 2 s." in said.err
 
 
 # -- Ctrl-C ----------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,14 @@ from trainmaster.store.errors import StoreError
 from trainmaster.store.open import open_store
 from trainmaster.store.rows import JobFilter
 from trainmaster.store.store import Store
+from trainmaster.store.tables import JOBS, values
 
-LATER = """
+LATER = f"""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "9001"
+down_revision = "{schema.VERSIONS[-1]}"
 
 
 def upgrade() -> None:
@@ -39,9 +41,9 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     def add(migration: str) -> None:
         scripts = tmp_path / "migrations"
         shutil.copytree(schema.SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
-        (scripts / "versions" / "v0002_later.py").write_text(migration)
+        (scripts / "versions" / "v9001_later.py").write_text(migration)
         monkeypatch.setattr(schema, "SCRIPTS", scripts)
-        monkeypatch.setattr(schema, "VERSIONS", (*schema.VERSIONS, "0002"))
+        monkeypatch.setattr(schema, "VERSIONS", (*schema.VERSIONS, "9001"))
 
     return add
 
@@ -59,7 +61,7 @@ def asked(store: Store, statement: str) -> list[object]:
 def test_from_empty_to_the_newest(opened: Callable[[], Store]) -> None:
     store = opened()
     assert store.acquire_leadership()
-    assert asked(store, f"SELECT version_num FROM {schema.VERSION_TABLE}") == ["0001"]
+    assert asked(store, f"SELECT version_num FROM {schema.VERSION_TABLE}") == [schema.VERSIONS[-1]]
     fill(store)
     assert store.job("1") == JOB
 
@@ -73,6 +75,37 @@ def test_from_every_version_to_the_newest(opened: Callable[[], Store], old: str)
     assert store.acquire_leadership()
     fill(store)
     assert store.job("1") == JOB
+
+
+FORMER_STATES = {
+    "1": ("held", None, "{}", "pending"),
+    "2": ("held", 5, "{}", "suspended"),
+    "3": ("starting", None, "{}", "pending"),
+    "4": ("suspending", 5, "{}", "running"),
+    "5": ("stopping", 5, "{}", "running"),
+    "6": ("cancelled", 5, "{}", "cancelled"),
+    "7": (
+        *("cancelled", 5),
+        '{"failure":{"why":"it has run for its max_runtime of 2 s"}}',
+        "timed_out",
+    ),
+    "8": ("succeeded", 5, "{}", "succeeded"),
+}
+"""By job: its phase, start and record as version 0001 stored them, and its state now."""
+
+
+def test_phases_of_older_stores_become_the_states_that_people_know(
+    opened: Callable[[], Store],
+) -> None:
+    store = opened()
+    with store.database.writer.begin() as connection:
+        schema.migrate(connection, "0001")
+        for id, (state, start_ms, record, _) in FORMER_STATES.items():
+            old = replace(job(id), state=state, start_ms=start_ms, record_json=record)
+            connection.execute(JOBS.insert(), values(old))
+    assert store.acquire_leadership()
+    found = {row.id: row.state for row in store.jobs(JobFilter())}
+    assert found == {id: states[-1] for id, states in FORMER_STATES.items()}
 
 
 def test_a_leader_brings_an_older_schema_up_to_date(

@@ -56,7 +56,7 @@ FOUND = {
     "all": (JobFilter(), "6 5 4_1 4_0 2 1"),
     "one state": (JobFilter(states=frozenset({"running"})), "5 2"),
     "two states": (JobFilter(states=frozenset({"running", "failed"})), "6 5 2"),
-    "a state that nothing is in": (JobFilter(states=frozenset({"held"})), ""),
+    "a state that nothing is in": (JobFilter(states=frozenset({"suspended"})), ""),
     "a user": (JobFilter(user="bob"), "6 5"),
     "a queue": (JobFilter(queue="night"), "2"),
     "an array": (JobFilter(array="4"), "4_1 4_0"),

@@ -184,11 +184,15 @@ def test_a_follower_hears_of_suspensions(served: Served, client: httpx.Client) -
     watched.until(lambda: len(watched.found) == 2, "the suspension")
     assert watched.found[1]["event"] == "state"
     said = json.loads(watched.found[1]["data"])
-    assert said["state"] in ("suspended", "held")
+    assert said["state"] == "suspended"
     assert said["sentence"]
     client.post(f"{V1}/jobs/{job}/resume").raise_for_status()
     watched.until(lambda: len(watched.found) > 2, "the resumption")
-    assert json.loads(watched.found[2]["data"]) == {"state": "running", "sentence": None}
+    assert json.loads(watched.found[2]["data"]) == {
+        "state": "running",
+        "transition": None,
+        "sentence": None,
+    }
     served.do(served.service.finish(job))
     watched.until(watched.ended, "the end")
 

@@ -45,7 +45,9 @@ def whats(daemon: LiveDaemon, id: str) -> list[str]:
 def test_a_job_runs_once_what_it_depends_on_has_succeeded(daemon: LiveDaemon) -> None:
     first = submit(daemon, command=sleeping(0.3))
     then = submit(daemon, depends_on=[first])
-    assert daemon.job(then)["state"] == "held"
+    waiting = daemon.job(then)
+    assert (waiting["state"], waiting["reason"]["code"]) == ("pending", "Dependency")
+    assert waiting["reason"]["held_by"] == [first]
     daemon.until_state(then, "succeeded")
     assert daemon.job(then)["start_s"] >= daemon.job(first)["finish_s"]
 
@@ -53,8 +55,10 @@ def test_a_job_runs_once_what_it_depends_on_has_succeeded(daemon: LiveDaemon) ->
 def test_a_job_is_withdrawn_when_what_it_depends_on_fails(daemon: LiveDaemon) -> None:
     first = submit(daemon, command="sleep 0.3; exit 4", retries=0)
     then = submit(daemon, depends_on=[first])
-    daemon.until_state(then, "cancelled")
-    assert daemon.job(first)["exit_code"] == 4
+    ended = daemon.until_state(then, "cancelled")
+    assert ended["end_reason"]["code"] == "Dependency"
+    assert (ended["end_reason"]["job"], ended["end_reason"]["job_state"]) == (first, "failed")
+    assert daemon.job(first)["end_reason"]["exit_code"] == 4
     told = daemon.call("GET", f"/api/v1/jobs/{then}/story")["story"]
     assert f"after job {first}" in str(told)
 
@@ -76,7 +80,7 @@ def test_an_array_keeps_to_its_limit(daemon: LiveDaemon) -> None:
     def ended() -> bool:
         nonlocal most
         rows = daemon.call("GET", f"/api/v1/jobs?array={array}")["jobs"]
-        most = max(most, sum(row["state"] in {"starting", "running"} for row in rows))
+        most = max(most, sum(row["state"] == "running" for row in rows))
         return all(row["state"] == "succeeded" for row in rows)
 
     until(ended, "the array to end")
@@ -96,9 +100,12 @@ def test_elements_of_an_array_know_their_index(daemon: LiveDaemon) -> None:
 
 def test_a_job_may_not_run_longer_than_it_said(daemon: LiveDaemon) -> None:
     id = submit(daemon, command=sleeping(60), max_runtime="1s")
-    found = daemon.until_state(id, "cancelled")
+    found = daemon.until_state(id, "timed_out")
     assert found["run_s"] >= 1
-    assert "max_runtime" in str(daemon.call("GET", f"/api/v1/jobs/{id}/story"))
+    assert found["end_reason"]["code"] == "TimeLimit"
+    assert found["end_reason"]["limit_s"] == 1
+    assert [row["id"] for row in daemon.call("GET", "/api/v1/jobs?state=timed_out")["jobs"]] == [id]
+    assert "time limit of 1 s" in str(daemon.call("GET", f"/api/v1/jobs/{id}/story"))
 
 
 def test_a_job_is_suspended_in_memory_and_resumed_by_hand(daemon: LiveDaemon) -> None:
@@ -106,10 +113,10 @@ def test_a_job_is_suspended_in_memory_and_resumed_by_hand(daemon: LiveDaemon) ->
     daemon.until_state(id, "running")
     pids = daemon.job(id)["pids"]
     daemon.call("POST", f"/api/v1/jobs/{id}/suspend")
-    daemon.until_state(id, "held")
+    daemon.until_state(id, "suspended")
     assert all(state_of(pid) == "T" for pid in pids)
     explained = daemon.call("GET", f"/api/v1/jobs/{id}/explain")
-    assert "by hand" in str(explained)
+    assert (explained["code"], explained["suspended_by"]) == ("SuspendedByUser", "user")
     daemon.call("POST", f"/api/v1/jobs/{id}/resume")
     daemon.until_state(id, "succeeded")
     assert [what for what in whats(daemon, id) if what in {"suspended", "resumed"}] == [

@@ -72,7 +72,7 @@ def test_a_gang_that_is_resized_and_suspended_by_policy_learns_as_if_left_alone(
         until_devices(daemon, id, 1)
         until_devices(daemon, id, 2)
         nap(daemon, 2, 5)
-        daemon.until_state(id, "suspending", "suspended")
+        daemon.until_state(id, "suspended")
         daemon.until_state(id, "succeeded")
 
         whats = [each["what"] for each in daemon.call("GET", f"/api/v1/jobs/{id}/story")["story"]]

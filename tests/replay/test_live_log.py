@@ -29,7 +29,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         for id in (stays, leaves):
             daemon.call("POST", f"/api/v1/jobs/{id}/suspend")
         for id in (stays, leaves):
-            daemon.until_state(id, "held", "suspended")
+            daemon.until_state(id, "suspended")
             daemon.call("POST", f"/api/v1/jobs/{id}/resume")
         daemon.call("PUT", "/api/v1/policy", {"name": "las", "options": {"quantum_s": "1"}})
         rest = [slept(daemon, 0.2 * number, gpus=1 + number % 2) for number in range(8)]

@@ -6,34 +6,66 @@ import json
 from collections.abc import Mapping
 
 from trainmaster.daemon.service_api import JobStatus
+from trainmaster.model.causes import EndCode, EndReason, Suspender
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
+from trainmaster.model.reasons import Why
+from trainmaster.text.causes import end_sentence, ended_as
 from trainmaster.text.formatting import as_sentence, when
 from trainmaster.text.reasons import reason_sentence
 
-HELD = "Held"
-"""The code for a job that its owner, another job or its array's limit holds, not the policy."""
+BY_PERSON = {
+    Why.SUSPENDED_BY_USER: Suspender.USER,
+    Why.SUSPENDED_IDLE: Suspender.IDLE,
+}
+"""Reasons of a suspended job that is not to continue by itself; any other one is the policy's."""
+
+
+def suspended_by(status: JobStatus) -> Suspender | None:
+    """Who keeps a suspended job off its devices."""
+    if status.row.state != JobState.SUSPENDED:
+        return None
+    reason = status.reason
+    return Suspender.POLICY if reason is None else BY_PERSON.get(reason.why, Suspender.POLICY)
 
 
 def waiting_sentence(status: JobStatus, now: int) -> tuple[str, str] | None:
     """Code and sentence; None for a job that does not wait, or whose reason is not known yet."""
-    if status.held_for:
-        return HELD, _capitalised(status.held_for)
-    if status.reason is not None and status.row.state not in ENDED_STATES:
-        return status.reason.why.value, reason_sentence(status.reason, now)
-    return None
+    reason = status.reason
+    if reason is None or status.row.state in ENDED_STATES:
+        return None
+    said = reason_sentence(reason, now)
+    if suspended_by(status) is Suspender.POLICY:
+        said = f"Waiting to resume: {said[:1].lower()}{said[1:]}"
+    return reason.why.value, said
 
 
-def ended_because(status: JobStatus) -> str | None:
-    """Why a job failed or was cancelled, as a sentence; None where it succeeded or the cause is unknown."""
-    row = status.row
-    if row.state not in (JobState.FAILED, JobState.CANCELLED):
+def end_reason(status: JobStatus) -> EndReason | None:
+    """Why a job ended without success; None where it succeeded, or has not ended."""
+    row, history = status.row, status.history
+    if row.state not in ENDED_STATES or row.state == JobState.SUCCEEDED:
         return None
-    failure = status.history.failure
-    if not failure.get("why"):
-        return None
-    if row.state == JobState.CANCELLED and "code" in failure:
-        return None  # an earlier attempt failed so; it is not why the job was cancelled
-    return _capitalised(str(failure["why"]))
+    end = history.end
+    if end is None:
+        end = _former_end(status)
+    if row.state == JobState.CANCELLED and not end.is_withdrawal:
+        return EndReason(EndCode.CANCELLED)  # an earlier attempt failed so
+    return end
+
+
+def _former_end(status: JobStatus) -> EndReason:
+    """Of a job that ended under an older version, which recorded the words alone."""
+    row, failure = status.row, status.history.failure
+    why = str(failure.get("why") or "")
+    if row.state == JobState.TIMED_OUT:
+        return EndReason(EndCode.TIME_LIMIT, row.exit_code, detail=why)
+    code = EndCode.CANCELLED if row.state == JobState.CANCELLED else EndCode.EXIT_CODE
+    return EndReason(code, row.exit_code, detail=why)
+
+
+def ended_because(status: JobStatus) -> str:
+    """Why it ended without success, as a sentence; empty where the state says all."""
+    end = end_reason(status)
+    return "" if end is None else end_sentence(end)
 
 
 def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
@@ -43,14 +75,17 @@ def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
         return waits
     row = status.row
     if row.state in ENDED_STATES:
-        code = f" with exit code {row.exit_code}" if row.exit_code is not None else ""
+        has_code = row.exit_code is not None and row.state in (JobState.FAILED, JobState.SUCCEEDED)
+        code = f" with exit code {row.exit_code}" if has_code else ""
         ended = f", {when(row.finish_ms, now)}" if row.finish_ms is not None else ""
-        how = "was cancelled" if row.state == JobState.CANCELLED else row.state
-        return None, f"It {how}{code}{ended}. {ended_because(status) or ''}".rstrip()
+        end = end_reason(status)
+        said = f"It {ended_as(row.state)}{code}{ended}. {ended_because(status)}".rstrip()
+        return None if end is None else end.code, said
     if row.state in WAITING_STATES:
-        return None, "It waits for the next scheduling pass."
+        return None, f"It is {status.transition or 'waiting for the next scheduling pass'}."
     place = f" on {', '.join(status.devices)}" if status.devices else ""
-    return None, f"It is {row.state}{place}."
+    beside = f" and {status.transition}" if status.transition is not None else ""
+    return None, f"It is {row.state}{place}{beside}."
 
 
 def ran_in(stored: Mapping[str, object]) -> str | None:
@@ -70,5 +105,5 @@ def details(text: str) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _capitalised(text: str) -> str:
+def capitalised(text: str) -> str:
     return as_sentence(text[:1].upper() + text[1:])

@@ -12,11 +12,11 @@ from trainmaster.api import messages
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import QueueRow
-from trainmaster.model.job_state import WAITING_STATES, JobState
+from trainmaster.model.job_state import WAITING_STATES
 from trainmaster.store.rows import JobFilter
 
 PAGE, MOST_PAGES = 1_000, 10
-LOOKED_AT = frozenset(WAITING_STATES) - {JobState.HELD}
+LOOKED_AT = frozenset(WAITING_STATES)
 UNKNOWN = "Unknown"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -32,16 +32,12 @@ class _Now:
 
 
 QUEUE_GAUGES: tuple[tuple[str, str, Callable[[QueueRow], float]], ...] = (
-    (
-        "pending_jobs",
-        "Jobs that wait, those that are held included.",
-        lambda queue: queue.waiting + queue.held,
-    ),
+    ("pending_jobs", "Jobs that have not started.", lambda queue: queue.pending),
     ("running_jobs", "Jobs that hold devices.", lambda queue: queue.running),
     (
-        "held_jobs",
-        "Jobs that wait for their owner, for others, or for their array.",
-        lambda queue: queue.held,
+        "suspended_jobs",
+        "Jobs that have run and are to continue later.",
+        lambda queue: queue.suspended,
     ),
     ("queue_allocated_gpus", "GPUs that a queue's jobs hold.", lambda queue: queue.gpus),
     (
@@ -105,7 +101,6 @@ async def _unadmitted(service: Daemon, counts: Mapping[str, int]) -> Metric:
         before = statuses[-1].row.id
     unread = sum(counts.get(state, 0) for state in LOOKED_AT) - counted.total()
     counted[UNKNOWN] += max(0, unread)
-    counted[messages.HELD] += counts.get("held", 0)  # what is held has no other reason
     found = [((reason,), count) for reason, count in sorted(counted.items()) if count]
     words = "Jobs that wait, by the reason that `explain` gives."
     return _gauge("unadmitted_jobs", words, ("reason",), found)

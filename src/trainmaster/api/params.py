@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Path, Query
+from fastapi import Header, Path, Query
 
 from trainmaster.config.units import LARGEST_INDEX
 
@@ -22,6 +22,16 @@ JobId = Annotated[
         examples=["12", "12_3", "resnet"],
     ),
 ]
+User = Annotated[
+    str,
+    Header(
+        alias="Trainmaster-User",
+        max_length=100,
+        pattern=r"^[^\x00-\x1f\x7f]*$",
+        description="Who asks, for the job's story. It is not checked.",
+        examples=["ada"],
+    ),
+]
 QueueName = Annotated[
     str,
     Path(
@@ -36,7 +46,7 @@ States = Annotated[
     list[str] | None,
     Query(
         description="Only jobs in these states: separated by commas, or as a repeated parameter.",
-        examples=[["running"], ["pending", "held"]],
+        examples=[["running"], ["pending", "suspended"]],
     ),
 ]
 Since = Annotated[

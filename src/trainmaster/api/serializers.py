@@ -13,6 +13,7 @@ from trainmaster.daemon.response_models import (
     ForecastRow,
     Holder,
     JobDetails,
+    JobEnd,
     JobRow,
     ProgressReport,
     ProgressRow,
@@ -27,12 +28,24 @@ from trainmaster.daemon.service_api import (
     Forecast,
     JobStatus,
 )
+from trainmaster.model.causes import EndReason
 from trainmaster.model.job_state import JobState
+from trainmaster.model.reasons import Why
 from trainmaster.model.units import WHOLE
 from trainmaster.store import rows as stored
+from trainmaster.text.causes import end_sentence
 from trainmaster.text.messages import forecast_sentence, story_sentence
 
 DEFAULT_QUEUE = "default"
+MOST_HOLDERS = 20
+"""Jobs in the way of another that are named."""
+NOT_BY_NUMBERS = frozenset(
+    {
+        *(Why.DEPENDENCY, Why.ARRAY_LIMIT, Why.HELD),
+        *(Why.SUSPENDED_BY_USER, Why.SUSPENDED_IDLE, Why.RETRY_DELAY),
+    }
+)
+"""Reasons for which it does not matter how many GPUs are free."""
 
 
 def seconds(ms: int | None) -> float | None:
@@ -48,7 +61,7 @@ def finite(value: float | None) -> float | None:
 def job_row(status: JobStatus, now: int) -> JobRow:
     """A job as lists show it."""
     row, history = status.row, status.history
-    why = messages.waiting_sentence(status, now)
+    end = messages.end_reason(status)
     waited_until = row.start_ms if row.start_ms is not None else row.finish_ms
     return JobRow(
         id=row.id,
@@ -56,7 +69,9 @@ def job_row(status: JobStatus, now: int) -> JobRow:
         user=row.user,
         queue=row.queue,
         state=JobState(row.state),
-        reason=None if why is None else WaitReason(*why),
+        transition=status.transition,
+        reason=wait_reason(status, now),
+        suspended_by=messages.suspended_by(status),
         gpus=amount(row.gpus),
         nodes=list(status.nodes),
         devices=list(status.devices),
@@ -71,11 +86,33 @@ def job_row(status: JobStatus, now: int) -> JobRow:
         restarts=history.restarts,
         preemptions=history.preemptions,
         exit_code=row.exit_code,
-        ended_because=messages.ended_because(status),
+        end_reason=None if end is None else job_end(end),
         array=row.array,
         array_index=row.array_index,
         progress=progress_row(history.progress),
     )
+
+
+def wait_reason(status: JobStatus, now: int) -> WaitReason | None:
+    """Why it waits, with what a program can read."""
+    why, reason = messages.waiting_sentence(status, now), status.reason
+    if why is None or reason is None:
+        return None
+    return WaitReason(
+        *why,
+        held_by=reason.held_by[:MOST_HOLDERS],
+        need=amount(reason.need),
+        free=amount(reason.free),
+        until_s=seconds(reason.until_ms),
+    )
+
+
+def job_end(end: EndReason) -> JobEnd:
+    """What does not apply is null."""
+    stated = {
+        name: value for name, value in end.to_json().items() if name not in ("detail", "code")
+    }
+    return JobEnd(end.code, end_sentence(end), **stated)
 
 
 def progress_row(progress: Progress | None) -> ProgressRow | None:
@@ -123,7 +160,7 @@ def explanation(
     code, sentence = messages.status_sentence(status, now)
     reason = status.reason
     numbers = None
-    if reason is not None and not status.held_for:
+    if reason is not None and reason.why not in NOT_BY_NUMBERS:
         numbers = WaitNumbers(
             need=amount(reason.need),
             free=amount(reason.free),
@@ -134,6 +171,7 @@ def explanation(
         id=status.row.id,
         name=status.row.name,
         state=JobState(status.row.state),
+        suspended_by=messages.suspended_by(status),
         code=code,
         sentence=sentence,
         numbers=numbers,

@@ -32,7 +32,7 @@ def suspend(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
 
 
 def resume(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
-    """Resume suspended or held jobs as soon as devices are free.
+    """Resume jobs that were suspended, or submitted with --held, as soon as devices are free.
 
     Examples:
         trainmaster resume 12

@@ -30,7 +30,7 @@ HEADINGS = (
 )
 GIVES_WAY = ("preempted", "queue", "user", "waited", "code", "run")
 SINCE = "Only jobs submitted since this date (2026-11-15) or this long ago (7d)."
-STATES = "Only jobs with these ends: succeeded, failed, cancelled."
+STATES = "Only jobs with these ends: succeeded, failed, timed_out, cancelled."
 
 
 def history(
@@ -80,7 +80,7 @@ def _show(found: list[Json]) -> None:
     cells = [
         (
             *map(escape, (row.id, row.name, row.user, row.queue)),
-            words.state(row.state),
+            words.state(row),
             *map(cell, (row.exit_code, row.gpus)),
             words.length(row.queue_s),
             words.length(row.run_s),

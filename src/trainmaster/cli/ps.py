@@ -52,7 +52,7 @@ def ps(
     Examples:
         trainmaster ps
         trainmaster ps -a --me
-        trainmaster ps --state pending,held -o wide
+        trainmaster ps --state pending,suspended -o wide
         trainmaster ps --watch
         trainmaster ps --json | jq '.jobs[].id'
     """
@@ -80,7 +80,7 @@ def ps(
 def _states(stated: str | None, everything: bool) -> str | None:
     if stated is None:
         return None if everything else ",".join(LIVE_STATES)
-    unknown = "`{state}` is not a state of a job: there are {known}."
+    unknown = "`{state}` is not a job state: choose from {known}."
     return states_of(stated, list(JobState), unknown)
 
 

@@ -25,14 +25,14 @@ COLUMNS = {
     "maximum": "maximum_gpus",
     "gpus held": "gpus",
     "running": "running",
-    "waiting": "waiting",
-    "held": "held",
+    "pending": "pending",
+    "suspended": "suspended",
 }
 app = group(ps.ps, __doc__)
 
 
 def queues(client: Client, as_json: AsJson = False) -> None:
-    """List queues: weight, guaranteed and maximum GPUs, GPUs in use, running and waiting jobs.
+    """List queues: weight, guaranteed and maximum GPUs, GPUs in use, and jobs by state.
 
     Examples:
         trainmaster queues

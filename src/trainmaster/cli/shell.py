@@ -17,7 +17,7 @@ from trainmaster.cli.support.client import Client, job_path
 from trainmaster.cli.support.completion import live_jobs
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.follow import Notes, poll, row_now
-from trainmaster.cli.support.format import seconds_of
+from trainmaster.cli.support.format import seconds_of, state_label
 from trainmaster.cli.support.options import Cpus, Memory, Queue, argument, option
 from trainmaster.cli.support.submit_request import send, with_environment
 from trainmaster.cli.support.terminal import Attached, DetachReason
@@ -25,7 +25,6 @@ from trainmaster.daemon.response_models import JobRow
 from trainmaster_sdk import terminal_protocol as frames
 from trainmaster_sdk.notebook import program
 
-SUSPENDED_STATES = ("suspended", "suspending", "held")
 ANSWERS_S = 60.0
 """How long a session that runs may take to answer."""
 
@@ -165,9 +164,9 @@ def _running(client: Client, job: str) -> JobRow:
             raise Failed(
                 f"Session {row.id} has {_ended(row)}: `trainmaster shell` opens a new one."
             )
-        if row.state == "running":
+        if row.state == "running" and row.transition is None:
             return row
-        if row.state in SUSPENDED_STATES and not was_resumed:
+        if row.suspended_by in ("user", "idle") and not was_resumed:
             client.post(job_path(job, "resume"))
             was_resumed = True
         elif row.why:
@@ -179,7 +178,7 @@ def _running(client: Client, job: str) -> JobRow:
 
 def _ended(row: JobRow) -> str:
     code = f" with exit code {row.exit_code}" if row.exit_code else ""
-    return f"{row.state}{code}" if row.state != "cancelled" else "been cancelled"
+    return f"{state_label(row.state)}{code}" if row.state != "cancelled" else "been cancelled"
 
 
 def _line_to(client: Client, row: JobRow, folder: Path) -> socket.socket | str:

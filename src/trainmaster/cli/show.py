@@ -37,7 +37,8 @@ def pairs_of(answer: Json) -> dict[str, str]:
     speed = None if row.progress is None else row.progress.steps_per_s
     found = {
         "job": f"{row.id}  {row.name}".rstrip(),
-        "state": row.state + (f" (exit code {row.exit_code})" if row.exit_code is not None else ""),
+        "state": row.state_words,
+        "exit code": "" if row.exit_code is None else str(row.exit_code),
         "why": row.why,
         "user, queue": f"{row.user or NOTHING}, {row.queue}",
         "priority": str(row.priority),

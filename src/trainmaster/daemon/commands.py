@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.daemon.code_snapshot import copy_again, keep_code
-from trainmaster.daemon.dependencies import DependencyState, ended_as, outlook
+from trainmaster.daemon.dependencies import DependencyState, outlook
 from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission, submitted_job
@@ -31,6 +31,7 @@ from trainmaster.daemon.service_api import (
 from trainmaster.daemon.submitted_program import keep_list, program_list
 from trainmaster.model import events as e
 from trainmaster.model.actions import Migrate
+from trainmaster.model.causes import EndCode, EndReason, Suspender, Suspension
 from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.policy_spec import PolicySpec
@@ -42,6 +43,7 @@ from trainmaster.placement.gang import bits
 from trainmaster.placement.placers import ever_fits
 from trainmaster.policy_files import is_path
 from trainmaster.store.rows import JobFilter, KeyRow
+from trainmaster.text.causes import ended_as
 
 MOST_ELEMENTS = 100_000
 DEFAULT_QUEUE = "default"
@@ -155,7 +157,7 @@ class Commands:
             rows = self._driver.store.jobs(JobFilter(array=wanted.job, limit=MOST_ELEMENTS))
             if not rows:
                 raise NotFound(f"there is no job {wanted.job} to wait for.")
-            found += [replace(wanted, job=row.id) for row in rows]
+            found += [replace(wanted, job=row.id, covers_array=True) for row in reversed(rows)]
         for wanted in found:
             state = self._driver.state_of(wanted.job)
             if outlook(wanted, state) is DependencyState.NEVER:
@@ -220,20 +222,28 @@ class Commands:
 
     # -- changing --------------------------------------------------------------------------------------
 
-    async def cancel(self, job: str) -> None:
+    async def cancel(self, job: str, user: str = "") -> None:
         lives = await self._driver.live(job)
-        await self._submit_events([LoggedEvent(e.JobWithdrawn(live.id)) for live in lives])
+        end, by = EndReason(EndCode.CANCELLED, by=user), _by(user)
+        await self._submit_events([LoggedEvent(e.JobWithdrawn(live.id), by, end) for live in lives])
 
-    async def suspend(self, job: str) -> None:
+    async def suspend(self, job: str, user: str = "") -> None:
         """Take it off its devices and hold it until it is resumed."""
+        await self._suspend(job, Suspension(Suspender.USER, user))
+
+    async def idle(self, job: str, user: str = "") -> None:
+        """The same, asked for by a session that is not used."""
+        await self._suspend(job, Suspension(Suspender.IDLE))
+
+    async def _suspend(self, job: str, by: Suspension) -> None:
         events = []
         for live in await self._changeable(job):
             if Hold.OWNER not in live.holds:
                 live.holds.add(Hold.OWNER)
-                events.append(LoggedEvent(e.JobHeld(live.id), {"by": "its owner"}))
+                events.append(LoggedEvent(e.JobHeld(live.id), _by(by.user), by))
         await self._submit_events(events)
 
-    async def resume(self, job: str) -> None:
+    async def resume(self, job: str, user: str = "") -> None:
         lives = [live for live in await self._changeable(job) if Hold.OWNER in live.holds]
         if not lives:
             raise Conflict(
@@ -245,7 +255,7 @@ class Commands:
             lives,
         )
 
-    async def save(self, job: str) -> None:
+    async def save(self, job: str, user: str = "") -> None:
         """Ask it to write a checkpoint now and go on."""
         for live in await self._driver.live(job):
             if live.record is None or live.record.since_ms is None:
@@ -351,6 +361,10 @@ def _submitted(live: LiveJob) -> LoggedEvent:
     if live.holds:
         detail["held_for"] = sorted(hold.value for hold in live.holds)
     return LoggedEvent(e.JobSubmitted(live.job, held=bool(live.holds)), detail)
+
+
+def _by(user: str) -> dict[str, object]:
+    return {"by": user} if user else {}
 
 
 def _changed(job: Job, stated: Mapping[str, Any]) -> Job:

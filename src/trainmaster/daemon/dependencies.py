@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 
 from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
-from trainmaster.model.job_state import ENDED_STATES
+from trainmaster.model.causes import EndCode, EndReason, Suspender
+from trainmaster.model.job_state import ENDED_STATES, JobState
+from trainmaster.model.reasons import Prerequisite, Reason, Why
 from trainmaster.model.submission import Dependency, When
+from trainmaster.text.causes import end_sentence
 
 StateOf = Callable[[str], str | None]
 """The state of any job, live or ended; None if it does not exist."""
+Running = Callable[[str], tuple[str, ...]]
+"""The jobs of an array that have a place."""
 
 
 class DependencyState(Enum):
@@ -23,9 +28,9 @@ class DependencyState(Enum):
 
 
 MET_BY: dict[When, frozenset[str]] = {
-    When.OK: frozenset({"succeeded"}),
-    When.ANY: frozenset({"succeeded", "failed", "cancelled"}),
-    When.FAIL: frozenset({"failed", "cancelled"}),
+    When.OK: frozenset({JobState.SUCCEEDED}),
+    When.ANY: frozenset(ENDED_STATES),
+    When.FAIL: frozenset(ENDED_STATES) - {JobState.SUCCEEDED},
 }
 
 
@@ -35,14 +40,6 @@ def outlook(wanted: Dependency, state: str | None) -> DependencyState:
         return DependencyState.MET
     is_open = state is not None and state not in ENDED_STATES
     return DependencyState.OPEN if is_open else DependencyState.NEVER
-
-
-ENDED_AS = {"succeeded": "succeeded", "failed": "failed", "cancelled": "was cancelled"}
-
-
-def ended_as(state: str) -> str:
-    """How a job ended, as the end of a sentence."""
-    return ENDED_AS.get(state, f"is {state}")
 
 
 class Dependencies:
@@ -103,8 +100,8 @@ class Dependencies:
             found = outlook(wanted, state_of(wanted.job))
             if found is DependencyState.NEVER:
                 state = state_of(wanted.job) or "unknown"
-                why = f"it was to run after job {wanted.job}, which {ended_as(state)}"
-                yield LoggedEvent(e.JobWithdrawn(live.id), {"why": why})
+                end = EndReason(EndCode.DEPENDENCY, job=wanted.job, job_state=state)
+                yield LoggedEvent(e.JobWithdrawn(live.id), {"why": end_sentence(end)}, end)
                 return
             if found is DependencyState.OPEN:
                 return
@@ -129,17 +126,31 @@ class Dependencies:
             yield LoggedEvent(e.JobReleased(live.id))
 
 
-def held_for(live: LiveJob) -> str:
-    """Why a job is held, in words."""
-    if not live.holds:
-        return ""
-    reasons = []
+def hold_reason(live: LiveJob, jobs: Mapping[str, LiveJob], running: Running) -> Reason | None:
+    """Why a job is held; None where it is not. `running` says which jobs of an array have a place."""
+    need, suspension = live.job.demand.nominal.total_share, live.history.suspension
     if Hold.OWNER in live.holds:
-        has_run = live.record is not None and live.record.first_start_ms is not None
-        reasons.append("it was suspended by hand" if has_run else "it was held by hand")
+        by = "" if suspension is None else suspension.user
+        if suspension is not None and suspension.by == Suspender.IDLE:
+            return Reason(Why.SUSPENDED_IDLE, need)
+        return Reason(Why.SUSPENDED_BY_USER if live.has_started else Why.HELD, need, by=by)
     if Hold.DEPENDENCY in live.holds:
-        named = ", ".join(wanted.job for wanted in live.stored.depends_on)
-        reasons.append(f"it waits for job {named}")
-    if Hold.ARRAY in live.holds and live.stored.array is not None:
-        reasons.append(f"only {live.stored.array.limit} jobs of its array may run at once")
-    return "; ".join(reasons)
+        left = tuple(each.job for each in live.stored.depends_on if each.job in jobs)
+        return Reason(Why.DEPENDENCY, need, held_by=left, after=tuple(prerequisites(live, jobs)))
+    if Hold.ARRAY in live.holds and live.array is not None and live.stored.array is not None:
+        limit = live.stored.array.limit or 0
+        return Reason(Why.ARRAY_LIMIT, need, held_by=running(live.array), limit=limit)
+    return None
+
+
+def prerequisites(live: LiveJob, jobs: Mapping[str, LiveJob]) -> Iterator[Prerequisite]:
+    """What it depends on, arrays as one; what of it is not live has ended as it must."""
+    groups: dict[tuple[str, When], list[str]] = {}
+    for wanted in live.stored.depends_on:
+        job = wanted.job.partition("_")[0] if wanted.covers_array else wanted.job
+        groups.setdefault((job, wanted.when), []).append(wanted.job)
+    for (job, when), ids in groups.items():
+        left = [jobs[id] for id in ids if id in jobs]
+        total = len(ids) if ids != [job] else 0
+        if left:
+            yield Prerequisite(job, left[0].name, when.value, total, len(left))

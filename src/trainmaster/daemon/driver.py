@@ -15,9 +15,10 @@ from time import perf_counter
 import structlog
 
 from trainmaster.core.controller import Controller, Decision
+from trainmaster.daemon.causes import record_causes
 from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.dependencies import Dependencies, StateOf, ended_as
+from trainmaster.daemon.dependencies import Dependencies, StateOf
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.job_events import job_of, story_of
 from trainmaster.daemon.live_job import Hold, LiveJob
@@ -38,6 +39,7 @@ from trainmaster.model.units import SECOND
 from trainmaster.store.errors import StoreError
 from trainmaster.store.rows import Batch, JobFilter, StepRow, StoredProgress
 from trainmaster.store.store import Store
+from trainmaster.text.causes import ended_as
 
 log = structlog.get_logger("trainmaster.daemon")
 
@@ -310,6 +312,7 @@ class Driver:
         touched.update(order.run.job for order in decision.orders)
         touched.update(job for job, _ in decision.ended_unsuccessfully)
         self._update_live_jobs(touched, now)
+        record_causes(events, decision.orders, self.jobs, self.controller.state)
         topology = self.controller.state.topology
         stories = story_of(events, decision.orders, decision.notices, topology, now, seq)
         return Batch(

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import stored_submission
-from trainmaster.model.job_state import ENDED_STATES
+from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.store.rows import StoredJob
 from trainmaster.store.store import Store
@@ -18,6 +18,12 @@ from trainmaster.traces.native import write
 
 PAGE = 1000
 SHORTEST_MS = 1
+OUTCOMES = {
+    JobState.SUCCEEDED: Outcome.SUCCEEDED,
+    JobState.FAILED: Outcome.FAILED,
+    JobState.TIMED_OUT: Outcome.CANCELLED,
+    JobState.CANCELLED: Outcome.CANCELLED,
+}
 
 
 def traced(row: StoredJob) -> TracedJob | None:
@@ -26,7 +32,7 @@ def traced(row: StoredJob) -> TracedJob | None:
     One that ended as soon as it was started is written with the shortest time that there is.
     """
     stored, history = stored_submission(row), JobHistory.from_json(row.record_json)
-    outcome = Outcome(row.state)
+    outcome = OUTCOMES[JobState(row.state)]
     failed = tuple(ms for ms in history.failed_ms if ms > 0)
     last = outcome is Outcome.FAILED and bool(failed)
     before = failed[:-1] if last else failed

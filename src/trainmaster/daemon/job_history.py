@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from trainmaster.model import codec
+from trainmaster.model.causes import EndReason, Suspension
 from trainmaster.model.codec import stored_as
 
 
@@ -54,6 +55,10 @@ class JobHistory:
     """Whether its program speaks through the SDK."""
     failure: Mapping[str, object] = field(default_factory=dict)
     """The last failure: code, rank, why, tail."""
+    end: EndReason | None = None
+    """Why it ended without success, or how its last run failed."""
+    suspension: Suspension | None = None
+    """Who suspended it, or holds it before its start; None while it runs."""
     progress: Progress | None = None
     failures: int = 0
     preemptions: int = 0
@@ -74,6 +79,8 @@ class JobHistory:
     def to_json(self) -> str:
         stored = {name: getattr(self, name) for name in NAMES}
         stored["progress"] = None if self.progress is None else codec.encode(self.progress)
+        for name in CAUSES:
+            stored[name] = None if stored[name] is None else stored[name].to_json()
         return json.dumps(stored, separators=(",", ":"))
 
     @classmethod
@@ -84,7 +91,14 @@ class JobHistory:
             known[name] = tuple(known.get(name, ()))
         if known.get("progress") is not None:
             known["progress"] = codec.decode(known["progress"])
+        for name, kind in CAUSES.items():
+            if known.get(name) is not None:
+                known[name] = kind.from_json(known[name])
         return cls(**known)
 
 
 NAMES = tuple(each.name for each in fields(JobHistory))
+CAUSES: Mapping[str, type[EndReason] | type[Suspension]] = {
+    "end": EndReason,
+    "suspension": Suspension,
+}

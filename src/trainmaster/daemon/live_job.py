@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.service_api import Submission
 from trainmaster.model import codec
+from trainmaster.model.causes import EndCode
 from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Job
-from trainmaster.model.job_state import ENDED_STATES, JobState
+from trainmaster.model.job_state import ENDED_STATES, JobState, Transition
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement
 from trainmaster.model.submission import Array, Dependency
@@ -27,6 +29,27 @@ class Hold(Enum):
     OWNER = "owner"
     DEPENDENCY = "dependency"
     ARRAY = "array"
+
+
+STATES: Mapping[Phase, JobState] = {
+    Phase.PENDING: JobState.PENDING,
+    Phase.PREFLIGHT: JobState.PENDING,
+    Phase.RUNNING: JobState.RUNNING,
+    Phase.RESIZING: JobState.RUNNING,
+    Phase.SUSPENDING: JobState.RUNNING,
+    Phase.SUSPENDED: JobState.SUSPENDED,
+    Phase.SUCCEEDED: JobState.SUCCEEDED,
+    Phase.FAILED: JobState.FAILED,
+    Phase.CANCELLED: JobState.CANCELLED,
+}
+"""Phases that are one state for users, whatever came before."""
+TRANSITIONS: Mapping[Phase, Transition] = {
+    Phase.PREFLIGHT: Transition.STARTING,
+    Phase.STARTING: Transition.STARTING,
+    Phase.SUSPENDING: Transition.SUSPENDING,
+    Phase.RESIZING: Transition.RESIZING,
+    Phase.STOPPING: Transition.STOPPING,
+}
 
 
 @stored_as("daemon.Kept")
@@ -72,7 +95,29 @@ class LiveJob:
 
     @property
     def state(self) -> JobState:
-        return JobState.PENDING if self.record is None else JobState[self.record.phase.name]
+        record, history = self.record, self.history
+        if record is None:
+            return JobState.PENDING
+        if record.phase is Phase.CANCELLED:
+            is_late = history.end is not None and history.end.code == EndCode.TIME_LIMIT
+            return JobState.TIMED_OUT if is_late else JobState.CANCELLED
+        known = STATES.get(record.phase)
+        if known is not None:
+            return known
+        if record.phase is Phase.STOPPING and history.since_ms is not None:
+            return JobState.RUNNING
+        # Held, about to start, or stopped before it starts again: it is off its GPUs.
+        is_suspended = record.phase is not Phase.STARTING or history.suspension is not None
+        return JobState.SUSPENDED if is_suspended and self.has_started else JobState.PENDING
+
+    @property
+    def transition(self) -> Transition | None:
+        """What is happening to it right now."""
+        return None if self.record is None else TRANSITIONS.get(self.record.phase)
+
+    @property
+    def has_started(self) -> bool:
+        return self.record is not None and self.record.first_start_ms is not None
 
     @property
     def has_ended(self) -> bool:

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from trainmaster.core.lifecycle import ALLOCATED, WAITING, Phase
+from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.state import JobRecord
-from trainmaster.daemon.dependencies import held_for
+from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.job_history import JobHistory, Progress
-from trainmaster.daemon.live_job import LiveJob, named_devices
+from trainmaster.daemon.live_job import Hold, LiveJob, named_devices
 from trainmaster.daemon.policies import effective_options
 from trainmaster.daemon.recovery import snapshot_of_driver
 from trainmaster.daemon.response_models import (
@@ -44,8 +44,8 @@ Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
 """Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
 S = JobState
 FOLDED = (
-    *(S.RUNNING, S.STARTING, S.RESIZING, S.SUSPENDING, S.STOPPING, S.PENDING, S.SUSPENDED, S.HELD),
-    *(S.FAILED, S.CANCELLED, S.SUCCEEDED),
+    *(S.RUNNING, S.PENDING, S.SUSPENDED),
+    *(S.FAILED, S.TIMED_OUT, S.CANCELLED, S.SUCCEEDED),
 )
 """The state of an array is the first of these that one of its jobs is in."""
 MOST_ELEMENTS = 100_000
@@ -71,6 +71,7 @@ class Queries:
         self._forecast_thread = ThreadPoolExecutor(1, "forecast")
         """Apart from the threads that the store needs."""
         self._reasons: dict[str, Reason] = {}
+        self._places: dict[str, tuple[str, ...]] = {}
         self._reasons_of: tuple[int, bool] | None = None
         """The step after which those are the reasons: a cache, because nothing changes between steps."""
         self._counts: Mapping[str, int] = {}
@@ -139,30 +140,46 @@ class Queries:
             run_ms=live.ran_ms(now),
             devices=named_devices(placement, topology),
             nodes=tuple(topology.nodes[node].name for node in on),
-            reason=self._reason(record),
-            held_for=held_for(live),
+            reason=self._reason(live, record),
+            transition=live.transition,
             remarks=self._remarks(live, record),
         )
 
     def draft(self, live: LiveJob) -> JobStatus:
         """A job that was not submitted."""
         now = self._driver.clock.now()
-        return JobStatus(live.row(now), live.history_at(now), 0, held_for=held_for(live))
+        reason = hold_reason(live, self._driver.jobs, self._with_place)
+        return JobStatus(live.row(now), live.history_at(now), 0, reason=reason)
 
-    def _reason(self, record: JobRecord) -> Reason | None:
-        """Why it waits, as the policy explains it."""
+    def _reason(self, live: LiveJob, record: JobRecord) -> Reason | None:
+        """Why it waits: because it is held, or as the policy explains it."""
         driver = self._driver
-        if record.id in driver.controller.state.pending_launches:
-            return Reason(Why.WAITING_FOR_RELEASE, record.demand.nominal.total_share)
-        if record.phase not in WAITING:
+        pending = driver.controller.state.pending_launches.get(record.id)
+        if pending is not None:
+            leaving = tuple(sorted({run.job for run in pending.awaiting}))
+            need = record.demand.nominal.total_share
+            return Reason(Why.WAITING_FOR_RELEASE, need, held_by=leaving)
+        is_held = record.phase is Phase.HELD
+        if not is_held and record.phase not in WAITING:
             return None
         step = (driver.writer.seq, driver.writer.is_torn)
         if self._reasons_of != step:
-            self._reasons, self._reasons_of = {}, step
+            self._reasons, self._places, self._reasons_of = {}, {}, step
         found = self._reasons.get(record.id)
         if found is None:
-            found = self._reasons[record.id] = driver.controller.explain(record.id)
+            found = hold_reason(live, driver.jobs, self._with_place) if is_held else None
+            found = self._reasons[record.id] = found or driver.controller.explain(record.id)
         return found
+
+    def _with_place(self, array: str) -> tuple[str, ...]:
+        """The jobs of an array that its limit does not hold back."""
+        if array not in self._places:
+            self._places[array] = tuple(
+                live.id
+                for live in self._driver.jobs.values()
+                if live.array == array and Hold.ARRAY not in live.holds
+            )
+        return self._places[array]
 
     def _remarks(self, live: LiveJob, record: JobRecord) -> tuple[str, ...]:
         """What is not possible for this job, and what would have to change."""
@@ -204,7 +221,7 @@ class Queries:
             devices=tuple(name for each in elements for name in each.devices),
             nodes=tuple(dict.fromkeys(name for each in elements for name in each.nodes)),
             reason=None,
-            held_for="",
+            transition=None,
             remarks=(f"An array of {len(rows)} jobs: {counted}.",),
         )
 
@@ -308,6 +325,7 @@ class Queries:
         by_queue: dict[str, list[JobRecord]] = {name: [] for name in state.queues}
         for record in state.jobs.values():
             by_queue.setdefault(record.job.queue, []).append(record)
+        states = Counter((live.job.queue, live.state) for live in self._driver.jobs.values())
         rows = []
         for name, records in sorted(by_queue.items()):
             stated = state.queues.get(name, Queue(name))
@@ -319,9 +337,9 @@ class Queries:
                 guaranteed_gpus=amount(stated.guaranteed),
                 maximum_gpus=None if stated.maximum is None else amount(stated.maximum),
                 is_defined=name in state.queues,
-                running=sum(each.phase in ALLOCATED for each in records),
-                waiting=sum(each.phase in WAITING for each in records),
-                held=sum(each.phase is Phase.HELD for each in records),
+                running=states[name, S.RUNNING],
+                pending=states[name, S.PENDING],
+                suspended=states[name, S.SUSPENDED],
                 gpus=amount(sum(held)),
             )
             rows.append(row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from signal import Signals
 from typing import Any
 
 from trainmaster.core.lifecycle import Phase
@@ -12,6 +13,7 @@ from trainmaster.daemon.job_history import Progress
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
+from trainmaster.model.causes import EndCode, EndReason, Suspension
 from trainmaster.model.job import Estimate, Source
 from trainmaster.model.progress import Sample
 from trainmaster.model.units import NOMINAL, SECOND
@@ -25,10 +27,12 @@ NOT_TO_BE_TRIED_AGAIN = frozenset({126, 127})
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """An event, and the details of it for the job's story."""
+    """An event, the details of it for the job's story, and who or what caused it."""
 
     event: e.Event
     detail: Mapping[str, Any] = field(default_factory=dict)
+    cause: EndReason | Suspension | None = None
+    """Recorded with the job: why it ends, or who suspends it."""
 
 
 def events_of(report: r.Report, live: LiveJob, now: int) -> Iterator[LoggedEvent]:
@@ -132,7 +136,22 @@ def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterato
         live.history = replace(live.history, failure=dict(detail), failed_ms=failed)
         can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
         detail |= _lost_work(record, now)
-        yield LoggedEvent(e.RunFailed(said.run, record.saved_work, retryable=can_help), detail)
+        failed_run = e.RunFailed(said.run, record.saved_work, retryable=can_help)
+        yield LoggedEvent(failed_run, detail, end_of(said))
+
+
+def end_of(said: r.Ended) -> EndReason:
+    """Why a run failed, as it is recorded with its job."""
+    name = signal_name(said.code)
+    code = EndCode.SIGNAL if name else EndCode.EXIT_CODE
+    if said.code in NOT_TO_BE_TRIED_AGAIN:
+        code = EndCode.NOT_STARTED
+    return EndReason(code, said.code, signal=name, rank=said.rank, detail=said.why)
+
+
+def signal_name(code: int) -> str:
+    """The signal that an exit code stands for, if any."""
+    return next((each.name for each in Signals if each + 128 == code), "")
 
 
 def _end_detail(said: r.Ended) -> dict[str, object]:

@@ -12,8 +12,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, dataclass_transform
 
-from trainmaster.model.job_state import ENDED_STATES, JobState
+from trainmaster.model.causes import Suspender
+from trainmaster.model.job_state import ENDED_STATES, JobState, Transition
 from trainmaster.model.units import WHOLE
+
+BESIDE = {
+    "Dependency": "dependency",
+    "ArrayLimit": "array limit",
+    "Held": "held",
+    "NeverFits": "can never run",
+    "RetryDelay": "retry delay",
+}
+"""Reasons that are said beside the state, because no free GPU would help."""
+TIMED_OUT = 124
+"""Exit status for a job that reached its time limit."""
 
 
 def amount(thousandths: int) -> float:
@@ -63,9 +75,39 @@ class ErrorAnswer(ResponseModel):
 
 class WaitReason(ResponseModel):
     code: str
-    """One of a closed set, such as `NotEnoughFree` or `Held`."""
+    """One of a closed set, such as `NotEnoughFree`, `Dependency` or `SuspendedByUser`."""
     sentence: str
     """For people: `It needs 8 GPUs and 5 are free; jobs 3 and 4 hold the others.`"""
+    held_by: tuple[str, ...] = ()
+    """Ids of the jobs in its way, 20 at most."""
+    need: float = 0
+    """GPUs that it needs."""
+    free: float = 0
+    until_s: float | None = None
+    """Until when this holds at most, where known."""
+
+
+class JobEnd(ResponseModel):
+    """Why a job ended without success; what does not apply is null."""
+
+    code: str
+    """ExitCode, Signal, NotStarted, Lost, TimeLimit, Dependency or Cancelled."""
+    sentence: str
+    """For people; empty where the state says all."""
+    exit_code: int | None = None
+    signal: str | None = None
+    rank: int | None = None
+    """The rank that failed first."""
+    limit_s: float | None = None
+    """The time limit that it reached."""
+    times: int | None = None
+    """How often it was lost."""
+    job: str | None = None
+    """The job that it depended on."""
+    job_state: JobState | None = None
+    """How that one ended."""
+    by: str | None = None
+    """Who cancelled it, where known."""
 
 
 class ProgressReport(ResponseModel):
@@ -103,8 +145,12 @@ class Holder(ResponseModel):
 class JobRow(Holder):
     """A job as lists show it."""
 
+    transition: Transition | None
+    """What is happening to it right now, beside its state."""
     reason: WaitReason | None
     """Why it waits, where it does."""
+    suspended_by: Suspender | None
+    """Who keeps a suspended job off its devices: a user, the policy, or its own idleness."""
     nodes: list[str]
     submit_s: float
     start_s: float | None
@@ -121,8 +167,8 @@ class JobRow(Holder):
     restarts: int
     preemptions: int
     exit_code: int | None
-    ended_because: str | None
-    """Why it failed or was cancelled, where that is known: `It has run for its max_runtime of 2 h.`"""
+    end_reason: JobEnd | None
+    """Why it failed, timed out or was cancelled."""
     array: str | None
     """The array that it is an element of."""
     array_index: int | None
@@ -132,7 +178,7 @@ class JobRow(Holder):
     def from_json(cls, answer: Mapping[str, Any]) -> JobRow:
         """A row of an answer; what a newer manager adds is ignored."""
         known = _known_fields(JobRow, answer)
-        for name, kind in (("reason", WaitReason), ("progress", ProgressRow)):
+        for name, kind in PARTS.items():
             if known[name] is not None:
                 known[name] = kind(**_known_fields(kind, known[name]))
         return JobRow(**known)
@@ -142,14 +188,39 @@ class JobRow(Holder):
         return self.state in ENDED_STATES
 
     @property
+    def state_words(self) -> str:
+        """Its state with what is to be said beside it: `pending (dependency)`, `suspended (user)`."""
+        beside: str | None = self.transition or self.suspended_by
+        if beside is None and self.reason is not None:
+            beside = BESIDE.get(self.reason.code)
+        label = self.state.replace("_", " ")
+        return f"{label} ({beside})" if beside else label
+
+    @property
     def why(self) -> str:
         """Why it waits, as a sentence; empty where it does not."""
         return "" if self.reason is None else self.reason.sentence
 
     @property
+    def ended_because(self) -> str:
+        """Why it ended without success, as a sentence; empty where that is not known."""
+        return "" if self.end_reason is None else self.end_reason.sentence
+
+    @property
     def exit_status(self) -> int:
-        """What a command that waited for it returns: its own code, and never 0 unless it succeeded."""
+        """What a command that waited for it returns: its own code, 124 for one that timed out, as
+        `timeout` does, and never 0 unless it succeeded."""
+        if self.state == JobState.TIMED_OUT:
+            return TIMED_OUT
         return 0 if self.state == JobState.SUCCEEDED else self.exit_code or 1
+
+
+PARTS: Mapping[str, type[Any]] = {
+    "reason": WaitReason,
+    "end_reason": JobEnd,
+    "progress": ProgressRow,
+}
+"""Fields of a job that are objects."""
 
 
 class JobDetails(JobRow):
@@ -224,6 +295,7 @@ class Explanation(ResponseModel):
     id: str
     name: str
     state: JobState
+    suspended_by: Suspender | None
     code: str | None
     sentence: str
     numbers: WaitNumbers | None
@@ -288,8 +360,8 @@ class QueueRow(ResponseModel):
     is_defined: bool
     """False for a name that only jobs used."""
     running: int
-    waiting: int
-    held: int
+    pending: int
+    suspended: int
     gpus: float
     """GPUs that its jobs hold now."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
+from trainmaster.model.causes import EndCode, EndReason
 from trainmaster.model.units import SECOND
+from trainmaster.text.causes import end_sentence
 
 
 class RuntimeLimits:
@@ -33,9 +34,8 @@ class RuntimeLimits:
             most = live.recipe.max_runtime_ms
             if most is not None and live.ran_ms(now) >= most:
                 del self._limited[live.id]
-                why = f"it has run for its max_runtime of {most / SECOND:g} s"
-                live.history = replace(live.history, failure={"why": why})
-                yield LoggedEvent(e.JobWithdrawn(live.id), {"why": why})
+                end = EndReason(EndCode.TIME_LIMIT, limit_s=most / SECOND)
+                yield LoggedEvent(e.JobWithdrawn(live.id), {"why": end_sentence(end)}, end)
 
     def next_due(self, now: int) -> int | None:
         times = [

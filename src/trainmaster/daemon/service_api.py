@@ -12,6 +12,7 @@ from trainmaster.config.job_file import Duration, JobName, Name, Priority, Retri
 from trainmaster.config.validation import StrictModel
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.model.job import Job
+from trainmaster.model.job_state import Transition
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.reasons import Reason
 from trainmaster.model.submission import Array, Dependency
@@ -91,9 +92,9 @@ class JobStatus:
     """What it holds now: `node:number`, or a device's own name."""
     nodes: tuple[str, ...] = ()
     reason: Reason | None = None
-    """Why it waits, where the policy says; None while it runs, or where it is held."""
-    held_for: str = ""
-    """Why it is held, in words: its owner, another job, its array's limit; empty where it is not."""
+    """Why it waits: by the policy, or because it is held; None while it runs."""
+    transition: Transition | None = None
+    """What is happening to it right now."""
     remarks: tuple[str, ...] = ()
     """What is not possible for this job, and what would have to change."""
 

@@ -27,6 +27,32 @@ class Why(Enum):
     """Its deadline is accepted and not near yet: others go first until `until_ms`."""
     NEVER_FITS = "NeverFits"
     """No state of this cluster could hold it."""
+    DEPENDENCY = "Dependency"
+    """Other jobs have to end first: `after`."""
+    ARRAY_LIMIT = "ArrayLimit"
+    """Only `limit` jobs of its array may run at once."""
+    HELD = "Held"
+    """A user keeps it from starting, from its submission on or since."""
+    SUSPENDED_BY_USER = "SuspendedByUser"
+    SUSPENDED_IDLE = "SuspendedIdle"
+    """An interactive session that was not used, and was suspended for that."""
+    RETRY_DELAY = "RetryDelay"
+    """Its last run failed or was lost: it is tried again at `until_ms`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prerequisite:
+    """A job, or an array, that another depends on."""
+
+    job: str
+    """Its id; the array's where it is one."""
+    name: str
+    when: str
+    """How it has to end: a `When`."""
+    total: int = 0
+    """Jobs of the array; 0: it is a single job."""
+    left: int = 0
+    """Those of them that have not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +68,12 @@ class Reason:
     """The latest time until which this holds, where known."""
     told: DeadlineNotice | None = None
     """The last notice about its deadline, if it has one."""
+    after: tuple[Prerequisite, ...] = ()
+    """What it depends on."""
+    limit: int = 0
+    """How many jobs of its array may run at once."""
+    by: str = ""
+    """The user who holds it or suspended it, where known."""
 
 
 class Refused(Enum):

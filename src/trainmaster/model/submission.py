@@ -22,6 +22,8 @@ class When(Enum):
 class Dependency:
     job: str
     when: When = When.OK
+    covers_array: bool = False
+    """One of many that stand for the whole array that the user named."""
 
 
 @stored_as("daemon.Array")

@@ -25,7 +25,7 @@ class StoredJob:
     user: str
     queue: str
     state: str
-    """A phase in lower case: pending, held, running, …, succeeded, failed, cancelled."""
+    """A `JobState`."""
     submit_ms: int
     start_ms: int | None
     finish_ms: int | None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.reasons import Prerequisite, Reason, Why
 from trainmaster.model.units import WHOLE
-from trainmaster.text.formatting import gpu_count, gpus, length, listing
+from trainmaster.text.formatting import gpu_count, gpus, length, listing, plural
 
 NAMED = 4
 """Jobs that a sentence names; the others are counted."""
@@ -66,6 +66,53 @@ def _never(reason: Reason) -> str:
     )
 
 
+MUST_HAVE = {"ok": "succeeded", "any": "ended", "fail": "failed"}
+"""How a job has to end for those that depend on it."""
+
+
+def prerequisite_words(each: Prerequisite) -> str:
+    """`job 7 (prep)`, `array 60 (sweep: 100 jobs, 37 left)`."""
+    named = f"{each.name}: " if each.name else ""
+    if each.total:
+        return f"array {each.job} ({named}{plural(each.total, 'job')}, {each.left:,} left)"
+    return f"job {each.job}{f' ({each.name})' if each.name else ''}"
+
+
+def _dependency(reason: Reason) -> str:
+    parts = []
+    for when, ends in MUST_HAVE.items():
+        waited = [prerequisite_words(each) for each in reason.after if each.when == when]
+        if waited:
+            parts.append(f"{listing(waited)} {'has' if len(waited) == 1 else 'have'} {ends}")
+    return f"It starts after {listing(parts) if parts else 'other jobs have ended'}"
+
+
+def _array_limit(reason: Reason) -> str:
+    running = (
+        f", and {names(reason.held_by)} {'is' if len(reason.held_by) == 1 else 'are'} before it"
+    )
+    most = f"Its array runs at most {plural(reason.limit, 'job')} at once"
+    return f"{most}{running if reason.held_by else ''}"
+
+
+def _held(reason: Reason) -> str:
+    who = f"Held by {reason.by}" if reason.by else "Held by its user"
+    return f"{who}: `trainmaster resume` lets it start"
+
+
+def _suspended_by_user(reason: Reason) -> str:
+    who = reason.by or "a user"
+    return f"Suspended by {who}: `trainmaster resume` lets it continue"
+
+
+def _suspended_idle(_reason: Reason) -> str:
+    return "Suspended because it was idle: `trainmaster shell` lets it continue"
+
+
+def _retry_delay(_reason: Reason) -> str:
+    return "Its last run did not succeed, and it is tried again after a pause"
+
+
 SENTENCES = {
     Why.NOT_ENOUGH_FREE: _not_enough,
     Why.FRAGMENTED: _fragmented,
@@ -75,6 +122,12 @@ SENTENCES = {
     Why.WAITING_FOR_RELEASE: _releasing,
     Why.DEADLINE_LEAVES_TIME: _deadline,
     Why.NEVER_FITS: _never,
+    Why.DEPENDENCY: _dependency,
+    Why.ARRAY_LIMIT: _array_limit,
+    Why.HELD: _held,
+    Why.SUSPENDED_BY_USER: _suspended_by_user,
+    Why.SUSPENDED_IDLE: _suspended_idle,
+    Why.RETRY_DELAY: _retry_delay,
 }
 
 

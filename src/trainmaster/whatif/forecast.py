@@ -35,7 +35,7 @@ def forecast_start(snapshot: SnapshotRow, what: str | Submission, now_ms: int) -
         facts.append(e.JobSubmitted(submitted_job(what, DRAFT, now)))
     record = controller.state.jobs.get(name)
     if record is not None and record.phase is Phase.HELD:
-        return Forecast(None, "it is held, so its start is not known.")
+        return Forecast(None, "it has to be released first: see its reason.")
     if record is None and not facts:
         return Forecast(None, "it has ended.")
     expected = ExpectedWork(controller)

@@ -19,7 +19,7 @@ from trainmaster.api.host_check import names_of
 from trainmaster.api.responses import error
 from trainmaster.api.routes import web
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.response_models import JobRow, PolicyRow, QueueRow
+from trainmaster.daemon.response_models import JobEnd, JobRow, PolicyRow, QueueRow
 from trainmaster.daemon.service_api import JobStatus
 from trainmaster.model.job_state import JobState
 from trainmaster.store.errors import StoreError
@@ -154,7 +154,7 @@ def test_a_list_has_pages_and_filters(client: TestClient, service: MemoryService
         return [each["id"] for each in client.get(f"{V1}/jobs", params=query).json()["jobs"]]
 
     assert ids(queue="odd") == ["6", "4", "2"]
-    assert ids(state="pending,held") == ["7", "6", "5"]
+    assert ids(state="pending,suspended") == ["7", "6", "5"]
     assert ids(state=["pending", "running"], text="job-3") == ["4"]
     service.advance(10_000)
     submit(client)
@@ -173,7 +173,9 @@ def test_a_row_has_seconds_with_three_decimals(client: TestClient, service: Memo
         "user": "ada",
         "queue": "default",
         "state": "running",
+        "transition": None,
         "reason": None,
+        "suspended_by": None,
         "gpus": 0.5,
         "nodes": ["n0"],
         "devices": ["n0:0"],
@@ -188,7 +190,7 @@ def test_a_row_has_seconds_with_three_decimals(client: TestClient, service: Memo
         "restarts": 0,
         "preemptions": 0,
         "exit_code": None,
-        "ended_because": None,
+        "end_reason": None,
         "array": None,
         "array_index": None,
         "progress": {
@@ -587,7 +589,7 @@ def test_a_bad_parameter_is_named_in_our_own_words(
 
 def test_states_are_listed_once(client: TestClient) -> None:
     said = sentence(client.get(f"{V1}/jobs?state=xyzzy"))
-    assert said.count("held") == 1
+    assert said.count("suspended") == 1
 
 
 def test_sentences_begin_with_a_capital_and_fields_as_they_are_written() -> None:
@@ -627,7 +629,7 @@ def test_an_empty_page_says_one_thing_and_folds_the_options(
     [
         (3, None, "<td>exit code 3</td>"),
         (3, "Rank 1 failed.", "<td>exit code 3. Rank 1 failed</td>"),
-        (None, "It has run for its max_runtime of 2 h.", "max_runtime of 2 h</td>"),
+        (None, "It has run for its time limit of 2 h.", "time limit of 2 h</td>"),
         (None, None, "<td></td>"),
     ],
 )
@@ -640,7 +642,7 @@ def test_the_first_page_says_how_a_job_ended(
         JobRow.from_json(answer),
         state=JobState.FAILED,
         exit_code=code,
-        ended_because=why,
+        end_reason=None if why is None else JobEnd("ExitCode", why),
         finish_s=1.0,
     )
     page: dict[str, object] = {

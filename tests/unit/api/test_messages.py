@@ -33,11 +33,15 @@ def test_an_end_says_why() -> None:
     why = "The command 'x' was not found; check its name."
     sheet = ended("failed", {"code": 127, "why": why})
     assert messages.status_sentence(sheet, NOW + 6_000) == (
-        None,
+        "ExitCode",
         f"It failed with exit code 127, 6 s ago. {why}",
     )
-    late = ended("cancelled", {"why": "it has run for its max_runtime of 2 s"})
-    assert messages.ended_because(late) == "It has run for its max_runtime of 2 s."
-    assert messages.ended_because(ended("succeeded", {"why": "of an earlier attempt"})) is None
+    assert messages.ended_because(ended("succeeded", {"why": "of an earlier attempt"})) == ""
     earlier = ended("cancelled", {"why": "of an earlier attempt", "code": 1})
-    assert messages.ended_because(earlier) is None
+    assert messages.ended_because(earlier) == ""
+
+
+def test_a_time_limit_of_an_older_version_is_told_as_one() -> None:
+    late = ended("timed_out", {"why": "it has run for its max_runtime of 2 s"})
+    assert messages.ended_because(late) == "It has run for its time limit."
+    assert messages.status_sentence(late, NOW + 6_000)[0] == "TimeLimit"

@@ -97,6 +97,7 @@ def test_ranges() -> None:
         ("failed", 0, 1),
         ("cancelled", None, 1),
         ("cancelled", 143, 143),
+        ("timed_out", 143, 124),
     ],
 )
 def test_only_success_is_0(state: str, code: int | None, status: int) -> None:

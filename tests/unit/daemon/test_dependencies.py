@@ -8,12 +8,14 @@ import pytest
 
 from tests.builders import a_job
 from trainmaster.core.state import JobRecord
-from trainmaster.daemon.dependencies import Dependencies, DependencyState, held_for, outlook
+from trainmaster.daemon.dependencies import Dependencies, DependencyState, hold_reason, outlook
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
+from trainmaster.model.causes import EndCode, EndReason
 from trainmaster.model.job import gpus
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.reasons import Why
 from trainmaster.model.submission import Array, Dependency, When
 
 RECIPE = LaunchSpec(("true",), str(Path("/")), "")
@@ -40,6 +42,9 @@ def a_live(
         (When.OK, "failed", DependencyState.NEVER),
         (When.OK, "running", DependencyState.OPEN),
         (When.ANY, "cancelled", DependencyState.MET),
+        (When.ANY, "timed_out", DependencyState.MET),
+        (When.OK, "timed_out", DependencyState.NEVER),
+        (When.FAIL, "timed_out", DependencyState.MET),
         (When.FAIL, "failed", DependencyState.MET),
         (When.FAIL, "succeeded", DependencyState.NEVER),
         (When.ANY, None, DependencyState.NEVER),
@@ -81,7 +86,8 @@ def test_a_job_whose_dependency_failed_is_withdrawn_and_told_why() -> None:
     first, then = a_live("1"), a_live("2", Dependency("1"), holds=(Hold.DEPENDENCY,))
     (logged,) = after(registered(first, then), first, {"1": "failed"})
     assert logged.event == e.JobWithdrawn("2")
-    assert logged.detail == {"why": "it was to run after job 1, which failed"}
+    assert logged.detail == {"why": "It was to run after job 1, which failed."}
+    assert logged.cause == EndReason(EndCode.DEPENDENCY, job="1", job_state="failed")
 
 
 def test_a_job_that_its_owner_suspended_stays_held_when_its_dependency_is_met() -> None:
@@ -89,7 +95,9 @@ def test_a_job_that_its_owner_suspended_stays_held_when_its_dependency_is_met() 
     then = a_live("2", Dependency("1"), holds=(Hold.DEPENDENCY, Hold.OWNER))
     assert after(registered(first, then), first, {"1": "succeeded"}) == []
     assert then.holds == {Hold.OWNER}
-    assert held_for(then) == "it was held by hand"
+    reason = hold_reason(then, {"2": then}, lambda _: ())
+    assert reason is not None
+    assert reason.why is Why.HELD
 
 
 def test_the_next_of_an_array_gets_the_place_of_one_that_ended() -> None:

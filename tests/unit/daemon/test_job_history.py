@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
-from trainmaster.core.lifecycle import ENDED, Phase
+import pytest
+
+from tests.unit.daemon.test_dependencies import a_live
+from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.job_history import JobHistory, Progress
-from trainmaster.model.job_state import ENDED_STATES, JobState
+from trainmaster.daemon.live_job import LiveJob
+from trainmaster.model.causes import EndCode, EndReason, Suspender, Suspension
+from trainmaster.model.job_state import ENDED_STATES, JobState, Transition
 
 EARLIER = (
     '{"priority":3,"retries":2,"holds":["array","owner"],"seen":7,"attempt":2,"pids":[12,13],"run_ms":4000,'
@@ -50,7 +56,16 @@ def test_what_an_earlier_version_stored_is_read() -> None:
 def test_it_is_written_under_the_same_names() -> None:
     found = JobHistory.from_json(EARLIER)
     assert JobHistory.from_json(found.to_json()) == found
-    assert json.loads(found.to_json()).keys() == json.loads(EARLIER).keys()
+    later = {"end", "suspension"}
+    assert json.loads(found.to_json()).keys() - later == json.loads(EARLIER).keys()
+
+
+def test_who_ended_and_who_suspended_a_job_is_stored() -> None:
+    known = JobHistory(
+        end=EndReason(EndCode.LOST, times=5, detail="Its node was restarted."),
+        suspension=Suspension(Suspender.POLICY, jobs=("12", "13")),
+    )
+    assert JobHistory.from_json(known.to_json()) == known
 
 
 def test_what_is_missing_has_its_default_and_what_is_unknown_is_ignored() -> None:
@@ -59,7 +74,48 @@ def test_what_is_missing_has_its_default_and_what_is_unknown_is_ignored() -> Non
     )
 
 
-def test_every_phase_has_a_state_of_its_name() -> None:
-    states = {JobState[phase.name] for phase in Phase}
-    assert states <= set(JobState)
-    assert {JobState[phase.name] for phase in ENDED} == set(ENDED_STATES)
+def in_phase(phase: Phase, *, has_run: bool, **history: Any) -> LiveJob:
+    live = a_live("1")
+    assert live.record is not None
+    live.record.phase = phase
+    live.record.first_start_ms = 5 if has_run else None
+    live.history = JobHistory(**history)
+    return live
+
+
+S, P = JobState, Phase
+BY_POLICY = {"suspension": Suspension(Suspender.POLICY)}
+
+
+@pytest.mark.parametrize(
+    ("live", "state", "transition"),
+    [
+        (in_phase(P.PENDING, has_run=False), S.PENDING, None),
+        (in_phase(P.PENDING, has_run=True), S.PENDING, None),  # to be tried again
+        (in_phase(P.HELD, has_run=False), S.PENDING, None),
+        (in_phase(P.HELD, has_run=True), S.SUSPENDED, None),
+        (in_phase(P.STARTING, has_run=False), S.PENDING, Transition.STARTING),
+        (in_phase(P.STARTING, has_run=True), S.PENDING, Transition.STARTING),
+        (in_phase(P.STARTING, has_run=True, **BY_POLICY), S.SUSPENDED, Transition.STARTING),
+        (in_phase(P.RUNNING, has_run=True), S.RUNNING, None),
+        (in_phase(P.RESIZING, has_run=True), S.RUNNING, Transition.RESIZING),
+        (in_phase(P.SUSPENDING, has_run=True), S.RUNNING, Transition.SUSPENDING),
+        (in_phase(P.SUSPENDED, has_run=True), S.SUSPENDED, None),
+        (in_phase(P.STOPPING, has_run=True, since_ms=5), S.RUNNING, Transition.STOPPING),
+        (in_phase(P.STOPPING, has_run=True), S.SUSPENDED, Transition.STOPPING),
+        (in_phase(P.STOPPING, has_run=False), S.PENDING, Transition.STOPPING),
+        (in_phase(P.SUCCEEDED, has_run=True), S.SUCCEEDED, None),
+        (in_phase(P.FAILED, has_run=True), S.FAILED, None),
+        (in_phase(P.CANCELLED, has_run=True), S.CANCELLED, None),
+        (
+            in_phase(P.CANCELLED, has_run=True, end=EndReason(EndCode.TIME_LIMIT)),
+            S.TIMED_OUT,
+            None,
+        ),
+    ],
+)
+def test_every_phase_is_one_of_the_states_that_people_know(
+    live: LiveJob, state: JobState, transition: Transition | None
+) -> None:
+    assert (live.state, live.transition) == (state, transition)
+    assert live.has_ended == (state in ENDED_STATES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.daemon.response_models import JobRow, ProgressRow, WaitReason
+from trainmaster.daemon.response_models import JobRow, ProgressRow
 
 
 def test_what_a_newer_manager_adds_is_ignored_and_what_an_older_one_lacks_is_none() -> None:
@@ -17,4 +17,5 @@ def test_what_a_newer_manager_adds_is_ignored_and_what_an_older_one_lacks_is_non
     assert row.id == "1"
     assert row.name is None
     assert row.progress == ProgressRow(None, 1, None, None, None, None)  # type: ignore[arg-type]
-    assert row.reason == WaitReason("x", "y")
+    assert row.reason is not None
+    assert (row.reason.code, row.reason.sentence, row.reason.need) == ("x", "y", None)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.reasons import Prerequisite, Reason, Why
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
 from trainmaster.text.formatting import length, plural, when
 from trainmaster.text.messages import forecast_sentence, story_sentence
@@ -25,12 +25,25 @@ SAID = {
     Why.DEADLINE_LEAVES_TIME: "Its deadline leaves enough time, so other jobs go first",
     Why.NEVER_FITS: "It needs 8 GPUs, which its queue or this cluster can never give it: ask for"
     " fewer, or for another type",
+    Why.DEPENDENCY: "It starts after job 7 (prep) and array 60 (sweep: 100 jobs, 37 left) have"
+    " succeeded and job 8 (try) has failed",
+    Why.ARRAY_LIMIT: "Its array runs at most 2 jobs at once, and jobs 3 and 4 are before it",
+    Why.HELD: "Held by ada: `trainmaster resume` lets it start",
+    Why.SUSPENDED_BY_USER: "Suspended by ada: `trainmaster resume` lets it continue",
+    Why.SUSPENDED_IDLE: "Suspended because it was idle: `trainmaster shell` lets it continue",
+    Why.RETRY_DELAY: "Its last run did not succeed, and it is tried again after a pause",
 }
+AFTER = (
+    Prerequisite("7", "prep", "ok"),
+    Prerequisite("60", "sweep", "ok", 100, 37),
+    Prerequisite("8", "try", "fail"),
+)
 
 
 @pytest.mark.parametrize("why", Why)
 def test_every_reason_is_a_sentence(why: Why) -> None:
-    reason = Reason(why, 8_000, 5_000, 3_000, ("3", "4"), NOW + 5 * MINUTE)
+    until = NOW + 5 * MINUTE
+    reason = Reason(*(why, 8_000, 5_000, 3_000, ("3", "4"), until), after=AFTER, limit=2, by="ada")
     assert reason_sentence(reason, NOW) == (
         f"{SAID[why]}." if why is Why.NEVER_FITS else f"{SAID[why]} (at most 5 min more)."
     )

@@ -20,11 +20,11 @@ from trainmaster.daemon import response_models as models
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.service_api import JobChanges, JobStatus, NotFound
 from trainmaster.model.job_state import WAITING_STATES, JobState
+from trainmaster.model.reasons import Why
 from trainmaster.store.rows import JobFilter
 from trainmaster.text.suggest import did_you_mean
 
 STATES = [state.value for state in JobState]
-MOST_HOLDERS = 20
 
 
 class Destination(StrictModel):
@@ -145,12 +145,16 @@ ACTIONS = {
         "Cancel a job",
         "A running job is asked to stop, and killed after its grace period.",
     ),
-    "suspend": ("Suspend a job", "It releases its devices and is held until it is resumed."),
+    "suspend": ("Suspend a job", "It releases its devices and waits until it is resumed."),
     "resume": (
         "Resume a job",
-        "A suspended or held job may run again, when the policy starts it.",
+        "A job that was suspended or held runs again when the policy starts it.",
     ),
-    "save": ("Ask a job for a checkpoint", "It writes one now and goes on."),
+    "idle": (
+        "Suspend an idle session",
+        "The same as suspend, asked for by an interactive session that is not used.",
+    ),
+    "save": ("Ask a job for a checkpoint", "It writes one now and continues."),
 }
 """Commands that take a job and nothing else: their summaries and descriptions."""
 
@@ -190,9 +194,9 @@ def _commands(router: APIRouter, service: Daemon) -> None:
 def _action(router: APIRouter, service: Daemon, name: str) -> None:
     summary, description = ACTIONS[name]
 
-    async def do(job: params.JobId) -> Response:
+    async def do(job: params.JobId, user: params.User = "") -> Response:
         status = await find_job(service, job)
-        await getattr(service.commands, name)(status.row.id)
+        await getattr(service.commands, name)(status.row.id, user)
         return await _row_now(service, status)
 
     router.add_api_route(
@@ -222,15 +226,19 @@ async def _waiting_element(service: Daemon, status: JobStatus) -> JobStatus:
     if not waiting:
         return status
     # Those that are only held back by the array's limit say less than those that are not.
-    first = next((each for each in reversed(waiting) if not each.held_for), waiting[-1])
+    first = next((each for each in reversed(waiting) if not _is_limited(each)), waiting[-1])
     return replace(first, remarks=(*status.remarks, *first.remarks))
+
+
+def _is_limited(status: JobStatus) -> bool:
+    return status.reason is not None and status.reason.why is Why.ARRAY_LIMIT
 
 
 async def _explanation(service: Daemon, status: JobStatus) -> models.Explanation:
     """Why it waits, with the jobs that block it as they are now."""
     queries, status = service.queries, await _waiting_element(service, status)
     holders = []
-    for other in () if status.reason is None else status.reason.held_by[:MOST_HOLDERS]:
+    for other in () if status.reason is None else status.reason.held_by[: serializers.MOST_HOLDERS]:
         with suppress(NotFound):
             other_row = serializers.job_row(await queries.job(other), queries.now_ms())
             holders.append(serializers.holder(other_row))

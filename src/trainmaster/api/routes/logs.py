@@ -168,7 +168,11 @@ async def _followed(
 def _state_event(status: JobStatus, now: int) -> ServerSentEvent:
     """The job's state and why: a suspended job writes nothing itself."""
     why = waiting_sentence(status, now)
-    said = {"state": status.row.state, "sentence": None if why is None else why[1]}
+    said = {
+        "state": status.row.state,
+        "transition": status.transition,
+        "sentence": None if why is None else why[1],
+    }
     return ServerSentEvent(json.dumps(said), event="state")
 
 

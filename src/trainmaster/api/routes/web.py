@@ -132,7 +132,7 @@ async def _job(service: Daemon, job: str) -> str:
 
 def _facts(job: JobDetails) -> list[tuple[str, str]]:
     facts = [
-        ("state", job.state),
+        ("state", job.state_words),
         ("user, queue", f"{job.user}, {job.queue}"),
         ("GPUs", f"{job.gpus:g} ({', '.join(job.devices) or 'none now'})"),
         ("submitted", text.utc_time(round(job.submit_s * SECOND))),

@@ -22,6 +22,8 @@ from trainmaster.cli.support.errors import BadInput, Failed
 
 ROOT = "/api/v1"
 USER = "TRAINMASTER_USER"
+USER_HEADER = "Trainmaster-User"
+"""Who asks, for stories: `Cancelled by ada`."""
 PATIENCE_S = 60.0
 """How long one answer may take; streams send something at least every 15 s."""
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -127,6 +129,7 @@ class Client:
         stated = {key: value for key, value in (query or {}).items() if value is not None}
         target = f"{self.url}{ROOT}{path}" + (f"?{urlencode(stated)}" if stated else "")
         headers = {"Accept": "application/json", "User-Agent": "trainmaster"}
+        headers[USER_HEADER] = my_name().encode("ascii", "replace").decode()
         if body is None:
             return Request(target, None, headers, method=method)
         headers["Content-Type"] = "application/json"

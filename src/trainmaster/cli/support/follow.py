@@ -37,9 +37,8 @@ MANY = 500
 """Elements of an array for which one second is added between requests."""
 CANCEL_WAIT_S = 3.0
 """Time to press Ctrl-C again, in seconds."""
-UNREMARKABLE = (JobState.STARTING, JobState.RUNNING, JobState.PREFLIGHT)
-PAUSES = (JobState.PENDING, JobState.SUSPENDED, JobState.HELD)
-"""States of a job that has started and does not run; others pass by themselves."""
+PAUSES = (JobState.PENDING, JobState.SUSPENDED)
+"""States of a job that has started and does not run."""
 
 
 # -- waiting -------------------------------------------------------------------------------------------
@@ -107,7 +106,8 @@ def follow(client: Client, job: str, query: Query, write: Write, notes: Notes) -
                     write(*_written(sent))
                 elif sent.name == "state":
                     answer = sent.json()
-                    notes.on_state(row.id, answer["state"], answer.get("sentence") or "")
+                    if not answer.get("transition"):  # what passes by itself
+                        notes.on_state(row.id, answer["state"], answer.get("sentence") or "")
         except Unreachable:
             absent_since = absent_since or time.monotonic()
             if time.monotonic() - absent_since > ABSENT_S:
@@ -118,7 +118,7 @@ def follow(client: Client, job: str, query: Query, write: Write, notes: Notes) -
         if row.has_ended:  # since before this look: nothing can have been missed
             return row
         row = row_now(client, job)
-        if not row.has_ended:
+        if not row.has_ended and row.transition is None:
             notes.on_state(row.id, row.state, row.why)
             time.sleep(LONGEST_PAUSE_S / 5)
 
@@ -130,7 +130,7 @@ def wait_for_start(client: Client, job: str, notes: Notes) -> JobRow:
         row = row_now(client, job)
         if row.has_ended or row.start_s is not None:
             return row
-        if row.state not in UNREMARKABLE:
+        if row.transition is None and row.state != JobState.RUNNING:
             notes(_state_sentence(row.id, row.state, row.why))
         return None
 

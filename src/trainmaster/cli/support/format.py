@@ -18,9 +18,9 @@ COLOURS = {
     "running": "green",
     "succeeded": "dim",
     "failed": "red",
+    "timed_out": "red",
     "cancelled": "dim",
     "suspended": "yellow",
-    "held": "yellow",
 }
 
 
@@ -48,10 +48,15 @@ def progress(row: JobRow) -> str:
     return f"{100 * step / total:.0f}% ({step}/{total})" if total else f"step {step}"
 
 
-def state(word: str) -> str:
-    """A state in its colour."""
-    colour = COLOURS.get(word)
-    return f"[{colour}]{word}[/]" if colour else word
+def state(row: JobRow) -> str:
+    """A job's state in its colour, with what is to be said beside it: `pending (dependency)`."""
+    colour = COLOURS.get(row.state)
+    return f"[{colour}]{row.state_words}[/]" if colour else row.state_words
+
+
+def state_label(word: str) -> str:
+    """`timed out`."""
+    return word.replace("_", " ")
 
 
 def where_or_why(row: JobRow) -> str:
@@ -66,8 +71,9 @@ def ended_sentence(row: JobRow) -> str:
     """How a job ended, where that is worth saying."""
     if row.state == "succeeded":
         return ""
-    how = "was cancelled" if row.state == "cancelled" else row.state
-    code = f" with exit code {row.exit_code}" if row.exit_code is not None else ""
+    how = "was cancelled" if row.state == "cancelled" else state_label(row.state)
+    has_code = row.exit_code is not None and row.state == "failed"
+    code = f" with exit code {row.exit_code}" if has_code else ""
     return f"Job {row.id} {how}{code}{f': {row.ended_because}' if row.ended_because else '.'}"
 
 

@@ -35,7 +35,11 @@ LEAST_LAST = 24
 
 def states_of(text: str, known: Sequence[JobState], refusal: str) -> str:
     """States as the user lists them, checked: one that is not known is refused in these words."""
-    words = [word.strip().lower() for word in text.split(",") if word.strip()]
+    words = [
+        word.strip().lower().replace(" ", "_").replace("-", "_")
+        for word in text.split(",")
+        if word.strip()
+    ]
     for word in words:
         if word not in known:
             raise BadInput(refusal.format(state=word, known=", ".join(known)))
@@ -81,7 +85,7 @@ class ArrayRow:
     def states(self) -> str:
         """How many are in which state, in the order of a job's life."""
         counted = Counter(row.state for row in self.rows)
-        return ", ".join(f"{counted[state]} {state}" for state in JobState if counted[state])
+        return ", ".join(f"{counted[state]} {state.label}" for state in JobState if counted[state])
 
     @property
     def why(self) -> str:
@@ -154,7 +158,7 @@ def _cells(line: JobRow | ArrayRow, wide: bool) -> tuple[str, ...]:
     if isinstance(line, ArrayRow):
         state, gpus, why = line.states, f"{len(rows)}x{first.gpus:g}", line.why or NOTHING
     else:
-        state, gpus, why = words.state(line.state), f"{line.gpus:g}", words.where_or_why(line)
+        state, gpus, why = words.state(line), f"{line.gpus:g}", words.where_or_why(line)
         has_started, attempt = line.start_s is not None, str(line.attempt)
         progress = words.progress(line)
     devices = ", ".join(each for row in rows for each in row.devices)

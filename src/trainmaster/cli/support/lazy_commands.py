@@ -60,7 +60,7 @@ COMMANDS = {
     "suspend": CommandEntry(
         JOBS, "Suspend jobs: free their devices until they are resumed.", "control"
     ),
-    "resume": CommandEntry(JOBS, "Resume suspended or held jobs.", "control"),
+    "resume": CommandEntry(JOBS, "Resume suspended jobs.", "control"),
     "cancel": CommandEntry(JOBS, "Cancel jobs.", "control"),
     "move": CommandEntry(JOBS, "Move a running job to another node.", "control"),
     "set": CommandEntry(JOBS, "Change a job's priority, queue or limits.", function="change"),

@@ -1,0 +1,48 @@
+"""Records with each job who suspended it, for which jobs, and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from trainmaster.core.state import State
+from trainmaster.daemon.job_events import job_of
+from trainmaster.daemon.live_job import LiveJob
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.model import actions as a
+from trainmaster.model import events as e
+from trainmaster.model.causes import EndReason, Suspender, Suspension
+
+
+def record_causes(
+    events: Sequence[LoggedEvent],
+    orders: Iterable[a.Order],
+    jobs: Mapping[str, LiveJob],
+    state: State,
+) -> None:
+    """Record what a step did to its jobs; the state is the one after it."""
+    asked_for = set()
+    for logged in events:
+        if isinstance(logged.event, e.ActionRequested):
+            asked_for.add(logged.event.action.job)
+        live = jobs.get(job_of(logged.event) or "")
+        if live is not None:
+            _record_event(live, logged)
+    for order in orders:
+        live = jobs.get(order.run.job)
+        if live is None or not isinstance(order, a.Freeze | a.Halt):
+            continue
+        if live.history.suspension is None:  # else it is off its GPUs already
+            by = Suspender.USER if live.id in asked_for else Suspender.POLICY
+            room_for = tuple(job for job in state.awaited.get(order.run, ()) if job != live.id)
+            live.history = replace(live.history, suspension=Suspension(by, jobs=room_for))
+
+
+def _record_event(live: LiveJob, logged: LoggedEvent) -> None:
+    history, cause = live.history, logged.cause
+    if isinstance(cause, Suspension):
+        live.history = replace(history, suspension=cause)
+    elif isinstance(logged.event, e.RunStarted | e.RunResumed | e.RunFailed | e.RunLost):
+        live.history = history = replace(history, suspension=None)
+    if isinstance(cause, EndReason) and (history.end is None or not history.end.is_withdrawal):
+        live.history = replace(history, end=cause)

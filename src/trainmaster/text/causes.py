@@ -1,0 +1,81 @@
+"""Why a job ended without success, and who suspended it: one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from trainmaster.model.causes import EndCode, EndReason, Suspender, Suspension
+from trainmaster.model.units import SECOND
+from trainmaster.text.formatting import as_sentence, length, plural
+from trainmaster.text.reasons import names
+
+ENDED_AS = {
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "timed_out": "timed out",
+    "cancelled": "was cancelled",
+}
+
+
+def ended_as(state: str) -> str:
+    """How a job ended, as the end of a sentence."""
+    return ENDED_AS.get(state, f"is {state}")
+
+
+def _exit_code(end: EndReason) -> str:
+    return end.detail or (f"Rank {end.rank} failed first" if end.rank else "")
+
+
+def _signal(end: EndReason) -> str:
+    return end.detail or f"Its program was killed by {end.signal}"
+
+
+def _not_started(end: EndReason) -> str:
+    return end.detail or f"Its command could not be started (exit code {end.exit_code})"
+
+
+def _lost(end: EndReason) -> str:
+    detail = (
+        f", the last time because {end.detail[:1].lower()}{end.detail[1:]}" if end.detail else ""
+    )
+    return f"It was lost {plural(end.times or 0, 'time')}{detail}"
+
+
+def _time_limit(end: EndReason) -> str:
+    limit = f" of {length(round(end.limit_s * SECOND))}" if end.limit_s is not None else ""
+    return f"It has run for its time limit{limit}"
+
+
+def _dependency(end: EndReason) -> str:
+    return f"It was to run after job {end.job}, which {ended_as(end.job_state)}"
+
+
+def _cancelled(end: EndReason) -> str:
+    return f"Cancelled by {end.by}" if end.by else ""
+
+
+SENTENCES: Mapping[str, Callable[[EndReason], str]] = {
+    EndCode.EXIT_CODE: _exit_code,
+    EndCode.SIGNAL: _signal,
+    EndCode.NOT_STARTED: _not_started,
+    EndCode.LOST: _lost,
+    EndCode.TIME_LIMIT: _time_limit,
+    EndCode.DEPENDENCY: _dependency,
+    EndCode.CANCELLED: _cancelled,
+}
+
+
+def end_sentence(end: EndReason) -> str:
+    """Why it ended; empty where nothing more is known than its state says."""
+    word = SENTENCES.get(end.code)
+    said = end.detail if word is None else word(end)
+    return as_sentence(said) if said else ""
+
+
+def suspension_sentence(suspension: Suspension, jobs: Sequence[str]) -> str:
+    """Who suspended a job, or for what; `jobs` are those that it made room for, as `12 (bert)`."""
+    if suspension.by == Suspender.IDLE:
+        return "Suspended because it was idle."
+    if suspension.by == Suspender.USER:
+        return f"Suspended by {suspension.user}." if suspension.user else "Suspended by a user."
+    return f"Suspended to make room for {names(jobs)}."
