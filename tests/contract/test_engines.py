@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.live.stage import (
     state_of,
     until,
 )
+from trainmaster.engines.protocol import Known, KnownJob
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Reshape, Thaw
 from trainmaster.model.engine_reports import (
     Ended,
@@ -337,5 +339,67 @@ def test_what_is_forgotten_takes_nothing_else_with_it(play: Play) -> None:
             await stage.ended(run)
         await stage.engine.forget(RUN)
         assert stage.log(second) == b"hello\n"
+
+    play(act)
+
+
+# -- whose run it is ----------------------------------------------------------------------------------
+
+
+def known_as(uuid: str, attempts: int = 1) -> Known:
+    return lambda id: KnownJob(uuid, attempts) if id == RUN.job else None
+
+
+def test_a_run_of_another_job_is_neither_adopted_nor_ended(play: Play) -> None:
+    async def act(stage: Stage) -> None:
+        theirs = replace(stage.shell("sleep 600"), uuid="theirs")
+        await stage.up(RUN, theirs)
+        pids = stage.alive(RUN)
+        await stage.engine.close()
+        async with stage.another() as again:
+            (stray,) = await again.engine.observe({}, known_as("ours"))
+            assert (stray.run, stray.is_ended) == (RUN, False)
+            await again.engine.observe({RUN: 3}, known_as("ours"))
+            assert [type(report) for report in again.of(RUN)] == [Lost]
+            assert again.told[-1][1] > 3
+            for order in (Kill(RUN), Halt(RUN), Freeze(RUN)):
+                await again.order(order, replace(theirs, uuid="ours"))
+            await again.launch(RUN, replace(theirs, uuid="ours"))
+            assert {type(report) for report in again.of(RUN)} == {Lost}
+            second = Run(RUN.job, 2)
+            await again.launch(second, replace(again.shell("touch ran"), uuid="ours"))
+            await again.ended(second)
+            assert (stage.workdir / "ran").exists()
+            assert set(pids) <= set(again.alive(RUN))
+            await again.engine.observe({}, known_as("theirs"))
+            await until(lambda: not again.alive(RUN))
+
+    play(act)
+
+
+def test_the_end_of_another_job_is_not_taken_for_the_end_of_this_one(play: Play) -> None:
+    async def act(stage: Stage) -> None:
+        await stage.launch(RUN, replace(stage.shell("exit 7"), uuid="theirs"))
+        await stage.ended(RUN)
+        await stage.engine.close()
+        async with stage.another() as again:
+            await again.launch(RUN, replace(again.shell("touch ran"), uuid="ours"))
+            assert (await again.ended(RUN)).code == 0
+            assert (stage.workdir / "ran").exists()
+
+    play(act)
+
+
+def test_a_later_attempt_than_the_store_knows_is_left_to_go_on(play: Play) -> None:
+    async def act(stage: Stage) -> None:
+        second = Run(RUN.job, 2)
+        await stage.up(second, stage.shell("sleep 600"))
+        await stage.engine.close()
+        async with stage.another() as again:
+            (stray,) = await again.engine.observe({}, known_as("", attempts=1))
+            assert not stray.is_ended
+            (stray,) = await again.engine.observe({}, known_as("", attempts=2))
+            assert stray.is_ended
+            await until(lambda: not again.alive(second))
 
     play(act)

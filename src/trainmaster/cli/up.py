@@ -19,19 +19,22 @@ from trainmaster.text.formatting import plural
 
 if TYPE_CHECKING:
     from trainmaster.daemon.daemon import Daemon
+    from trainmaster.daemon.data_folder import ColdStart
     from trainmaster.gpu.devices import Machine
     from trainmaster.model.policy_spec import PolicySpec
 
 PORTS = f"TCP port; 0 picks a free one. Default: {PORT}, or the next that is free."
 LOG_BYTES = 16 << 20
 LOG_FILES = 4
-OWN_FILES = ("trainmaster.db*", "address", "daemon.log*")
+OWN_FILES = ("trainmaster.db*", "address", "daemon.log*", "store.json", "lock")
 OWN_FOLDERS = ("runs", "jobs", "programs")
 SLOTS = (
     "Use CPU slots instead of GPUs: N slots, or NxM for N nodes of M slots."
     " Default on a machine without GPUs: one slot per core."
 )
 DATABASE = "Database, such as postgresql://… Default: SQLite in the data folder."
+ADOPT = "Take over runs in the data folder that the database does not know."
+START_FRESH = "Leave such runs alone, and number new jobs above them."
 SETTING = "Option of the policy, by default of `trainmaster`; can be repeated."
 POLICY = (
     "Scheduling policy, or a file with one of your own. Default: the one that was set last, or"
@@ -53,6 +56,8 @@ def up(
         list[str] | None,
         option("--set KEY=VALUE", SETTING),
     ] = None,
+    adopt: Annotated[bool, option("--adopt", ADOPT)] = False,
+    starts_fresh: Annotated[bool, option("--start-fresh", START_FRESH)] = False,
     demo: Annotated[
         bool, option("--demo", "Submit a few real training jobs on the first start.")
     ] = False,
@@ -74,11 +79,17 @@ def up(
     import asyncio
 
     from trainmaster.api.server import listening, listening_near
+    from trainmaster.daemon.data_folder import ColdStart
     from trainmaster.daemon.service_api import RequestError
     from trainmaster.engines.protocol import EngineError
     from trainmaster.gpu.devices import detect_machine
     from trainmaster.store.errors import StoreError
 
+    if adopt and starts_fresh:
+        raise BadInput("--adopt and --start-fresh exclude each other: say one of them.")
+    cold_start = (
+        ColdStart.ADOPT if adopt else ColdStart.START_FRESH if starts_fresh else ColdStart.REFUSE
+    )
     folder = (data or user_data_folder()).absolute()
     chosen = _stated_policy(policy, settings_of(settings or (), "--set"))
     found = detect_machine(slots)
@@ -90,7 +101,7 @@ def up(
         raise Failed(f"{where}: {system_reason(error)}.") from None
     _log_to(folder / "daemon.log")
     try:
-        asyncio.run(_serve(folder, sock, found, database, chosen, demo, ends_demo))
+        asyncio.run(_serve(folder, sock, found, database, chosen, cold_start, demo, ends_demo))
     except (RequestError, StoreError, EngineError) as error:
         raise Failed(str(error)) from None
 
@@ -133,6 +144,7 @@ async def _serve(
     found: Machine,
     database: str | None,
     policy: PolicySpec | None,
+    cold_start: ColdStart,
     demo: bool,
     ends_demo: bool,
 ) -> None:
@@ -146,7 +158,15 @@ async def _serve(
 
     engine = LocalEngine(folder, found.topology, found.devices, found.numbers)
     store = open_store(database or f"sqlite:///{folder}/trainmaster.db")
-    daemon = Daemon(store, engine, folder, policy=policy, forecaster=forecast_start, say=typer.echo)
+    daemon = Daemon(
+        store,
+        engine,
+        folder,
+        policy=policy,
+        forecaster=forecast_start,
+        cold_start=cold_start,
+        say=typer.echo,
+    )
 
     async def when_active(active: Daemon) -> None:
         for remark in engine.abilities.remarks:

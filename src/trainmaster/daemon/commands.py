@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.daemon.code_snapshot import copy_again, keep_code
+from trainmaster.daemon.data_folder import largest_number
 from trainmaster.daemon.dependencies import DependencyState, outlook
 from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
 from trainmaster.daemon.inbox import Request
@@ -57,7 +59,9 @@ class Commands:
         self._driver = driver
         self._queries = queries
         self._folder = folder
-        self._number = driver.store.last_number()
+        self._number = max(
+            driver.store.last_number(), largest_number(folder / "runs", folder / "jobs")
+        )
         self._empty = Occupancy(driver.controller.state.topology)
         self._demands: dict[Demand, Demand] = {}
         """Equal demands are one object: the controller caches by identity."""
@@ -207,7 +211,13 @@ class Commands:
             recipe = asked.recipe
             place = recipe.checkpoint_dir or str(self._folder / "jobs" / id / "checkpoints")
             size = None if array is None else len(array.indices)
-            recipe = replace(recipe, checkpoint_dir=place, array_index=index, array_size=size)
+            recipe = replace(
+                recipe,
+                checkpoint_dir=place,
+                array_index=index,
+                array_size=size,
+                uuid=uuid4().hex,
+            )
             kept_array = None if array is None else Array((), array.limit)
             job = submitted_job(asked, id, now)
             yield LiveJob(

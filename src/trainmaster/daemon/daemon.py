@@ -7,20 +7,35 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import structlog
 
 from trainmaster.core.lifecycle import ALLOCATED
+from trainmaster.daemon.adoption import adopt
 from trainmaster.daemon.commands import Commands
+from trainmaster.daemon.data_folder import (
+    ColdStart,
+    FolderLock,
+    Identity,
+    StoreMark,
+    home_of,
+    largest_number,
+    named_in,
+    refuse_cold_start,
+    refuse_other_folder,
+    store_mark,
+    write_mark,
+)
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.export import events_of, trace_of
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.queries import Forecaster, Queries
-from trainmaster.daemon.recovery import home_of, reconcile, recovered, snapshot_of_driver
+from trainmaster.daemon.recovery import reconcile, recovered, snapshot_of_driver
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.retention import drop_code, outdated_runs
 from trainmaster.daemon.service_api import Health, Unavailable
-from trainmaster.engines.protocol import Engine
+from trainmaster.engines.protocol import Engine, StrayRun
 from trainmaster.model.events import PolicyChanged
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
@@ -69,6 +84,7 @@ class Daemon:
         *,
         policy: PolicySpec | None = None,
         forecaster: Forecaster | None = None,
+        cold_start: ColdStart = ColdStart.REFUSE,
         settings: RetentionSettings = RetentionSettings(),  # noqa: B008
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -78,6 +94,8 @@ class Daemon:
         self._stated_policy = policy
         """The policy to change to at the start; None: the stored one, or the default of a new store."""
         self._forecaster = forecaster
+        self._cold_start = cold_start
+        self._lock = FolderLock(folder, store.url)
         self._settings = settings
         self._say = say
         """Prints a line for the user."""
@@ -95,7 +113,13 @@ class Daemon:
 
     async def run(self) -> None:
         """Wait for leadership, then drive until cancelled; LeadershipLost when another manager takes over."""
-        driver = await self._lead()
+        self._lock.take()
+        try:
+            await self._drive(await self._lead())
+        finally:
+            self._lock.release()
+
+    async def _drive(self, driver: Driver) -> None:
         if self._was_standby:
             self._say("This one leads now.")
         elif self._trouble != STARTING:
@@ -117,6 +141,8 @@ class Daemon:
             try:
                 if await asyncio.to_thread(self._store.acquire_leadership):
                     return await self._take_over()
+                if not self._was_standby:  # found out now, and not when it is needed
+                    await asyncio.to_thread(self._check_folder)
                 self._stand_by()
             except LeadershipLost:
                 raise
@@ -137,18 +163,22 @@ class Daemon:
         self.is_settled.set()
 
     async def _take_over(self) -> Driver:
+        named = await asyncio.to_thread(self._checked_identity)
+        identity = Identity(home_of(self._folder), named.store or uuid4().hex)
         driver, doubtful = await asyncio.to_thread(
-            recovered,
-            self._store,
-            self._engine,
-            self._stated_policy,
-            self.metrics,
-            home_of(self._folder),
+            recovered, self._store, self._engine, self._stated_policy, self.metrics, identity
         )
-        if self._store.snapshot() is None or doubtful:
+        if named != identity or doubtful:
             await self._keep_snapshot(driver)
+        self._mark_folder(driver)
+        self._lock.sign()
         await self._engine.open(driver.inbox.report)
-        await reconcile(driver, doubtful)
+        for stray in await reconcile(driver, doubtful):
+            if stray.is_ended or self._cold_start is not ColdStart.ADOPT:
+                self._tell(_told_of(stray))
+        if self._cold_start is ColdStart.ADOPT:
+            for line in (await adopt(driver, self._folder)).told():
+                self._tell(line)
         if doubtful:
             self._say(
                 f"{plural(len(doubtful), 'run')} lost: the devices are gone. The jobs are requeued."
@@ -166,6 +196,37 @@ class Daemon:
             driver.inbox.follow_up([LoggedEvent(PolicyChanged.to(stated))])
         elif driver.policy_trouble:
             self._say(f"Warning: {driver.policy_trouble}")
+
+    def _tell(self, line: str) -> None:
+        """To the terminal and into the log."""
+        self._say(line)
+        log.warning(line)
+
+    def _check_folder(self) -> Identity | None:
+        """What the store says of itself and its folder; RequestError if it is another one."""
+        named = named_in(self._store)
+        if named is not None:
+            refuse_other_folder(self._store, home_of(self._folder), named)
+        return named
+
+    def _checked_identity(self) -> Identity:
+        """What the store says of itself and its folder; RequestError where it must not lead here."""
+        named = self._check_folder()
+        if self._cold_start is ColdStart.REFUSE:
+            refuse_cold_start(self._folder, self._store, named, self._store.last_seq())
+        return named or Identity()
+
+    def _mark_folder(self, driver: Driver) -> None:
+        """Note in the folder which store it belongs to, and how far that is."""
+        try:
+            known = store_mark(self._folder)
+            left_alone = 0 if known is None else known.left_alone
+            if self._cold_start is ColdStart.START_FRESH:
+                left_alone = largest_number(self._folder / "runs")
+            mark = StoreMark(driver.identity.store, self._store.url, driver.writer.seq, left_alone)
+            write_mark(self._folder, mark)
+        except OSError as error:
+            log.warning("the data folder could not be marked", why=str(error))
 
     async def _snapshots(self, driver: Driver) -> None:
         """Store a snapshot now and then, so that a restart is quick and old steps can be removed."""
@@ -205,6 +266,7 @@ class Daemon:
             snapshot = await asyncio.to_thread(snapshot_of_driver, driver)
         await asyncio.to_thread(self._store.keep_snapshot, snapshot)
         self._kept_seq, self._kept_ms = snapshot.seq, driver.clock.now()
+        self._mark_folder(driver)
 
     # -- parts -----------------------------------------------------------------------------------------
 
@@ -244,3 +306,16 @@ class Daemon:
     def record_events(self) -> AsyncIterator[str]:
         """The event log as lines of JSON: a snapshot first, then steps."""
         return events_of(self._store)
+
+
+def _told_of(stray: StrayRun) -> str:
+    """Nothing is ended, or left running, without a line that names it."""
+    run = f"run {stray.run.job}.{stray.run.attempt} (process {stray.pid})"
+    if stray.is_ended:
+        said = f"Ended {run}: job {stray.run.job} does not need it any more."
+    else:
+        said = (
+            f"Left alone: {run}, of a job that this database does not know. Start with --adopt to"
+            f" take it over, or end it with `kill -9 {stray.pid}`."
+        )
+    return said

@@ -18,6 +18,7 @@ from trainmaster.core.controller import Controller, Decision
 from trainmaster.daemon.causes import record_causes
 from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.clock import Clock
+from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.dependencies import Dependencies, StateOf
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.job_events import job_of, story_of
@@ -70,7 +71,7 @@ class Driver:
         policy: PolicySpec,
         seq: int = 0,
         metrics: Metrics | None = None,
-        home: str = "",
+        identity: Identity = Identity(),  # noqa: B008
     ) -> None:
         self.controller = controller
         self.store = store
@@ -81,8 +82,8 @@ class Driver:
         self.policy_trouble = ""
         """Why another one decides meanwhile; empty where the chosen one does."""
         self.policy_since_ms = clock.now()
-        self.home = home
-        """The name of the data folder that its runs are in."""
+        self.identity = identity
+        """The names of the store and of the data folder that its runs are in."""
         self.jobs: dict[str, LiveJob] = {}
         self.dependencies = Dependencies(self.jobs)
         self.dispatcher = OrderDispatcher(engine, self.jobs, clock)
@@ -165,7 +166,9 @@ class Driver:
             steps.append(self._make_step(now, piece, self.writer.seq + 1 + len(steps)))
         keys = tuple(key for request in arrived.requests for key in request.keys)
         batches = [step.batch for step in steps]
-        batches[-1] = replace(batches[-1], progress=tuple(progress), keys=keys)
+        rows = tuple(row for request in arrived.requests for row in request.rows)
+        last = batches[-1]
+        batches[-1] = replace(last, jobs=last.jobs + rows, progress=tuple(progress), keys=keys)
         await self.writer.write(batches)
         await self._act(steps, arrived.requests, now)
 

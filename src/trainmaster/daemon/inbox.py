@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model.engine_reports import Progressed, Report
-from trainmaster.store.rows import KeyRow
+from trainmaster.store.rows import KeyRow, StoredJob
 
 PROGRESS_WAIT_S = 2.0
 """Progress reports wait for the next step, but at most this long."""
@@ -22,6 +22,8 @@ class Request:
 
     events: Sequence[LoggedEvent] = ()
     new_jobs: Sequence[LiveJob] = ()
+    rows: Sequence[StoredJob] = ()
+    """Jobs that are only recorded: they ended under a store that is gone."""
     keys: Sequence[KeyRow] = ()
     is_late: bool = False
     """All its jobs had ended before it was processed."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import structlog
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import State
 from trainmaster.daemon.clock import Clock
+from trainmaster.daemon.launch_record import LaunchRecord
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.engines.protocol import Engine
-from trainmaster.model.actions import Order
+from trainmaster.model.actions import Launch, Order, Reshape
+from trainmaster.model.launch_spec import LaunchSpec
 
 log = structlog.get_logger("trainmaster.daemon")
 
@@ -46,7 +49,7 @@ class OrderDispatcher:
             if live is None:
                 continue
             try:
-                await self._engine.execute(order, live.recipe_now(self._clock.now()))
+                await self._engine.execute(order, _launched_from(live, order, self._clock.now()))
             except Exception:
                 log.exception(
                     "an order did not get through", order=type(order).__name__, run=order.run
@@ -57,6 +60,14 @@ class OrderDispatcher:
         """After a restart: send again what may not have reached the engine."""
         self.standing = {id: each for id, each in self.standing.items() if id in state.jobs}
         await self.send([each for each in self.standing.values() if _is_open(each, state)])
+
+
+def _launched_from(live: LiveJob, order: Order, now: int) -> LaunchSpec:
+    """Its recipe; to start processes, with all that is needed to know the job again without a store."""
+    recipe = live.recipe_now(now)
+    if not isinstance(order, Launch | Reshape):
+        return recipe
+    return replace(recipe, row=LaunchRecord(live.row(now), order.placement).to_json())
 
 
 def _is_open(order: Order, state: State) -> bool:

@@ -1,19 +1,16 @@
 """Recovery: the newest snapshot, the steps since, the runs that exist, the orders not yet confirmed.
 
 Nothing is launched before the engine has been asked which runs exist: a run of an attempt that the
-controller knows is adopted with everything that happened to it meanwhile, any other is ended.
+controller knows is adopted with everything that happened to it meanwhile; an earlier one of a known job is
+ended; any other is left alone and named.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import structlog
 
@@ -22,14 +19,15 @@ from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.snapshot import Restored, restored, snapshot_of
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.clock import Clock
+from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.driver import Driver
-from trainmaster.daemon.live_job import Hold, from_row
+from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.live_job import Hold, from_row, stored_submission
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.policies import DEFAULT_POLICY, policy_of, stored_policy_of, usable_policy
 from trainmaster.daemon.report_events import LoggedEvent
-from trainmaster.daemon.service_api import RequestError
 from trainmaster.daemon.stored_orders import NoDecisions, requests_for
-from trainmaster.engines.protocol import Engine
+from trainmaster.engines.protocol import Engine, KnownJob, StrayRun
 from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.actions import Order
@@ -41,18 +39,6 @@ from trainmaster.store.rows import SnapshotRow, StepRow
 from trainmaster.store.store import Store
 
 log = structlog.get_logger("trainmaster.recovery")
-
-
-def home_of(folder: Path) -> str:
-    """The name of a data folder, chosen once at random: it ties a store to the folder with its runs."""
-    place = folder / "home"
-    if not place.exists():
-        fresh = folder / f"home.{os.getpid()}"
-        fresh.write_text(uuid4().hex)
-        with contextlib.suppress(FileExistsError):
-            os.link(fresh, place)
-        fresh.unlink()
-    return place.read_text()
 
 
 @dataclass(slots=True)
@@ -89,7 +75,8 @@ def snapshot_of_driver(driver: Driver) -> SnapshotRow:
             "policy_content": [policy.source, policy.files],
             "standing": codec.encode(tuple(driver.dispatcher.standing.values())),
             "can_freeze": state.can_freeze,
-            "home": driver.home,
+            "home": driver.identity.home,
+            "store": driver.identity.store,
         },
         separators=(",", ":"),
     )
@@ -194,20 +181,20 @@ def _pairs(stored: list[list[str]]) -> tuple[tuple[str, str], ...]:
 
 
 def recovered(
-    store: Store, engine: Engine, stated_policy: PolicySpec | None, metrics: Metrics, home: str
+    store: Store,
+    engine: Engine,
+    stated_policy: PolicySpec | None,
+    metrics: Metrics,
+    identity: Identity,
 ) -> tuple[Driver, set[Run]]:
     """A driver that continues where the last manager stopped, and the runs that `reconcile` must end."""
     can_freeze = engine.abilities.can_freeze
-    kept = store.snapshot()
-    if kept is not None and json.loads(kept.body_json)["home"] != home:
-        raise RequestError(
-            f"{store.url} belongs to another data folder, where its jobs may be running: start"
-            " Trainmaster with that folder as --data, or with a database of its own."
-        )
     first = stated_policy or DEFAULT_POLICY
     found = replayed(store, engine.topology, first, can_freeze=can_freeze)
     clock = Clock(found.now_ms)
-    driver = Driver(found.controller, store, engine, clock, found.policy, found.seq, metrics, home)
+    driver = Driver(
+        found.controller, store, engine, clock, found.policy, found.seq, metrics, identity
+    )
     driver.policy_trouble = found.trouble
     driver.dispatcher.standing = found.standing
     _reload_jobs(driver)
@@ -225,14 +212,14 @@ def _reload_jobs(driver: Driver) -> None:
         driver.limit(live)
 
 
-async def reconcile(driver: Driver, doubtful: set[Run]) -> None:
-    """Reconcile the controller with the runs that exist."""
+async def reconcile(driver: Driver, doubtful: set[Run]) -> Sequence[StrayRun]:
+    """Reconcile the controller with the runs that exist; those that no live job needs."""
     runs: dict[Run, int] = {}
     for record in driver.controller.state.jobs.values():
         live = driver.jobs[record.id]
         if has_run(record) and record.run not in doubtful:
             runs[record.run] = live.history.seen if live.history.attempt == record.attempt else 0
-    await driver.engine.observe(runs)
+    strays = await driver.engine.observe(runs, lambda id: _known_job(driver, id))
     await driver.dispatcher.resend(driver.controller.state)
     for run in doubtful:
         claimed = driver.controller.state.jobs.get(run.job)
@@ -243,6 +230,19 @@ async def reconcile(driver: Driver, doubtful: set[Run]) -> None:
         if Hold.DEPENDENCY in live.holds:
             driver.check_dependencies(live, driver.state_of)
     driver.inbox.follow_up(driver.dependencies.release_free_places())
+    return strays
+
+
+def _known_job(driver: Driver, id: str) -> KnownJob | None:
+    live = driver.jobs.get(id)
+    if live is not None:
+        attempts = 0 if live.record is None else live.record.attempt
+        return KnownJob(live.recipe.uuid, attempts)
+    row = driver.store.job(id)
+    if row is None:
+        return None
+    history = JobHistory.from_json(row.record_json)
+    return KnownJob(stored_submission(row).recipe.uuid, history.attempts)
 
 
 def has_run(record: JobRecord) -> bool:

@@ -52,6 +52,8 @@ def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Ite
 
 def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.paused(_moment(said, live, now))
+    if record.phase is Phase.RUNNING:  # by another store's order; it is thawed when it is adopted
+        return
     detail = {"how": "in memory", **_took(record, now)}
     yield LoggedEvent(e.RunSuspended(said.run, record.work_at(now), frozen=True), detail)
 
@@ -122,6 +124,9 @@ def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterato
             yield LoggedEvent(
                 e.RunLost(said.run, record.saved_work), detail | _lost_work(record, now)
             )
+    elif said.asked is r.StopOrder.HALT and record.phase is Phase.RUNNING:
+        # Suspended by the order of a newer store, which is gone.
+        yield LoggedEvent(e.RunLost(said.run, record.saved_work), detail | _lost_work(record, now))
     elif said.asked is r.StopOrder.HALT:
         has_saved = said.has_left and said.code == 0  # a signal that it did not handle
         work = record.work_at(now) if has_saved else record.saved_work

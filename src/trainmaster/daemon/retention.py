@@ -16,11 +16,11 @@ IsLive = Callable[[str], bool]
 
 
 def outdated_runs(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> list[Run]:
-    """Runs whose logs may go: their job ended before that time, or is unknown."""
+    """Runs whose logs may go: their job ended before that time; those of unknown jobs stay."""
     return [
         Run(place.name, int(attempt.name))
         for place in _folders(folder / "runs")
-        if not is_live(place.name) and _is_over([store.job(place.name)], before_ms)
+        if not is_live(place.name) and _is_over(_row(store, place.name), before_ms)
         for attempt in _folders(place)
         if attempt.name.isdecimal()
     ]
@@ -55,9 +55,14 @@ def _drop_copied(code: Path) -> int:
     return bool(copied)
 
 
-def _is_over(rows: Sequence[StoredJob | None], before_ms: int) -> bool:
-    return all(
-        row is None or (row.finish_ms is not None and row.finish_ms < before_ms) for row in rows
+def _row(store: Store, id: str) -> Sequence[StoredJob]:
+    row = store.job(id)
+    return [] if row is None else [row]
+
+
+def _is_over(rows: Sequence[StoredJob], before_ms: int) -> bool:
+    return bool(rows) and all(
+        row.finish_ms is not None and row.finish_ms < before_ms for row in rows
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -35,6 +36,44 @@ class Abilities:
     """One sentence for each thing that a user would expect and this machine does not let us do."""
 
 
+@dataclass(frozen=True, slots=True)
+class KnownJob:
+    """A job of the manager's store, live or ended."""
+
+    uuid: str
+    attempts: int
+    """How often it was started."""
+
+
+Known = Callable[[str], KnownJob | None]
+"""The job of an id; None if the store has none."""
+
+
+def any_job(_id: str) -> KnownJob:
+    """For engines that are used without a store."""
+    return KnownJob("", sys.maxsize)
+
+
+@dataclass(frozen=True, slots=True)
+class StrayRun:
+    """A run that goes on and that no live job of the store needs."""
+
+    run: Run
+    pid: int | None
+    """Its supervisor."""
+    is_ended: bool
+    """Whether it is being ended: only a run of which the store knows that it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """A run as it was written down: what it was launched with, and what happened to it."""
+
+    record: str
+    """`LaunchSpec.row` of its launch, or of its last change of size; empty: an earlier version's."""
+    reports: tuple[Report, ...]
+
+
 class Engine(Protocol):
     """Starts, suspends and ends gangs of processes.
 
@@ -65,12 +104,15 @@ class Engine(Protocol):
         a write to a full disk, is tried again."""
         ...
 
-    async def observe(self, runs: Mapping[Run, int]) -> None:
+    async def observe(self, runs: Mapping[Run, int], known: Known = any_job) -> Sequence[StrayRun]:
         """After a restart: report what has happened to these runs since, and go on watching them.
 
         For each the last report that the manager has seen, 0 for none: only later ones are told.
 
-        What runs under this engine's folder and is not among them is ended: it has no owner any more.
+        What runs under this engine's folder and is not among them is ended if it is an earlier run of a
+        known job. It is left alone where its job is not known by number and UUID, or not with that
+        attempt: it may be the work of another store. Both are returned.
+        A run among them whose folder is that of another job counts as one of which nothing is left.
         A run that was seen before and of which nothing is left is reported as lost, with a number beyond
         the last that was seen. One of which nothing was ever seen or written is not reported: its launch
         never came.
@@ -83,6 +125,10 @@ class Engine(Protocol):
 
     def environment(self, run: Run) -> tuple[Path, Mapping[str, str]]:
         """Working directory and environment of its first rank."""
+        ...
+
+    def recorded(self, run: Run) -> RecordedRun | None:
+        """What is written down of a run, whether it goes on or not; None if nothing is."""
         ...
 
     async def forget(self, run: Run) -> None:

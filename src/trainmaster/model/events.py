@@ -21,6 +21,8 @@ class JobSubmitted:
     profile: Profile | None = None
     held: bool = False
     """Not to be started before it is released."""
+    attempts: int = 0
+    """How often it was started before, under a store that is gone."""
 
 
 @dataclass(frozen=True, slots=True)

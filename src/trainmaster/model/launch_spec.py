@@ -58,3 +58,8 @@ class LaunchSpec:
     counts_steps: bool = True
     """Whether the optimizer steps of a PyTorch program are counted without its help."""
     logs: LogLimits = LogLimits()
+    uuid: str = ""
+    """Of the job, chosen at submission: numbers begin again with another store, this does not.
+    Empty for a job that was submitted to an earlier version."""
+    row: str = ""
+    """The job as the store has it, as JSON; only in what an engine is given to launch."""

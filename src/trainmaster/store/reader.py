@@ -33,7 +33,16 @@ from trainmaster.store.rows import (
     StoredProgress,
     StoryRow,
 )
-from trainmaster.store.tables import JOBS, KEYS, PROGRESS, SNAPSHOTS, STEPS, STORIES, columns
+from trainmaster.store.tables import (
+    JOBS,
+    KEYS,
+    LEDGER,
+    PROGRESS,
+    SNAPSHOTS,
+    STEPS,
+    STORIES,
+    columns,
+)
 
 R = TypeVar("R")
 _PLACE_IN_LIST = (JOBS.c.submit_ms, JOBS.c.number, JOBS.c.place, JOBS.c.id)
@@ -64,6 +73,11 @@ class StoreReader:
         """The newest one, or the oldest that is kept."""
         order = SNAPSHOTS.c.seq.asc() if oldest else SNAPSHOTS.c.seq.desc()
         return self._first(SnapshotRow, select(*columns(SnapshotRow)).order_by(order).limit(1))
+
+    def last_seq(self) -> int:
+        """The number of the last step that was stored, compacted ones included."""
+        with self._look() as connection:
+            return int(connection.scalar(select(LEDGER.c.last_seq)) or 0)
 
     def steps(self, after: int = 0, limit: int | None = None) -> Sequence[StepRow]:
         """Steps that follow step `after`, in order."""

@@ -5,28 +5,35 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import structlog
 
 from trainmaster.engines.local import (
     cgroup_probe,
     journal,
     logs,
+    ownership,
+    processes,
     runfile,
     socket_paths,
     worker_environment,
 )
 from trainmaster.engines.local.fork_server_client import ForkServerClient
 from trainmaster.engines.local.orphan_cleanup import RunRemains
-from trainmaster.engines.local.run_follower import LaunchSteps, RunFollower
-from trainmaster.engines.protocol import Abilities, Tell
+from trainmaster.engines.local.run_follower import LaunchSteps, RunFollower, report_of
+from trainmaster.engines.protocol import Abilities, Known, RecordedRun, StrayRun, Tell, any_job
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Reshape, Thaw
-from trainmaster.model.engine_reports import Report
+from trainmaster.model.engine_reports import Lost, Report
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.topology import Topology
 from trainmaster_sdk.wire import Message
+
+log = structlog.get_logger(__name__)
 
 LIVE = ".live"
 """A folder with an empty file for each run that was begun and is not known to have ended."""
@@ -34,6 +41,7 @@ LIVE = ".live"
 EXIT_POLLS = 500
 ORDERS: dict[type, str] = {Halt: "halt", Kill: "kill", Freeze: "freeze", Thaw: "thaw"}
 """What a supervisor is told."""
+FOREIGN = "The folder of this run holds a run of another job, which was left alone."
 
 
 class LocalEngine:
@@ -95,6 +103,17 @@ class LocalEngine:
             raise FileNotFoundError(f"nothing is known of run {run.job}.{run.attempt}")
         return Path(file.workdir), file.env | file.ranks[0].env
 
+    def recorded(self, run: Run) -> RecordedRun | None:
+        folder = str(self.folder_of(run))
+        try:
+            file = runfile.newest(folder)
+        except ValueError:
+            file = None
+        if file is None:
+            return None
+        told = (report_of(run, entry) for entry in journal.read(folder))
+        return RecordedRun(file.row, tuple(report for report in told if report is not None))
+
     # -- the contract --------------------------------------------------------------------------------
 
     async def open(self, tell: Tell) -> None:
@@ -109,23 +128,39 @@ class LocalEngine:
         elif isinstance(order, Reshape):
             self._reshape(order, spec)
         elif isinstance(order, Freeze) and not spec.may_stay_in_memory:
-            self._send(order.run, "halt")
+            self._send(order.run, spec.uuid, "halt")
         else:
-            self._send(order.run, ORDERS[type(order)])
+            self._send(order.run, spec.uuid, ORDERS[type(order)])
         await asyncio.sleep(0)
 
     async def save(self, run: Run) -> None:
         """Ask it to write a checkpoint and go on."""
-        if run in self._followers or self._has_remains(run):
-            self._send(run, "save")
+        if run in self._followers:
+            self._followers[run].send({"order": "save"})
 
-    async def observe(self, runs: Mapping[Run, int]) -> None:
+    async def observe(self, runs: Mapping[Run, int], known: Known = any_job) -> Sequence[StrayRun]:
         for run, seen in runs.items():
-            if run not in self._followers and (seen > 0 or self._has_remains(run)):
-                self._follow(run, seen, self._tell)
-        for run in self._live_runs():
-            if run not in runs and run not in self._followers:
-                self._kill_orphan(run)
+            job = known(run.job)
+            uuid = "" if job is None else job.uuid
+            if run in self._followers:
+                continue
+            if self._is_foreign(run, uuid):
+                self._tell_lost(run, seen)
+            elif seen > 0 or self._has_remains(run):
+                self._follow(run, uuid, seen, self._tell)
+        live = (run for run in self._live_runs() if run not in runs and run not in self._followers)
+        return [stray for run in live if (stray := self._settle_stray(run, known)) is not None]
+
+    def _settle_stray(self, run: Run, known: Known) -> StrayRun | None:
+        """End a run that its own job does not need any more; leave others alone."""
+        job, folder = known(run.job), str(self.folder_of(run))
+        is_over = (
+            job is not None and run.attempt <= job.attempts and not self._is_foreign(run, job.uuid)
+        )
+        holders = processes.lock_holders(os.path.join(folder, journal.LOCK))
+        if job is not None and is_over:
+            self._kill_orphan(run, job.uuid)
+        return StrayRun(run, holders[0], is_over) if holders else None
 
     async def forget(self, run: Run) -> None:
         follower = self._followers.pop(run, None)
@@ -160,37 +195,46 @@ class LocalEngine:
     def _launch(self, order: Launch, spec: LaunchSpec) -> None:
         """Launch it once, however often it is ordered."""
         run = order.run
-        folder, at = self.folder_of(run), self._remains(run).socket
+        folder, at = self.folder_of(run), self._remains(run, spec.uuid).socket
+        is_foreign = run not in self._followers and self._is_foreign(run, spec.uuid)
+        if is_foreign and not ownership.set_aside(folder):
+            self._tell_lost(run, 0)
+            return
 
         def prepare() -> None:
             """Write what is to be run; the marker first, so that no run is without."""
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._marker(run).touch()
+            if Path(spec.checkpoint_dir) == self._job_folder(run) / ownership.CHECKPOINTS:
+                ownership.claim_checkpoints(self._job_folder(run), spec.uuid)
             if not journal.is_locked(str(folder)):
                 file = worker_environment.run_file(run, order.placement, spec, self.host, at, 0)
                 runfile.write(str(folder), file)
 
-        beginning = LaunchSteps(self.fork_server, prepare, lambda: self._end_earlier(run))
+        beginning = LaunchSteps(
+            self.fork_server, prepare, lambda: self._end_earlier(run, spec.uuid)
+        )
         follower = self._followers.get(run)
         if follower is not None:
             follower.launch(self._tell, beginning)
         elif journal.has_begun(str(folder)):
-            self._follow(run, 0, self._tell)
+            self._follow(run, spec.uuid, 0, self._tell)
         else:
-            self._follow(run, 0, self._tell, beginning)
+            self._follow(run, spec.uuid, 0, self._tell, beginning)
 
-    def _end_earlier(self, run: Run) -> tuple[Path, ...]:
+    def _end_earlier(self, run: Run, uuid: str) -> tuple[Path, ...]:
         """Kill earlier attempts that are not over; their markers, to wait for."""
         attempts = (Run(run.job, attempt) for attempt in range(1, run.attempt))
-        unsettled = [each for each in attempts if self._marker(each).exists()]
+        marked = (each for each in attempts if self._marker(each).exists())
+        unsettled = [each for each in marked if not self._is_foreign(each, uuid)]
         for each in unsettled:
-            self._kill_orphan(each)
+            self._kill_orphan(each, uuid)
         return tuple(map(self._marker, unsettled))
 
     def _reshape(self, order: Reshape, spec: LaunchSpec) -> None:
         """The new ranks go into a file of their own; the supervisor is told its number."""
         run = order.run
-        folder, at = str(self.folder_of(run)), self._remains(run).socket
+        folder, at = str(self.folder_of(run)), self._remains(run, spec.uuid).socket
 
         def make() -> Message:
             last = runfile.newest(folder)
@@ -204,29 +248,57 @@ class LocalEngine:
             runfile.write(folder, file)
             return {"order": "reshape", "generation": generation}
 
-        self._follower_of(run).send_when_ready(make)
+        follower = self._follower_of(run, spec.uuid)
+        if follower is not None:
+            follower.send_when_ready(make)
 
-    def _send(self, run: Run, order: str) -> None:
-        self._follower_of(run).send({"order": order})
+    def _send(self, run: Run, uuid: str, order: str) -> None:
+        follower = self._follower_of(run, uuid)
+        if follower is not None:
+            follower.send({"order": order})
 
     # -- watching ------------------------------------------------------------------------------------
 
-    def _follower_of(self, run: Run) -> RunFollower:
-        """The run's follower; if it has none, a new one that finds out what happened to it."""
-        return self._followers.get(run) or self._follow(run, 0, self._tell)
+    def _follower_of(self, run: Run, uuid: str) -> RunFollower | None:
+        """The run's follower; if it has none, a new one that finds out what happened to it.
 
-    def _remains(self, run: Run) -> RunRemains:
+        None for a run of another job, which takes no orders of ours: ours is lost.
+        """
+        if run in self._followers:
+            return self._followers[run]
+        if self._is_foreign(run, uuid):
+            self._tell_lost(run, 0)
+            return None
+        return self._follow(run, uuid, 0, self._tell)
+
+    def _is_foreign(self, run: Run, uuid: str) -> bool:
+        """Whether its folder holds a run of another job of the same number."""
+        found = ownership.uuid_of(str(self.folder_of(run)))
+        return found is not None and found != uuid
+
+    def _tell_lost(self, run: Run, seen: int) -> None:
+        log.error("a run of another job is in the way", run=run, folder=str(self.folder_of(run)))
+        if self._tell is not None:
+            self._tell(Lost(run, time.time_ns() // 1_000_000, FOREIGN), seen + 1)
+
+    def _job_folder(self, run: Run) -> Path:
+        return self._folder.parent / "jobs" / run.job
+
+    def _remains(self, run: Run, uuid: str) -> RunRemains:
         folder = self.folder_of(run)
-        return RunRemains(folder, socket_paths.path_in(self._sockets, folder), self.host.cgroups)
+        socket = socket_paths.path_in(self._sockets, folder)
+        return RunRemains(folder, socket, self.host.cgroups, uuid)
 
     def _follow(
         self,
         run: Run,
+        uuid: str,
         after: int,
         tell: Callable[[Report, int], None] | None,
         beginning: LaunchSteps | None = None,
     ) -> RunFollower:
-        follower = RunFollower(run, self._remains(run), after, tell, self._stop_following)
+        remains = self._remains(run, uuid)
+        follower = RunFollower(run, remains, after, tell, self._stop_following)
         self._followers[run] = follower
         follower.begin(beginning)
         return follower
@@ -252,12 +324,14 @@ class LocalEngine:
                 found.append(Run(job, int(attempt)))
         return found
 
-    def _kill_orphan(self, run: Run) -> None:
-        """Kill a run that belongs to no job, without reports."""
+    def _kill_orphan(self, run: Run, uuid: str) -> None:
+        """Kill a run that its job does not need any more, without reports."""
+        if run in self._followers or self._has_remains(run):
+            log.warning("a run that its job does not need any more is ended", run=run)
         if run in self._followers:
             self._followers[run].send({"order": "kill"})
         elif self._has_remains(run):
-            self._follow(run, 0, None).send({"order": "kill"})
+            self._follow(run, uuid, 0, None).send({"order": "kill"})
         else:
             self._marker(run).unlink(missing_ok=True)
 

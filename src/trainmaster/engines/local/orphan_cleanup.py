@@ -30,6 +30,8 @@ class RunRemains:
     folder: Path
     socket: str
     cgroups: CgroupPlan
+    uuid: str = ""
+    """Of the job that the run is of."""
 
     @property
     def name(self) -> str:
@@ -100,7 +102,7 @@ def _held(remains: RunRemains, patience_s: float = 0.0) -> Iterator[bool]:
 def _write(remains: RunRemains, floor: int, what: str, said: journal.JournalEntry) -> None:
     book = journal.Journal(str(remains.folder), floor)
     try:
-        book.append(said | book.entry(what, {}))
+        book.append(said | book.entry(what, {"uuid": remains.uuid}))
         if not book.is_written:
             raise OSError(book.trouble)
     finally:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 
@@ -59,6 +59,14 @@ class RunFile:
     """Where the program's files are listed as they were at submission; empty: not known."""
     freezer: str = "stop"
     """For supervisors of earlier versions, which look it up."""
+    uuid: str = ""
+    """Of the job; empty for one that was submitted to an earlier version."""
+    row: str = ""
+    """The job as the store has it, as JSON: what a store is rebuilt from."""
+
+
+LATER = frozenset({"uuid", "row"})
+FIELDS = frozenset(each.name for each in fields(RunFile))
 
 
 def path_of(folder: str, generation: int) -> str:
@@ -71,8 +79,13 @@ def write(folder: str, run: RunFile) -> None:
     path = path_of(folder, run.generation)
     beside = f"{path}.{os.getpid()}"
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(asdict(run), file)
+        json.dump(_stated(run), file)
     os.replace(beside, path)
+
+
+def _stated(run: RunFile) -> dict[str, Any]:
+    """Without what is empty: supervisors of earlier versions know no other fields."""
+    return {name: value for name, value in asdict(run).items() if value or name not in LATER}
 
 
 def read(folder: str, generation: int = 0) -> RunFile:
@@ -82,20 +95,27 @@ def read(folder: str, generation: int = 0) -> RunFile:
         said: dict[str, Any] = json.load(file)
     try:
         ranks = tuple(RankSpec(tuple(each["argv"]), each["env"]) for each in said.pop("ranks"))
-        return RunFile(ranks=ranks, cgroups=CgroupPlan(**said.pop("cgroups")), **said)
+        cgroups = CgroupPlan(**said.pop("cgroups"))
+        known = {name: value for name, value in said.items() if name in FIELDS}
+        return RunFile(ranks=ranks, cgroups=cgroups, **known)
     except (TypeError, KeyError, AttributeError) as problem:
         raise ValueError(f"{path} is not what this Trainmaster writes: {problem}") from None
 
 
-def socket_of(folder: str) -> str | None:
-    """Where the run's supervisor listens, whichever version wrote the file; None if it does not say."""
+def stated(folder: str, field: str) -> str | None:
+    """A text of the run's first file, whichever version wrote it; None if it does not say."""
     try:
         with open(path_of(folder, 0)) as file:
             said = json.load(file)
     except (OSError, ValueError):
         return None
-    at = said.get("socket") if isinstance(said, dict) else None
-    return at if isinstance(at, str) else None
+    found = said.get(field) if isinstance(said, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def socket_of(folder: str) -> str | None:
+    """Where the run's supervisor listens."""
+    return stated(folder, "socket")
 
 
 def newest(folder: str) -> RunFile | None:

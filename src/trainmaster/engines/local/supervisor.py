@@ -50,7 +50,8 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._control = ControlSocket(run.socket, self._selector, self._on_line)
         self._journal = Journal(folder)
-        self._journal.append(self._journal.entry("opened", {"pid": os.getpid()}))
+        opened = {"pid": os.getpid(), "uuid": run.uuid}
+        self._journal.append(self._journal.entry("opened", opened))
         if not self._journal.is_written:  # without this entry the run might be begun twice
             raise OSError(self._journal.trouble)
         self._cgroups = RunCgroups(run.cgroups, cgroup_name(run.socket))

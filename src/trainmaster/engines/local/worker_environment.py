@@ -77,6 +77,8 @@ def run_file(
             memory=spec.memory if cgroups.memory_in else None,
             cpus=spec.cpus if cgroups.cpus_in else None,
         ),
+        uuid=spec.uuid,
+        row=spec.row,
     )
 
 

@@ -1,0 +1,243 @@
+"""The data folder: which store it belongs to, who uses it now, and which runs are in it.
+
+Store and folder know each other. The store's snapshots name the folder (`home`) and the store itself; the
+folder's `store.json` names the store, and the last step that it is known to have had. So a store that is
+empty, older or another is noticed before anything is decided by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.service_api import RequestError
+from trainmaster.model.job_state import LIVE_STATES
+from trainmaster.store.store import Store
+
+HOME = "home"
+STORE = "store.json"
+LOCK = "lock"
+_NUMBER = re.compile(r"([0-9]{1,18})(_[0-9]+)?")
+
+
+class ColdStart(Enum):
+    """What to do with a store that does not know what is in the data folder."""
+
+    REFUSE = "refuse"
+    ADOPT = "adopt"
+    """Take over the runs of the folder, as far as it describes them."""
+    START_FRESH = "start fresh"
+    """Leave them alone, and number new jobs above them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A store and its data folder, each by the name that it was given once at random."""
+
+    home: str = ""
+    store: str = ""
+
+
+# -- names -----------------------------------------------------------------------------------------------
+
+
+def home_of(folder: Path) -> str:
+    """The name of a data folder, chosen once at random: it ties a store to the folder with its runs."""
+    place = folder / HOME
+    if not place.exists():
+        fresh = folder / f"{HOME}.{os.getpid()}"
+        fresh.write_text(uuid4().hex)
+        with contextlib.suppress(FileExistsError):
+            os.link(fresh, place)
+        fresh.unlink()
+    return place.read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMark:
+    """What a folder knows of its store."""
+
+    store: str
+    database: str
+    """Its URL, without a password."""
+    seq: int
+    """The last step that the store is known to have had."""
+    left_alone: int = 0
+    """Runs of jobs up to this number may be another store's: --start-fresh left them alone."""
+
+
+def store_mark(folder: Path) -> StoreMark | None:
+    """The mark of the folder's store; None in a new folder, and in one of an earlier version."""
+    try:
+        said: dict[str, Any] = json.loads((folder / STORE).read_text())
+        return StoreMark(
+            str(said["store"]), str(said["database"]), int(said["seq"]), int(said["left_alone"])
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise RequestError(
+            f"{folder / STORE} cannot be read ({error}): remove it if this folder belongs to the"
+            " database that you start with."
+        ) from None
+
+
+def write_mark(folder: Path, mark: StoreMark) -> None:
+    _replace(folder / STORE, json.dumps(asdict(mark)))
+
+
+def _replace(place: Path, content: str) -> None:
+    fresh = place.with_name(f"{place.name}.{os.getpid()}")
+    fresh.write_text(content)
+    fresh.replace(place)
+
+
+# -- the lock --------------------------------------------------------------------------------------------
+
+
+class FolderLock:
+    """Keeps managers of another database out of a data folder.
+
+    Managers of the same database share it: which of them leads is decided there.
+    """
+
+    def __init__(self, folder: Path, database: str) -> None:
+        self._place = folder / LOCK
+        self._database = database
+        self._file: int | None = None
+
+    def take(self) -> None:
+        """RequestError where a manager of another database uses the folder."""
+        self._file = os.open(self._place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        is_first = self._try(fcntl.LOCK_EX)
+        if is_first:
+            self.sign()
+        fcntl.flock(self._file, fcntl.LOCK_SH)  # the exclusive one is held for a moment only
+        said = self._signature()
+        if said.get("database") != self._database and (said or not is_first):
+            self.release()
+            raise RequestError(
+                f"{self._place.parent} is used by another Trainmaster, process {said.get('pid')},"
+                f" with the database {said.get('database')}: use that one, stop it first, or"
+                " name another folder with --data."
+            )
+
+    def sign(self) -> None:
+        """Say who uses the folder, for those that are refused; on a full disk nothing is said."""
+        if self._file is not None:
+            said = json.dumps({"pid": os.getpid(), "database": self._database}).encode()
+            os.ftruncate(self._file, 0)
+            with contextlib.suppress(OSError):
+                os.pwrite(self._file, said, 0)
+
+    def release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _try(self, how: int) -> bool:
+        assert self._file is not None
+        try:
+            fcntl.flock(self._file, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _signature(self) -> dict[str, Any]:
+        assert self._file is not None
+        try:
+            said = json.loads(os.pread(self._file, 1 << 16, 0))
+        except ValueError:
+            return {}
+        return said if isinstance(said, dict) else {}
+
+
+# -- what is in it ---------------------------------------------------------------------------------------
+
+
+def largest_number(*places: Path) -> int:
+    """The largest job number that a folder in these is named after; 0 if there is none."""
+    return max((number for place in places for number, _ in _numbered(place)), default=0)
+
+
+def _numbered(place: Path) -> list[tuple[int, str]]:
+    if not place.is_dir():
+        return []
+    found = ((_NUMBER.fullmatch(name), name) for name in os.listdir(place))
+    return [(int(match[1]), name) for match, name in found if match is not None]
+
+
+def unknown_runs(folder: Path, store: Store) -> dict[str, list[int]]:
+    """The attempts of all jobs that the store does not have, by job."""
+    runs = folder / "runs"
+    unknown = (name for _, name in sorted(_numbered(runs)) if store.job(name) is None)
+    return {name: begun for name in unknown if (begun := _attempts(runs / name))}
+
+
+def _attempts(place: Path) -> list[int]:
+    return sorted(int(each) for each in os.listdir(place) if each.isdecimal())
+
+
+def later_runs(folder: Path, store: Store, left_alone: int = 0) -> list[str]:
+    """Runs, as `job.attempt`, that come after what the store has: it is not the one that began them."""
+    last, runs = max(left_alone, store.last_number()), folder / "runs"
+    attempts = {
+        row.id: JobHistory.from_json(row.record_json).attempts
+        for row in store.all_jobs(frozenset(LIVE_STATES))
+    }
+    found: list[str] = []
+    for number, name in sorted(_numbered(runs)):
+        known = attempts.get(name) if number <= last else 0
+        if known is not None:
+            found += [f"{name}.{each}" for each in _attempts(runs / name) if each > known]
+    return found
+
+
+def refuse_other_folder(store: Store, home: str, named: Identity) -> None:
+    """RequestError for a store that belongs to another data folder; for a standby as well."""
+    if named.home and named.home != home:
+        raise RequestError(
+            f"{store.url} belongs to another data folder, where its jobs may be running: start"
+            " Trainmaster with that folder as --data, or with a database of its own."
+        )
+
+
+def named_in(store: Store) -> Identity | None:
+    """What the store's newest snapshot says; None for an empty store."""
+    snapshot = store.snapshot()
+    if snapshot is None:
+        return None
+    body: dict[str, Any] = json.loads(snapshot.body_json)
+    return Identity(body["home"], body.get("store", ""))
+
+
+def refuse_cold_start(folder: Path, store: Store, named: Identity | None, last_seq: int) -> None:
+    """RequestError for a store that is empty, older or another than the one that the folder is used with."""
+    mark = store_mark(folder)
+    runs = later_runs(folder, store, 0 if mark is None else mark.left_alone)
+    is_other = mark is not None and mark.seq > 0 and (named is None or named.store != mark.store)
+    is_older = mark is not None and last_seq < mark.seq
+    if not (runs or is_other or is_older):
+        return
+    what = "is empty" if named is None else "is another database" if is_other else "is older"
+    used = f" (used with {mark.database} so far)" if mark is not None and is_other else ""
+    has = f"has {_some(runs)} that it does not know" if runs else "was used after it"
+    raise RequestError(
+        f"{store.url} {what}, and the data folder {folder}{used} {has}: start with the database that"
+        " belongs to it, with --adopt to take over what is in the folder, or with --start-fresh to"
+        " leave that alone and number new jobs above it."
+    )
+
+
+def _some(runs: list[str]) -> str:
+    shown = ", ".join(runs[:3]) + (", …" if len(runs) > 3 else "")
+    return f"{'run' if len(runs) == 1 else 'runs'} {shown}"

@@ -1,0 +1,64 @@
+"""Which job a run's folder and a job's checkpoints belong to: by UUID, since numbers may begin again."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import structlog
+
+from trainmaster.engines.local import journal, runfile
+
+log = structlog.get_logger(__name__)
+
+CHECKPOINTS = "checkpoints"
+MARK = "uuid"
+"""A file in a job's folder, beside its checkpoints: programs may empty the folder of those."""
+
+
+def uuid_of(folder: str) -> str | None:
+    """The UUID of the job that a run is of, by its journal, or by its file where it has not begun.
+
+    Empty for a run of an earlier version; None where nothing is written.
+    """
+    for entry in journal.read(folder):
+        found = entry.get("uuid", "")
+        return found if isinstance(found, str) else ""
+    if not os.path.exists(runfile.path_of(folder, 0)):
+        return None
+    return runfile.stated(folder, "uuid") or ""
+
+
+def set_aside(folder: Path) -> bool:
+    """Rename the folder of a run of another job, so that nothing of it is lost; False while it runs."""
+    if journal.is_locked(str(folder)):
+        return False
+    kept = _rename(folder, uuid_of(str(folder)) or "")
+    log.warning("a run of another job was set aside", folder=str(folder), kept=str(kept))
+    return True
+
+
+def claim_checkpoints(job_folder: Path, uuid: str) -> None:
+    """Make sure that the checkpoints in there are this job's: others are set aside."""
+    mark = job_folder / MARK
+    owner = mark.read_text() if mark.exists() else ""
+    if owner == uuid:
+        return
+    if (job_folder / CHECKPOINTS).exists():
+        kept = _rename(job_folder / CHECKPOINTS, owner)
+        log.warning("checkpoints of another job were set aside", kept=str(kept))
+    job_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = job_folder / f"{MARK}.{os.getpid()}"
+    fresh.write_text(uuid)
+    fresh.replace(mark)
+
+
+def _rename(folder: Path, owner: str) -> Path:
+    """Under a name that says whose it is."""
+    for count in itertools.count(1):
+        kept = folder.with_name(f"{folder.name}.of-{owner[:8] or 'unknown'}-{count}")
+        if not kept.exists():
+            folder.rename(kept)
+            return kept
+    raise AssertionError("unreachable")

@@ -1,0 +1,198 @@
+"""Store and data folder belong together: another, older or empty store ends nothing and makes nothing up."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.live.daemons import LiveDaemon, live, sweep, until
+
+pytestmark = pytest.mark.live
+WEIGHTS = (
+    "mkdir -p $TRAINMASTER_CHECKPOINT_DIR; echo alice > $TRAINMASTER_CHECKPOINT_DIR/model; exit 7"
+)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "data"
+    yield folder
+    sweep(tmp_path)
+
+
+def backup(folder: Path, to: Path) -> None:
+    """A copy as a nightly job makes it."""
+    source, copy = sqlite3.connect(folder / "trainmaster.db"), sqlite3.connect(to)
+    source.backup(copy)
+    source.close()
+    copy.close()
+
+
+def put_back(copy: Path | None, folder: Path) -> None:
+    """Exchange the store for that copy; None: it was moved away."""
+    for path in folder.glob("trainmaster.db*"):
+        path.unlink()
+    if copy is not None:
+        shutil.copy(copy, folder / "trainmaster.db")
+
+
+def refusal(folder: Path, *arguments: str) -> str:
+    """What a manager says that does not start."""
+    (folder / "out.txt").unlink(missing_ok=True)
+    refused = LiveDaemon(folder, "--slots", "4", *arguments)
+    refused.start()
+    assert refused.process is not None
+    assert refused.process.wait(60) == 1
+    said = (folder / "out.txt").read_text()
+    assert "Traceback" not in said
+    return " ".join(said.split())
+
+
+def printed(folder: Path) -> str:
+    return (folder / "out.txt").read_text()
+
+
+def told_apart(manager: LiveDaemon, tmp_path: Path) -> tuple[str, int]:
+    """A store that knows one job; then jobs that fail with a checkpoint, succeed, and go on for long."""
+    manager.until_state(manager.submit(command="echo one", name="one"), "succeeded")
+    backup(manager.folder, tmp_path / "backup.db")
+    manager.until_state(manager.submit(command=WEIGHTS, name="alice", retries=0), "failed")
+    manager.until_state(manager.submit(command="echo two", name="two"), "succeeded")
+    carol = manager.submit(command="sleep 3600", name="carol")
+    pid = pid_of(manager, carol)
+    assert manager.stop() == 0
+    return carol, pid
+
+
+@contextmanager
+def restarted(manager: LiveDaemon, *arguments: str) -> Iterator[None]:
+    """Once more on the same folder, with these arguments besides; stopped at the end."""
+    manager.arguments = ("--slots", "4", *arguments)
+    manager.start()
+    manager.until_active()
+    yield
+    assert manager.stop() == 0
+
+
+def pid_of(manager: LiveDaemon, id: str) -> int:
+    (pid,) = until(lambda: manager.job(id)["pids"], f"job {id} to run")
+    return int(pid)
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("is_empty", [False, True], ids=["older", "empty"])
+def test_a_store_that_does_not_know_the_runs_is_refused_and_adopts_them_when_told(
+    data: Path, tmp_path: Path, is_empty: bool
+) -> None:
+    with live(data, "--slots", "4") as manager:
+        carol, pid = told_apart(manager, tmp_path)
+        put_back(None if is_empty else tmp_path / "backup.db", data)
+        said = refusal(data)
+        assert ("is empty" if is_empty else "is older") in said
+        assert "--adopt" in said
+        assert "--start-fresh" in said
+        assert is_running(pid)
+        with restarted(manager, "--adopt"):
+            assert "Adopted from the data folder: 1 running (4)" in printed(data)
+            assert pid_of(manager, carol) == pid
+            assert manager.job("2")["state"] == "failed"
+            assert (manager.job("2")["exit_code"], manager.job("3")["state"]) == (7, "succeeded")
+            bob = manager.submit(command=f"touch {tmp_path}/bob; cat $TRAINMASTER_CHECKPOINT_DIR/*")
+            assert int(bob) > int(carol)
+            assert manager.until_state(bob, "succeeded", "failed")["state"] == "failed"
+            assert (tmp_path / "bob").exists()
+            assert "alice" not in manager.log(bob)
+            manager.call("POST", f"/api/v1/jobs/{carol}/cancel")
+            manager.until_state(carol, "cancelled")
+        with restarted(manager):  # it is known from now on
+            assert manager.job(carol)["state"] == "cancelled"
+
+
+def test_a_fresh_start_leaves_what_runs_alone_and_numbers_above_it(
+    data: Path, tmp_path: Path
+) -> None:
+    with live(data, "--slots", "4") as manager:
+        carol, pid = told_apart(manager, tmp_path)
+        put_back(None, data)
+        with restarted(manager, "--start-fresh"):
+            assert f"Left alone: run {carol}.1" in printed(data)
+        with restarted(manager):  # the folder is this store's now
+            assert is_running(pid)
+            bob = manager.submit(command=f"touch {tmp_path}/bob", name="bob")
+            assert int(bob) > int(carol)
+            manager.until_state(bob, "succeeded")
+            assert (tmp_path / "bob").exists()
+        with restarted(manager, "--adopt"):  # it may still be taken over
+            assert pid_of(manager, carol) == pid
+            assert manager.job("3")["state"] == "succeeded"
+
+
+def test_a_second_manager_with_another_database_is_refused_at_once(
+    data: Path, tmp_path: Path
+) -> None:
+    with live(data, "--slots", "4") as manager:
+        job = manager.submit(command="sleep 3600")
+        pid = pid_of(manager, job)
+        address = (data / "address").read_text()
+        said = refusal(data, "--database", f"sqlite:///{tmp_path}/other.db")
+        assert manager.process is not None
+        assert f"process {manager.process.pid}" in said
+        assert f"{data}/trainmaster.db" in said
+        assert (data / "address").read_text() == address
+        assert manager.job(job)["pids"] == [pid]
+        assert manager.job(job)["attempt"] == 1
+        manager.stop()
+        said = refusal(data, "--database", f"sqlite:///{tmp_path}/other.db")
+        assert "is empty" in said
+        assert f"run {job}.1" in said
+        assert is_running(pid)
+
+
+def test_a_standby_that_could_not_lead_says_so_before_it_is_needed(tmp_path: Path) -> None:
+    database = ("--database", f"sqlite:///{tmp_path}/shared.db")
+    with live(tmp_path / "first", "--slots", "1", *database):
+        (tmp_path / "second").mkdir()
+        said = refusal(tmp_path / "second", *database)
+        assert "belongs to another data folder" in said
+
+
+def test_every_run_says_which_job_it_is_of(data: Path, tmp_path: Path) -> None:
+    with live(data, "--slots", "4") as manager:
+        ids = [manager.submit(command="true") for _ in range(2)]
+        for id in ids:
+            manager.until_state(id, "succeeded")
+        uuids = []
+        for id in ids:
+            run = data / "runs" / id / "1"
+            first = json.loads((run / "journal.jsonl").read_text().splitlines()[0])
+            stated = json.loads((run / "run.json").read_text())["uuid"]
+            assert stated == first["uuid"] == (data / "jobs" / id / "uuid").read_text()
+            uuids.append(stated)
+        assert len(set(uuids)) == 2
+        assert all(uuids)
+
+
+def test_a_run_whose_job_has_ended_is_ended_by_name(data: Path) -> None:
+    with live(data, "--slots", "4") as manager:
+        job = manager.submit(command="sleep 3600")
+        pid = pid_of(manager, job)
+        manager.kill()
+        with sqlite3.connect(data / "trainmaster.db") as store:
+            store.execute("UPDATE jobs SET state = 'cancelled' WHERE id = ?", (job,))
+            (body,) = store.execute("SELECT body_json FROM snapshots").fetchone()
+            store.execute("DELETE FROM steps")
+            store.execute("UPDATE ledger SET last_seq = 0")
+            assert json.loads(body)["controller"]["jobs"] == []
+        store.close()
+        with restarted(manager):
+            until(lambda: f"Ended run {job}.1" in printed(data), "the line that names it")
+            until(lambda: not is_running(pid), "the run to end")
