@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.contract.stores import batch, job, wait_until
+from trainmaster.store.errors import StoreError
 from trainmaster.store.rows import JobFilter
 from trainmaster.store.store import Store
 
@@ -36,18 +38,46 @@ for seq in range(first, 1_000_000):
 """
 
 
+LEAD_AND_WRITE = """
+import sys
+from tests.contract.stores import batch
+from trainmaster.store.open import open_store
+store = open_store(sys.argv[1])
+print(store.acquire_leadership(), flush=True)
+sys.stdin.readline()
+try:
+    store.append([batch(1)])
+except Exception as error:
+    print(type(error).__name__, store.is_leader(), flush=True)
+"""
+
+LEAD_IN_TRANSACTION = """
+import sys, time
+from sqlalchemy import text
+from trainmaster.store.open import open_store
+store = open_store(sys.argv[1])
+led = store.acquire_leadership()
+with store.database.writer.begin() as connection:
+    connection.execute(text("UPDATE ledger SET beat = beat + 1"))
+    print(led, flush=True)
+    time.sleep(600)
+"""
+
+
 @contextmanager
 def another(program: str, url: str) -> Iterator[subprocess.Popen[str]]:
     """A process that runs a program on the store; gone afterwards."""
     command = [sys.executable, "-c", program, url]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process
     finally:
         process.kill()
         process.wait()
         assert process.stdout is not None
+        assert process.stdin is not None
         process.stdout.close()
+        process.stdin.close()
 
 
 def said(process: subprocess.Popen[str]) -> str:
@@ -70,6 +100,43 @@ def test_when_the_leader_is_killed_another_takes_over(
         wait_until(standby.acquire_leadership)
     standby.append([batch(1, job("1"))])
     assert standby.is_leader()
+
+
+def test_a_leader_that_hangs_is_replaced_and_may_not_write_when_it_wakes(
+    store_url: str, opened: Callable[[], Store]
+) -> None:
+    with another(LEAD_AND_WRITE, store_url) as leader:
+        assert said(leader) == "True"
+        standby = opened()
+        assert not standby.acquire_leadership()
+        leader.send_signal(signal.SIGSTOP)
+        sign = standby.sign_of_life()
+        wait_until(lambda: standby.acquire_leadership(by_force=True))
+        standby.beat()
+        assert standby.sign_of_life() != sign
+        leader.send_signal(signal.SIGCONT)
+        print(file=leader.stdin, flush=True)
+        assert said(leader) == "LeadershipLost False"
+    standby.append([batch(1, job("1"))])
+    assert standby.is_leader()
+
+
+def test_a_leader_that_hangs_in_a_transaction_is_replaced_too(
+    store_url: str, opened: Callable[[], Store]
+) -> None:
+    with another(LEAD_IN_TRANSACTION, store_url) as leader:
+        assert said(leader) == "True"
+        leader.send_signal(signal.SIGSTOP)
+        standby = opened()
+
+        def leads() -> bool:
+            try:
+                return standby.acquire_leadership(by_force=True)
+            except StoreError:
+                return False
+
+        wait_until(leads)
+    standby.append([batch(1, job("1"))])
 
 
 def test_a_leader_keeps_out_other_processes(store_url: str, opened: Callable[[], Store]) -> None:

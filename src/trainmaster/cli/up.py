@@ -18,6 +18,7 @@ from trainmaster.cli.support.options import option
 from trainmaster.text.formatting import plural
 
 if TYPE_CHECKING:
+    from trainmaster.config.limits import Limits
     from trainmaster.daemon.daemon import Daemon
     from trainmaster.daemon.data_folder import ColdStart
     from trainmaster.gpu.devices import Machine
@@ -36,6 +37,7 @@ DATABASE = "Database, such as postgresql://… Default: SQLite in the data folde
 ADOPT = "Take over runs in the data folder that the database does not know."
 START_FRESH = "Leave such runs alone, and number new jobs above them."
 SETTING = "Option of the policy, by default of `trainmaster`; can be repeated."
+LIMITS = "Limit of this manager (docs/limits.md lists them); can be repeated."
 POLICY = (
     "Scheduling policy, or a file with one of your own. Default: the one that was set last, or"
     " `trainmaster` in a new data folder."
@@ -58,6 +60,7 @@ def up(
     ] = None,
     adopt: Annotated[bool, option("--adopt", ADOPT)] = False,
     starts_fresh: Annotated[bool, option("--start-fresh", START_FRESH)] = False,
+    limits: Annotated[list[str] | None, option("--limit NAME=VALUE", LIMITS)] = None,
     demo: Annotated[
         bool, option("--demo", "Submit a few real training jobs on the first start.")
     ] = False,
@@ -79,6 +82,8 @@ def up(
     import asyncio
 
     from trainmaster.api.server import listening, listening_near
+    from trainmaster.config.limits import limits_of
+    from trainmaster.config.validation import ConfigError
     from trainmaster.daemon.data_folder import ColdStart
     from trainmaster.daemon.service_api import RequestError
     from trainmaster.engines.protocol import EngineError
@@ -92,6 +97,10 @@ def up(
     )
     folder = (data or user_data_folder()).absolute()
     chosen = _stated_policy(policy, settings_of(settings or (), "--set"))
+    try:
+        bounds = limits_of(limits or ())
+    except ConfigError as error:
+        raise BadInput(str(error)) from None
     found = detect_machine(slots)
     try:
         keep_private(folder)
@@ -101,7 +110,9 @@ def up(
         raise Failed(f"{where}: {system_reason(error)}.") from None
     _log_to(folder / "daemon.log")
     try:
-        asyncio.run(_serve(folder, sock, found, database, chosen, cold_start, demo, ends_demo))
+        asyncio.run(
+            _serve(folder, sock, found, database, chosen, cold_start, bounds, demo, ends_demo)
+        )
     except (RequestError, StoreError, EngineError) as error:
         raise Failed(str(error)) from None
 
@@ -145,6 +156,7 @@ async def _serve(
     database: str | None,
     policy: PolicySpec | None,
     cold_start: ColdStart,
+    limits: Limits,
     demo: bool,
     ends_demo: bool,
 ) -> None:
@@ -156,7 +168,14 @@ async def _serve(
     from trainmaster.store.open import open_store
     from trainmaster.whatif.forecast import forecast_start
 
-    engine = LocalEngine(folder, found.topology, found.devices, found.numbers)
+    engine = LocalEngine(
+        folder,
+        found.topology,
+        found.devices,
+        found.numbers,
+        supervisor_silence_s=limits.supervisor_silence / 1000,
+        fork_server_silence_s=limits.fork_server_silence / 1000,
+    )
     store = open_store(database or f"sqlite:///{folder}/trainmaster.db")
     daemon = Daemon(
         store,
@@ -165,6 +184,7 @@ async def _serve(
         policy=policy,
         forecaster=forecast_start,
         cold_start=cold_start,
+        limits=limits,
         say=typer.echo,
     )
 

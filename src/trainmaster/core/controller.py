@@ -12,7 +12,7 @@ from trainmaster.core.plan_check import admit
 from trainmaster.core.policy import Policy
 from trainmaster.core.reducer import REDUCERS
 from trainmaster.core.state import State
-from trainmaster.core.suspension import clear_frozen
+from trainmaster.core.suspension import clear_frozen, end_delays
 from trainmaster.core.view import View
 from trainmaster.model.actions import Order, Suspend
 from trainmaster.model.deadline_notices import DeadlineNotice
@@ -84,6 +84,8 @@ class Controller:
         self._now = now
         for event in events:
             REDUCERS[type(event)](state, event, now)
+        if state.delayed:
+            end_delays(state, now)
         if state.pending_launches:
             send_ready_launches(state, now)
             expire_late_launches(state, now)
@@ -104,7 +106,7 @@ class Controller:
         if state.outbox:
             orders, state.outbox = state.outbox, []
         wake = self._wake_at
-        if state.pending_launches or state.reservations:
+        if state.pending_launches or state.reservations or state.delayed:
             wake = self.next_step_at
         if asked:
             refusals = [*asked, *refusals]
@@ -186,7 +188,8 @@ class Controller:
         state = self.state
         launches = [each.expires_ms for each in state.pending_launches.values()]
         reservations = [held.until_ms for held in state.reservations.values()]
-        times = (self._wake_at, *launches, *reservations)
+        retries = [record.retry_at_ms for record in state.delayed.values()]
+        times = (self._wake_at, *launches, *reservations, *retries)
         return min((at for at in times if at is not None), default=None)
 
     def explain(self, job: str) -> Reason:

@@ -60,7 +60,7 @@ def check(state: State) -> None:
     for record in state.jobs.values():
         if record.phase in WAITING or record.phase is Phase.HELD:
             assert record.placement is None, f"{record.id} waits and holds GPUs"
-            assert record.is_held == (record.phase is Phase.HELD), f"{record.id} is half held"
+            assert record.may_start == (record.phase is not Phase.HELD), f"{record.id} is half held"
         if record.phase in ALLOCATED:
             assert record.placement is not None, f"{record.id} runs on nothing"
             count = len(record.placement.slices)

@@ -36,6 +36,10 @@ class JobRecord:
     attempt: int = field(init=False, default=0)
     run: Run = field(init=False)
     failures: int = field(init=False, default=0)
+    losses: int = field(init=False, default=0)
+    """How often it was lost in a row: without progress, or a failure of its own, in between."""
+    retry_at_ms: int | None = field(init=False, default=None)
+    """When it may be tried again after a failure or a loss; None = now."""
     placement: Placement | None = field(init=False, default=None)
     """The GPUs allocated to it; None while it waits."""
     frozen: Placement | None = field(init=False, default=None)
@@ -90,6 +94,11 @@ class JobRecord:
     def is_live(self) -> bool:
         return self.phase not in ENDED
 
+    @property
+    def may_start(self) -> bool:
+        """Whether nothing keeps it from policies: no hold, no delay before a retry."""
+        return not self.is_held and self.retry_at_ms is None
+
     def next_attempt(self) -> None:
         """Every launch is a new attempt: messages of the old one are ignored from now on."""
         self.attempt += 1
@@ -120,6 +129,8 @@ class JobRecord:
 
     def record_checkpoint(self, work: int, now: int) -> None:
         """This much of its work is in a durable checkpoint from now on."""
+        if work > self.saved_work:
+            self.losses = 0
         self.saved_work, self.saved_ms = work, now
 
     def progress(self, now: int, speed_ppm: int) -> None:

@@ -17,11 +17,17 @@ from trainmaster.core.pending_launches import (
     revoke_launch,
 )
 from trainmaster.core.state import JobRecord, State
-from trainmaster.core.suspension import hold, hold_if_waiting, release, revoke_start
+from trainmaster.core.suspension import (
+    delay_retry,
+    hold,
+    hold_if_waiting,
+    release,
+    revoke_start,
+)
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill
 from trainmaster.model.job import Run
-from trainmaster.model.units import NOMINAL
+from trainmaster.model.units import HOUR, NOMINAL
 
 Reducer = Callable[[State, Any, int], None]
 
@@ -30,6 +36,9 @@ MOST_SAMPLES = 64
 
 So the samples cover the whole life of a job, more densely towards the end.
 """
+
+LONG_RUN = HOUR
+"""A run that lasted this long has made progress, whether it said so or not."""
 
 
 def _current(state: State, run: Run) -> JobRecord | None:
@@ -245,8 +254,9 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
         released(state, event.run)
         return
     record.failures += 1
+    record.losses = 0
     if event.retryable and record.failures <= record.job.retries:
-        requeue_for_retry(state, record, event.work, now)
+        requeue_for_retry(state, record, event.work, now, event.retry_in_ms)
     else:
         record.update_service(now)
         state.end(record, Cause.FAILED_FOR_GOOD)
@@ -256,11 +266,25 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
 def _run_lost(state: State, event: e.RunLost, now: int) -> None:
     record = _current(state, event.run)
     if record is not None:
-        requeue_for_retry(state, record, event.work, now)
+        record.losses = losses_after(record, now)
+        if event.retryable:
+            requeue_for_retry(state, record, event.work, now, event.retry_in_ms)
+        else:
+            record.update_service(now)
+            state.end(record, Cause.FAILED_FOR_GOOD)
     released(state, event.run)
 
 
-def requeue_for_retry(state: State, record: JobRecord, work: int, now: int) -> None:
+def losses_after(record: JobRecord, now: int) -> int:
+    """How often a job was lost in a row, when its run is lost now; a long run begins a new row."""
+    since = record.run_since_ms
+    was_long = since is not None and now - since >= LONG_RUN
+    return 1 if was_long else record.losses + 1
+
+
+def requeue_for_retry(
+    state: State, record: JobRecord, work: int, now: int, retry_in_ms: int = 0
+) -> None:
     """Retry a job whose run failed or was lost: requeue it with the work of its last checkpoint."""
     record.update_service(now)
     state.release_gpus(record)
@@ -272,7 +296,10 @@ def requeue_for_retry(state: State, record: JobRecord, work: int, now: int) -> N
         state.end(record, Cause.RETRIED)
         return
     state.move(record, Cause.RETRIED)
-    hold_if_waiting(state, record)
+    if retry_in_ms:
+        delay_retry(state, record, now + retry_in_ms)
+    else:
+        hold_if_waiting(state, record)
     state.log.needs_pass = True
 
 

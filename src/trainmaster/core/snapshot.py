@@ -215,6 +215,8 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
         state.waiting += record.phase in WAITING
         if record.phase is Phase.HELD:
             state.on_hold[record.id] = record
+        if record.retry_at_ms is not None:
+            state.delayed[record.id] = record
     log = state.log
     log.ended = [records[seq] for seq in body["ended"]]
     log.requeued = [records[seq] for seq in body["anew"]]

@@ -106,6 +106,8 @@ class State:
         """The policy that decides from this step on."""
         self.on_hold: dict[str, JobRecord] = {}
         """Jobs that are held: live, and hidden from policies."""
+        self.delayed: dict[str, JobRecord] = {}
+        """Those of them that wait for the time of their retry."""
         self._visible: dict[str, JobRecord] | None = None
 
     def group_of(self, demand: Demand) -> int:
@@ -134,6 +136,7 @@ class State:
             self.on_hold[record.id] = record
         else:
             self.on_hold.pop(record.id, None)
+            self.delayed.pop(record.id, None)
 
     def add(self, record: JobRecord, now: int) -> None:
         """Take a new job in, held or waiting."""

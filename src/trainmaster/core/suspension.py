@@ -1,7 +1,8 @@
 """Suspension and holds: a run leaves its GPUs, frozen in place where that is possible, else saved and ended.
 
 A job on hold is suspended, and hidden from policies until it is released. Others decide why: its owner
-suspended it, another job must end first, an array has a limit.
+suspended it, another job must end first, an array has a limit. A job whose retry is
+delayed is hidden likewise, until its time has come.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def hold(state: State, record: JobRecord, now: int) -> None:
 
 def hold_if_waiting(state: State, record: JobRecord) -> None:
     """Move a held job to HELD once it has released its GPUs. It then no longer counts as an active job."""
-    if record.is_held and record.phase in WAITING:
+    if not record.may_start and record.phase in WAITING:
         state.drop_reservation(record.id)
         record.job_time_before -= state.job_time_integral
         state.move(record, Cause.HELD)
@@ -142,10 +143,31 @@ def release(state: State, record: JobRecord, now: int) -> None:
     if not record.is_held:
         return
     record.is_held = False
-    if record.phase is not Phase.HELD:
-        return
     was_started = record.first_start_ms is not None
-    state.move(record, Cause.RELEASED if was_started else Cause.RELEASED_UNSTARTED)
+    _show(state, record, Cause.RELEASED if was_started else Cause.RELEASED_UNSTARTED, now)
+
+
+def delay_retry(state: State, record: JobRecord, until_ms: int) -> None:
+    """Keep a job that failed or was lost from being tried again before then."""
+    record.retry_at_ms = until_ms
+    hold_if_waiting(state, record)
+    state.delayed[record.id] = record
+
+
+def end_delays(state: State, now: int) -> None:
+    """Let jobs be tried again whose time has come."""
+    for record in list(state.delayed.values()):
+        if record.retry_at_ms is not None and record.retry_at_ms <= now:
+            del state.delayed[record.id]
+            record.retry_at_ms = None
+            _show(state, record, Cause.RELEASED_UNSTARTED, now)
+
+
+def _show(state: State, record: JobRecord, cause: Cause, now: int) -> None:
+    """Let policies see a job again, if nothing else hides it."""
+    if record.phase is not Phase.HELD or not record.may_start:
+        return
+    state.move(record, cause)
     record.job_time_before += state.job_time_integral
     record.waiting_since_ms = now
     state.log.requeued.append(record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from uuid import uuid4
 
 import structlog
 
+from trainmaster.config.limits import Limits
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.daemon.adoption import adopt
 from trainmaster.daemon.commands import Commands
@@ -29,6 +31,7 @@ from trainmaster.daemon.data_folder import (
 )
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.export import events_of, trace_of
+from trainmaster.daemon.lease import LeaderWatch, Lease
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.queries import Forecaster, Queries
 from trainmaster.daemon.recovery import reconcile, recovered, snapshot_of_driver
@@ -86,6 +89,7 @@ class Daemon:
         forecaster: Forecaster | None = None,
         cold_start: ColdStart = ColdStart.REFUSE,
         settings: RetentionSettings = RetentionSettings(),  # noqa: B008
+        limits: Limits = Limits(),  # noqa: B008
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
@@ -97,6 +101,7 @@ class Daemon:
         self._cold_start = cold_start
         self._lock = FolderLock(folder, store.url)
         self._settings = settings
+        self.limits = limits
         self._say = say
         """Prints a line for the user."""
         self._parts: _Parts | None = None
@@ -108,6 +113,8 @@ class Daemon:
         self.is_settled = asyncio.Event()
         """Set as soon as it leads, is a standby, or waits for its database."""
         self.is_active = asyncio.Event()
+        self._beating: asyncio.Task[None]
+        """While it leads."""
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -129,7 +136,9 @@ class Daemon:
         self.is_active.set()
         log.info("active", jobs=len(driver.jobs), step=driver.writer.seq)
         try:
-            await asyncio.gather(driver.run(), self._snapshots(driver), self._tidy(driver))
+            await asyncio.gather(
+                driver.run(), self._beating, self._snapshots(driver), self._tidy(driver)
+            )
         finally:
             with contextlib.suppress(StoreError):
                 await asyncio.shield(self._keep_snapshot(driver))
@@ -137,6 +146,7 @@ class Daemon:
 
     async def _lead(self) -> Driver:
         """Become the leader and recover, however long the database is away or another one leads."""
+        watch = LeaderWatch(self.limits.leader_silence / SECOND, self._settings.standby_s)
         while True:
             try:
                 if await asyncio.to_thread(self._store.acquire_leadership):
@@ -144,6 +154,8 @@ class Daemon:
                 if not self._was_standby:  # found out now, and not when it is needed
                     await asyncio.to_thread(self._check_folder)
                 self._stand_by()
+                if await self._replaces_leader(watch):
+                    return await self._take_over()
             except LeadershipLost:
                 raise
             except StoreError as error:
@@ -162,11 +174,39 @@ class Daemon:
         self._trouble = trouble
         self.is_settled.set()
 
+    async def _replaces_leader(self, watch: LeaderWatch) -> bool:
+        """Whether this standby leads now, because the leader has stopped working."""
+        sign = await asyncio.to_thread(self._store.sign_of_life)
+        if not watch.is_silent(sign, time.monotonic()):
+            return False
+        silence_s = self.limits.leader_silence / SECOND
+        log.error("the leader shows no sign of life and is replaced", silent_s=silence_s)
+        self._say(f"The leader has shown no sign of life for {silence_s:g} s.")
+        return await asyncio.to_thread(self._store.acquire_leadership, by_force=True)
+
     async def _take_over(self) -> Driver:
+        """Recover, and show from now on that this leader works."""
+        lease = Lease(self._store, self.limits.leader_silence / SECOND)
+        self._beating = asyncio.create_task(lease.keep())
+        try:
+            driver = await self._recover()
+        except BaseException:
+            self._beating.cancel()
+            raise
+        driver.dispatcher.lease = lease
+        return driver
+
+    async def _recover(self) -> Driver:
         named = await asyncio.to_thread(self._checked_identity)
         identity = Identity(home_of(self._folder), named.store or uuid4().hex)
         driver, doubtful = await asyncio.to_thread(
-            recovered, self._store, self._engine, self._stated_policy, self.metrics, identity
+            recovered,
+            self._store,
+            self._engine,
+            self._stated_policy,
+            self.metrics,
+            identity,
+            self.limits,
         )
         if named != identity or doubtful:
             await self._keep_snapshot(driver)

@@ -14,6 +14,7 @@ from time import perf_counter
 
 import structlog
 
+from trainmaster.config.limits import Limits
 from trainmaster.core.controller import Controller, Decision
 from trainmaster.daemon.causes import record_causes
 from trainmaster.daemon.change_feed import ChangeFeed
@@ -72,6 +73,7 @@ class Driver:
         seq: int = 0,
         metrics: Metrics | None = None,
         identity: Identity = Identity(),  # noqa: B008
+        site_limits: Limits = Limits(),  # noqa: B008
     ) -> None:
         self.controller = controller
         self.store = store
@@ -84,6 +86,7 @@ class Driver:
         self.policy_since_ms = clock.now()
         self.identity = identity
         """The names of the store and of the data folder that its runs are in."""
+        self.site_limits = site_limits
         self.jobs: dict[str, LiveJob] = {}
         self.dependencies = Dependencies(self.jobs)
         self.dispatcher = OrderDispatcher(engine, self.jobs, clock)
@@ -293,7 +296,7 @@ class Driver:
         live.history = replace(live.history, attempt=attempt, seen=number)
         at_ms = min(now, max(report.at_ms, live.job.submit_ms))
         try:
-            found = list(events_of(report, live, now))
+            found = list(events_of(report, live, now, self.site_limits))
         except (ArithmeticError, ValueError):
             log.exception("a report makes no sense and is left out", report=str(report)[:500])
             return

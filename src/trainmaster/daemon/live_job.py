@@ -96,7 +96,7 @@ class LiveJob:
     @property
     def state(self) -> JobState:
         record, history = self.record, self.history
-        if record is None:
+        if record is None or self._is_delayed:
             return JobState.PENDING
         if record.phase is Phase.CANCELLED:
             is_late = history.end is not None and history.end.code == EndCode.TIME_LIMIT
@@ -109,6 +109,14 @@ class LiveJob:
         # Held, about to start, or stopped before it starts again: it is off its GPUs.
         is_suspended = record.phase is not Phase.STARTING or history.suspension is not None
         return JobState.SUSPENDED if is_suspended and self.has_started else JobState.PENDING
+
+    @property
+    def _is_delayed(self) -> bool:
+        """Whether only the time of its retry keeps it from being started."""
+        record = self.record
+        if record is None or self.holds:
+            return False
+        return record.phase is Phase.HELD and record.retry_at_ms is not None
 
     @property
     def transition(self) -> Transition | None:

@@ -11,10 +11,12 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import State
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.launch_record import LaunchRecord
+from trainmaster.daemon.lease import Lease
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.engines.protocol import Engine
 from trainmaster.model.actions import Launch, Order, Reshape
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.store.errors import LeadershipLost, StoreError
 
 log = structlog.get_logger("trainmaster.daemon")
 
@@ -32,6 +34,8 @@ class OrderDispatcher:
         """The last order to each live job's run."""
         self.unsent: list[Order] = []
         """Orders that the engine did not accept; they are tried again."""
+        self.lease: Lease | None = None
+        """None: no other manager can lead."""
 
     def note(self, orders: Iterable[Order]) -> None:
         """These are stored, so they must reach the engine, even after a crash."""
@@ -44,6 +48,14 @@ class OrderDispatcher:
     async def send(self, orders: Iterable[Order]) -> None:
         """Send them in this order, after those that failed before."""
         waiting, self.unsent = [*self.unsent, *orders], []
+        try:
+            if waiting and self.lease is not None:
+                await self.lease.confirm()
+        except LeadershipLost:
+            raise
+        except StoreError:  # whether another manager leads cannot be found out now
+            self.unsent = waiting
+            return
         for order in waiting:
             live = self._jobs.get(order.run.job)
             if live is None:

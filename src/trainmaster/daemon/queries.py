@@ -26,6 +26,7 @@ from trainmaster.daemon.response_models import (
     amount,
     plain,
 )
+from trainmaster.daemon.retries import retry_reason
 from trainmaster.daemon.service_api import (
     Conflict,
     Forecast,
@@ -154,6 +155,8 @@ class Queries:
     def _reason(self, live: LiveJob, record: JobRecord) -> Reason | None:
         """Why it waits: because it is held, or as the policy explains it."""
         driver = self._driver
+        if record.retry_at_ms is not None and not live.holds:
+            return retry_reason(record, driver.site_limits)
         pending = driver.controller.state.pending_launches.get(record.id)
         if pending is not None:
             leaving = tuple(sorted({run.job for run in pending.awaiting}))

@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from trainmaster.config.limits import Limits
 from trainmaster.core.controller import Controller, MakePolicy
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.snapshot import Restored, restored, snapshot_of
@@ -25,7 +26,7 @@ from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import Hold, from_row, stored_submission
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.policies import DEFAULT_POLICY, policy_of, stored_policy_of, usable_policy
-from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.report_events import loss_of
 from trainmaster.daemon.stored_orders import NoDecisions, requests_for
 from trainmaster.engines.protocol import Engine, KnownJob, StrayRun
 from trainmaster.model import codec
@@ -186,6 +187,7 @@ def recovered(
     stated_policy: PolicySpec | None,
     metrics: Metrics,
     identity: Identity,
+    limits: Limits,
 ) -> tuple[Driver, set[Run]]:
     """A driver that continues where the last manager stopped, and the runs that `reconcile` must end."""
     can_freeze = engine.abilities.can_freeze
@@ -193,7 +195,7 @@ def recovered(
     found = replayed(store, engine.topology, first, can_freeze=can_freeze)
     clock = Clock(found.now_ms)
     driver = Driver(
-        found.controller, store, engine, clock, found.policy, found.seq, metrics, identity
+        found.controller, store, engine, clock, found.policy, found.seq, metrics, identity, limits
     )
     driver.policy_trouble = found.trouble
     driver.dispatcher.standing = found.standing
@@ -225,7 +227,9 @@ async def reconcile(driver: Driver, doubtful: set[Run]) -> Sequence[StrayRun]:
         claimed = driver.controller.state.jobs.get(run.job)
         if claimed is not None and claimed.run == run:
             why = "the manager came back with other devices or decisions"
-            driver.inbox.follow_up([LoggedEvent(e.RunLost(run, claimed.saved_work), {"why": why})])
+            now = driver.clock.now()
+            lost = loss_of(claimed, {"why": why}, now, driver.site_limits)
+            driver.inbox.follow_up([lost])
     for live in list(driver.jobs.values()):
         if Hold.DEPENDENCY in live.holds:
             driver.check_dependencies(live, driver.state_of)

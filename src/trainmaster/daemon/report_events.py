@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from signal import Signals
 from typing import Any
 
+from trainmaster.config.limits import Limits
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.job_history import Progress
 from trainmaster.daemon.live_job import LiveJob
+from trainmaster.daemon.retries import failed_run, lost_run, lost_too_often, retry_detail
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.causes import EndCode, EndReason, Suspension
@@ -35,12 +37,17 @@ class LoggedEvent:
     """Recorded with the job: why it ends, or who suspends it."""
 
 
-def events_of(report: r.Report, live: LiveJob, now: int) -> Iterator[LoggedEvent]:
+def events_of(report: r.Report, live: LiveJob, now: int, limits: Limits) -> Iterator[LoggedEvent]:
     """The events for the controller; the live job records the rest."""
     record = live.record
     if record is None or record.run != report.run:
         return
-    yield from EVENTS[type(report)](report, live, record, now)
+    if isinstance(report, r.Ended):
+        yield from _ended(report, live, record, now, limits)
+    elif isinstance(report, r.Lost):
+        yield from _lost(report, live, record, now, limits)
+    else:
+        yield from EVENTS[type(report)](report, live, record, now)
 
 
 def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
@@ -112,7 +119,9 @@ def _progressed(
     yield LoggedEvent(e.RunProgressed(said.run, sample))
 
 
-def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
+def _ended(
+    said: r.Ended, live: LiveJob, record: JobRecord, now: int, limits: Limits
+) -> Iterator[LoggedEvent]:
     live.history = replace(live.history, pids=(), exit_code=said.code)
     live.ended_ms = _moment(said, live, now)
     live.paused(live.ended_ms)
@@ -121,12 +130,10 @@ def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterato
         if record.phase is Phase.STOPPING:
             yield LoggedEvent(e.RunStopped(said.run), detail)
         else:  # ended as an orphan by a manager that did not know it
-            yield LoggedEvent(
-                e.RunLost(said.run, record.saved_work), detail | _lost_work(record, now)
-            )
+            yield loss_of(record, detail, now, limits)
     elif said.asked is r.StopOrder.HALT and record.phase is Phase.RUNNING:
         # Suspended by the order of a newer store, which is gone.
-        yield LoggedEvent(e.RunLost(said.run, record.saved_work), detail | _lost_work(record, now))
+        yield loss_of(record, detail, now, limits)
     elif said.asked is r.StopOrder.HALT:
         has_saved = said.has_left and said.code == 0  # a signal that it did not handle
         work = record.work_at(now) if has_saved else record.saved_work
@@ -140,9 +147,9 @@ def _ended(said: r.Ended, live: LiveJob, record: JobRecord, now: int) -> Iterato
         failed = (*live.history.failed_ms, ran)
         live.history = replace(live.history, failure=dict(detail), failed_ms=failed)
         can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
-        detail |= _lost_work(record, now)
-        failed_run = e.RunFailed(said.run, record.saved_work, retryable=can_help)
-        yield LoggedEvent(failed_run, detail, end_of(said))
+        event = failed_run(record, limits, can_help=can_help)
+        detail |= _lost_work(record, now) | retry_detail(event, record)
+        yield LoggedEvent(event, detail, end_of(said))
 
 
 def end_of(said: r.Ended) -> EndReason:
@@ -170,11 +177,20 @@ def _end_detail(said: r.Ended) -> dict[str, object]:
     return detail
 
 
-def _lost(said: r.Lost, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
+def _lost(
+    said: r.Lost, live: LiveJob, record: JobRecord, now: int, limits: Limits
+) -> Iterator[LoggedEvent]:
     live.history = replace(live.history, pids=())
     live.paused(_moment(said, live, now))
-    detail = {"why": said.why, **_lost_work(record, now)}
-    yield LoggedEvent(e.RunLost(said.run, record.saved_work), detail)
+    yield loss_of(record, {"why": said.why}, now, limits)
+
+
+def loss_of(record: JobRecord, detail: dict[str, object], now: int, limits: Limits) -> LoggedEvent:
+    """The loss of its run: one too many, or with the time of its retry."""
+    event = lost_run(record, now, limits)
+    why = str(detail.get("why", ""))
+    end = None if event.retryable else lost_too_often(record, now, why)
+    return LoggedEvent(event, detail | _lost_work(record, now) | retry_detail(event, record), end)
 
 
 def _moment(said: r.Report, live: LiveJob, now: int) -> int:
@@ -202,9 +218,8 @@ EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent
     r.Reshaped: _reshaped,
     r.Progressed: _progressed,
     r.Saved: _saved,
-    r.Ended: _ended,
-    r.Lost: _lost,
 }
+"""Of a run that goes on."""
 
 
 def assumed_speed(record: JobRecord) -> int:

@@ -159,14 +159,19 @@ class RunFailed:
     run: Run
     work: int = 0
     retryable: bool = True
+    retry_in_ms: int = 0
+    """How long to wait before it is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunLost:
-    """Its node went away under it: not the job's failure. `work` is what is saved."""
+    """Its node or supervisor went away under it: not the job's failure. `work` is what is saved."""
 
     run: Run
     work: int = 0
+    retryable: bool = True
+    """False: it was lost too often."""
+    retry_in_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,17 @@ class Prerequisite:
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """Which attempt the next one is."""
+
+    attempt: int
+    attempts: int
+    """The last one that it may have."""
+    was_lost: bool
+    """It was lost; else it failed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reason:
     """The reason and its numbers, in thousandths of a GPU; `held_by` names the jobs in the way."""
 
@@ -74,6 +85,7 @@ class Reason:
     """How many jobs of its array may run at once."""
     by: str = ""
     """The user who holds it or suspended it, where known."""
+    retry: Retry | None = None
 
 
 class Refused(Enum):

@@ -49,6 +49,14 @@ class LeaderLock(Protocol):
         """Take it if it is free; at once."""
         ...
 
+    def seize(self) -> bool:
+        """Take it from a leader that has stopped working; that one finds that it is gone."""
+        ...
+
+    def end_former(self) -> None:
+        """End what the leader before us was stopped in: a transaction that keeps us from writing."""
+        ...
+
     def is_held(self) -> bool:
         """Whether we still hold it."""
         ...

@@ -58,6 +58,12 @@ def last_step(connection: Connection, epoch: int) -> int:
     return int(last)
 
 
+def beat(connection: Connection, epoch: int) -> None:
+    """Show that the leader lives; LeadershipLost unless the epoch is ours."""
+    last_step(connection, epoch)
+    connection.execute(update(LEDGER).values(beat=LEDGER.c.beat + 1))
+
+
 def claim(connection: Connection, epoch: int, batches: Sequence[Batch]) -> bool:
     """Take the numbers of these steps, if the epoch is ours and they are the next ones."""
     taken = connection.execute(

@@ -78,6 +78,17 @@ def without_password(url: URL) -> str:
 
 
 _TAKE = text("SELECT pg_try_advisory_lock(:ours, hashtext(current_schema()))")
+_END_HOLDER = text("""
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE locktype = 'advisory' AND granted AND classid = CAST(:ours AS oid)
+    AND objid = CAST(hashtext(current_schema()) AS oid)
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+""")
+_END_WRITERS = text("""
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE relation = to_regclass('ledger') AND mode IN ('RowShareLock', 'RowExclusiveLock')
+    AND granted AND pid <> pg_backend_pid()
+""")
 _OURS = 0x7261_696C  # "rail": the first half of the key of our advisory locks
 
 
@@ -101,6 +112,16 @@ class AdvisoryLock:
         else:
             _drop(connection)
         return is_ours
+
+    def end_former(self) -> None:
+        with self._engine.connect() as connection:
+            connection.execute(_END_WRITERS)
+
+    def seize(self) -> bool:
+        """End the session that holds it."""
+        with self._engine.connect() as connection:
+            connection.execute(_END_HOLDER, {"ours": _OURS})
+        return self.take()
 
     def is_held(self) -> bool:
         if self._connection is None:

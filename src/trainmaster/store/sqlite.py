@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import signal
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
+import structlog
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, QueuePool
 
 from trainmaster.store.database import Database, DatabaseFile
 from trainmaster.store.errors import SQLITE, StoreError
+
+log = structlog.get_logger("trainmaster.store")
 
 BUSY_MS = 5000
 """How long to wait for another program that holds the file, before saying so."""
@@ -107,12 +112,25 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
     return connection
 
 
+def _holder(path: Path) -> int | None:
+    """The process that a lock file names, if it has the file open."""
+    try:
+        pid = int(path.read_text())
+        opened = (f"/proc/{pid}/fd/{each}" for each in os.listdir(f"/proc/{pid}/fd"))
+        is_holder = any(os.path.samefile(each, path) for each in opened if os.path.exists(each))
+    except (OSError, ValueError):
+        return None
+    return pid if is_holder and pid != os.getpid() else None
+
+
 class FileLock:
     """A lock file under flock: the kernel releases it when the process ends, even by a crash."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
+        self._former: int | None = None
+        """The process that it was taken from by force."""
 
     def take(self) -> bool:
         self.release()
@@ -136,6 +154,20 @@ class FileLock:
         os.truncate(file, 0)
         os.write(file, f"{os.getpid()}\n".encode())  # so that users can find the process
         return True
+
+    def seize(self) -> bool:
+        """A lock on a file that is no longer there excludes no other process."""
+        self._former = _holder(self._path)
+        self._path.unlink(missing_ok=True)
+        return self.take()
+
+    def end_former(self) -> None:
+        """Kill it: a process that is stopped in a transaction locks the database for as long."""
+        if self._former is not None:
+            log.error("a leader that stands still in a write is killed", pid=self._former)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._former, signal.SIGKILL)
+            self._former = None
 
     def _open(self) -> int:
         try:

@@ -43,13 +43,17 @@ class Store(StoreReader):
 
     # -- leading -----------------------------------------------------------------------------------
 
-    def acquire_leadership(self) -> bool:
-        """Become the leader, the one manager that may write; False at once if there is another."""
+    def acquire_leadership(self, *, by_force: bool = False) -> bool:
+        """Become the leader, the one manager that may write; False at once if there is another.
+
+        `by_force`: even so, because that one has stopped working.
+        """
         with self._writing, self._leadership, self._open():
             if self._epoch is not None and self._still_leads():
                 return True
             self._epoch = None
-            if not self.database.lock.take():
+            lock = self.database.lock
+            if not (lock.seize() if by_force else lock.take()):
                 return False
             try:
                 self.database.writer.dispose()  # a file of the same name may be another by now
@@ -58,6 +62,8 @@ class Store(StoreReader):
                 self._epoch = self._raise_epoch()
             finally:
                 if self._epoch is None:
+                    if by_force:
+                        lock.end_former()
                     self.database.writer.dispose()
                     self.database.lock.release()
             self._is_unsure, self._doubted = False, ()
@@ -103,6 +109,17 @@ class Store(StoreReader):
     def _step_down(self) -> None:
         self._epoch = None
         self.database.lock.release()
+
+    def beat(self) -> None:
+        """Show that this leader works; LeadershipLost if another manager leads by now."""
+        with self._turn() as (connection, epoch):
+            mutations.beat(connection, epoch)
+
+    def sign_of_life(self) -> tuple[int, ...]:
+        """Numbers that change while a leader works; another manager compares them from time to time."""
+        with self._look() as connection:
+            ledger = select(LEDGER.c.epoch, LEDGER.c.last_seq, LEDGER.c.beat)
+            return tuple(connection.execute(ledger).one())
 
     # -- writing -----------------------------------------------------------------------------------
 

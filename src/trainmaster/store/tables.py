@@ -59,8 +59,9 @@ LEDGER = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("holder", Text, nullable=False),
     Column("last_seq", BigInteger, nullable=False),
+    Column("beat", BigInteger, nullable=False, server_default="0"),
 )
-"""One row: the leader's epoch, and the last step. Every writing transaction locks it."""
+"""One row: the leader's epoch, the last step, its heartbeat. Every writing transaction locks it."""
 
 TYPES: dict[str, TypeEngine[Any]] = {"int": BigInteger(), "str": Text(), "float": AnyFloat()}
 KEY = ("seq", "id", "key")

@@ -58,6 +58,7 @@ DETAILS: Mapping[str, Callable[[str, object], str]] = {
     "lost_s": _work_lost,
     "name": lambda _, value: f"as {value}",
     "pids": _processes,
+    "retry_in_s": lambda _, value: f"tried again in {length(_seconds(value))}",
     "took_s": lambda _, value: f"took {length(_seconds(value))}",
 }
 """Details that need a wording of their own."""

@@ -109,7 +109,11 @@ def _suspended_idle(_reason: Reason) -> str:
     return "Suspended because it was idle: `trainmaster shell` lets it continue"
 
 
-def _retry_delay(_reason: Reason) -> str:
+def _retry_delay(reason: Reason) -> str:
+    if reason.retry is not None:
+        how = "lost" if reason.retry.was_lost else "failed"
+        counted = f"{how} {plural(reason.retry.attempt - 1, 'time')}"
+        return f"attempt {reason.retry.attempt} of {reason.retry.attempts}, {counted}"
     return "Its last run did not succeed, and it is tried again after a pause"
 
 
@@ -140,6 +144,8 @@ def _are(thousandths: int) -> str:
 def reason_sentence(reason: Reason, now: int) -> str:
     """Why a job waits, as one sentence."""
     until, said = reason.until_ms, _said(reason)
+    if reason.retry is not None and until is not None:
+        return f"Retry in {length(max(0, until - now))} ({said})."
     if until is None or until <= now or reason.why is Why.NEVER_FITS:
         return f"{said}."
     return f"{said} (at most {length(until - now)} more)."

@@ -25,6 +25,7 @@ from trainmaster.engines.local import (
 from trainmaster.engines.local.fork_server_client import ForkServerClient
 from trainmaster.engines.local.orphan_cleanup import RunRemains
 from trainmaster.engines.local.run_follower import LaunchSteps, RunFollower, report_of
+from trainmaster.engines.local.supervisor_watch import SupervisorWatch
 from trainmaster.engines.protocol import Abilities, Known, RecordedRun, StrayRun, Tell, any_job
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Reshape, Thaw
 from trainmaster.model.engine_reports import Lost, Report
@@ -59,6 +60,9 @@ class LocalEngine:
         topology: Topology,
         devices: Sequence[str] = (),
         numbers: Sequence[int] = (),
+        *,
+        supervisor_silence_s: float = 60.0,
+        fork_server_silence_s: float = 30.0,
     ) -> None:
         self._folder = Path(os.path.abspath(folder)) / "runs"
         self.probed = cgroup_probe.probe()
@@ -66,8 +70,10 @@ class LocalEngine:
         self.host = worker_environment.Host(topology, tuple(devices), plan, tuple(numbers))
         self._sockets = ""
         """Where supervisors listen; known when the engine is open."""
-        self.fork_server = ForkServerClient()
+        self.fork_server = ForkServerClient(fork_server_silence_s)
         self._followers: dict[Run, RunFollower] = {}
+        self._watch = SupervisorWatch(self._followers, supervisor_silence_s)
+        self._watching: asyncio.Task[None] | None = None
         self._tell: Tell | None = None
 
     @property
@@ -121,6 +127,7 @@ class LocalEngine:
         self._sockets = socket_paths.folder_for(self._folder.parent)
         (self._folder / LIVE).mkdir(mode=0o700, parents=True, exist_ok=True)
         await self.fork_server.start()
+        self._watching = asyncio.create_task(self._watch.watch())
 
     async def execute(self, order: Order, spec: LaunchSpec) -> None:
         if isinstance(order, Launch):
@@ -175,6 +182,8 @@ class LocalEngine:
         self._marker(run).unlink(missing_ok=True)
 
     async def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
         for follower in [*self._followers.values()]:
             await follower.stop()
         self._followers.clear()

@@ -9,16 +9,22 @@ import os
 import sys
 from pathlib import Path
 
+import structlog
+
 import trainmaster
 
 ANSWER_S = 30.0
 """How long a supervisor may take to answer on a machine that is very busy."""
+END_S = 5.0
+
+log = structlog.get_logger(__name__)
 
 
 class ForkServerClient:
     """One fork server, while the engine is open."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer_s: float = ANSWER_S) -> None:
+        self._answer_s = answer_s
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._asked: dict[str, asyncio.Future[bool]] = {}
@@ -40,11 +46,19 @@ class ForkServerClient:
                 await self._ask(name)
             except OSError:
                 self._answer(name, False)
+        asked = self._process
         try:
-            return await asyncio.wait_for(asyncio.shield(answered), ANSWER_S)
+            return await asyncio.wait_for(asyncio.shield(answered), self._answer_s)
         except TimeoutError:
             self._answer(name, False)
+            self._replace(asked)
             return False
+
+    def _replace(self, silent: asyncio.subprocess.Process | None) -> None:
+        """Kill a fork server that hangs: the next call starts another."""
+        if silent is not None and silent is self._process and silent.returncode is None:
+            log.error("the fork server does not answer and is replaced", pid=silent.pid)
+            silent.kill()
 
     async def close(self) -> None:
         """Close its input, which ends it; calls that still wait get no answer."""
@@ -53,7 +67,11 @@ class ForkServerClient:
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            await self._process.wait()
+            try:
+                await asyncio.wait_for(self._process.wait(), END_S)
+            except TimeoutError:  # it hangs
+                self._process.kill()
+                await self._process.wait()
             self._process = None
         if self._reader is not None:
             self._reader.cancel()

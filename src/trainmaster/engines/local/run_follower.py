@@ -29,6 +29,8 @@ STARTS = 5
 PIECE = 500
 """Entries that are reported at once, before other tasks of the manager run."""
 
+PING: Message = {"say": "ping"}
+
 NEVER_BEGUN = "Its supervisor could not be started: look into supervisor.log in the run's folder."
 NOT_FOLLOWED = "It could not be followed any more and was ended: daemon.log says why."
 ORPHANED = "It was ended as an orphan, before it was launched again."
@@ -100,6 +102,9 @@ class RunFollower:
         """Whether its last entry has been read."""
         self.never_began = False
         """Whether it is over because its launch never came."""
+        self.silent_s = 0.0
+        """How long its supervisor has said nothing."""
+        self._lost_because = orphan_cleanup.WHY_LOST
         self._was_orphan = tell is None
         self._beginning: LaunchSteps | None = None
         self._socket: str | None = None
@@ -109,6 +114,20 @@ class RunFollower:
         self._task: asyncio.Task[None] | None = None
         self._preparing: list[asyncio.Task[None]] = []
         """Orders whose files are being written."""
+
+    @property
+    def folder(self) -> Path:
+        return self._remains.folder
+
+    def ping(self) -> None:
+        """Ask its supervisor for a sign of life."""
+        if self._writer is not None:
+            self._writer.write(encode_message(PING))
+
+    def kill_supervisor(self, why: str) -> None:
+        """Kill its supervisor, which hangs; the run is then found to be lost."""
+        self._lost_because, self.silent_s = why, 0.0
+        orphan_cleanup.kill_supervisor(self._remains)
 
     def begin(self, beginning: LaunchSteps | None) -> None:
         """Start following; what may have to be begun first comes with how."""
@@ -265,6 +284,7 @@ class RunFollower:
             self._send_due(writer)
             self._writer = writer
             while piece := await reader.read(1 << 16):
+                self.silent_s = 0.0
                 for entry in lines.feed(piece):
                     self._take(entry)
                 if self._is_over:
@@ -301,7 +321,7 @@ class RunFollower:
             )
         else:
             is_closed = await asyncio.to_thread(
-                orphan_cleanup.close_lost_run, self._remains, self._after
+                orphan_cleanup.close_lost_run, self._remains, self._after, self._lost_because
             )
         if is_closed:
             await self._catch_up()

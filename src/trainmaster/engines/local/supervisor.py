@@ -29,6 +29,8 @@ RETRY_S = 0.5
 """How soon something is tried again that the disk or the kernel refused."""
 TRACK_AFTER_S = 0.25
 CLOSE_TIMEOUT_S = 5.0
+HEARTBEAT: Message = {"beat": True}
+"""Shows followers that the supervisor works."""
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._control = ControlSocket(run.socket, self._selector, self._on_line)
         self._journal = Journal(folder)
-        opened = {"pid": os.getpid(), "uuid": run.uuid}
+        opened = {"pid": os.getpid(), "uuid": run.uuid, "beats": True}
         self._journal.append(self._journal.entry("opened", opened))
         if not self._journal.is_written:  # without this entry the run might be begun twice
             raise OSError(self._journal.trouble)
@@ -293,7 +295,7 @@ class Supervisor:
         """Stay until the end is on the disk, and followers have had time to read it."""
         while not self._journal.is_written:
             time.sleep(RETRY_S)
-            self._control.send_to_followers(self._journal.retry())
+            self._control.send_to_followers([*self._journal.retry(), HEARTBEAT])
         until = time.monotonic() + CLOSE_TIMEOUT_S
         while self._control.has_unread and time.monotonic() < until:
             for key, mask in self._selector.select(0.1):
@@ -323,6 +325,8 @@ class Supervisor:
             connection.follows = True
             first = after if isinstance(after, int) else 0
             self._control.say(connection, self._journal.remembered(first))
+        elif word == "ping":
+            self._control.say(connection, [HEARTBEAT])
         elif word == "progress":
             report = progress_throttle.cleaned(said)
             if report is not None and self._is_wanted(connection, report):
