@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders import on
 from tests.live.stage import (
     Act,
     MakeEngine,
@@ -22,7 +23,7 @@ from tests.live.stage import (
     until,
 )
 from trainmaster.engines.protocol import Known, KnownJob
-from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Reshape, Thaw
+from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Rebind, Reshape, Thaw
 from trainmaster.model.engine_reports import (
     Ended,
     Frozen,
@@ -145,6 +146,31 @@ def test_orders_may_come_twice_and_late(play: Play) -> None:
         assert stage.log(RUN) == b"once\n"
         assert len({n for report, n in stage.told if is_last(report) and report.run == RUN}) == 1
         assert stage.alive(RUN) == []
+
+    play(act)
+
+
+def test_a_frozen_run_goes_on_at_other_slots_and_so_does_a_running_one(play: Play) -> None:
+    async def act(stage: Stage) -> None:
+        if not stage.engine.abilities.can_freeze:
+            pytest.skip("this engine cannot freeze")
+        recipe = stage.shell("while :; do sleep 0.01; done")
+        await stage.up(RUN, recipe, ranks=1)
+        _, first = stage.engine.environment(RUN)
+        members = stage.alive(RUN)
+        await stage.order(Freeze(RUN), recipe)
+        await stage.heard(RUN, Frozen)
+        await stage.order(Thaw(RUN, on(stage.engine.topology, 2)), recipe)
+        await stage.heard(RUN, Thawed)
+        _, second = stage.engine.environment(RUN)
+        await stage.order(Rebind(RUN, on(stage.engine.topology, 3)), recipe)
+        _, third = stage.engine.environment(RUN)
+        named = [env["TRAINMASTER_DEVICES"].rpartition(":")[2] for env in (first, second, third)]
+        assert named == ["0", "2", "3"]
+        assert first["MASTER_PORT"] == third["MASTER_PORT"]
+        assert set(members) & set(stage.alive(RUN)), "it is the same process"
+        await stage.order(Kill(RUN), recipe)
+        await stage.ended(RUN)
 
     play(act)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from trainmaster.core.invariants import rebuilt
@@ -11,6 +12,7 @@ from trainmaster.core.pending_launches import expire_late_launches, send_ready_l
 from trainmaster.core.plan_check import admit
 from trainmaster.core.policy import Policy
 from trainmaster.core.reducer import REDUCERS
+from trainmaster.core.slot_choice import keep_slots
 from trainmaster.core.state import State
 from trainmaster.core.suspension import clear_frozen, end_delays
 from trainmaster.core.view import View
@@ -166,6 +168,8 @@ class Controller:
             if plan.wake_at is None and state.waiting and self.view.is_idle():
                 clear_frozen(state)
             return (), plan.notices
+        if state.has_slots:
+            plan = replace(plan, actions=keep_slots(plan.actions, state))
         refusals = admit(plan, state, now)
         if refusals:
             self.policy.forget()

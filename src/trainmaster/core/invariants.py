@@ -29,7 +29,7 @@ def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
             assert why is None, f"job {record.id} is over-booked: {why}"
             fresh.book(record.placement, record.demand)
         placement = record.placement
-        thaws = placement is not None and state.resumes_in_place(record, placement)
+        thaws = placement is not None and state.can_thaw_at(record, placement)
         if record.frozen is not None and not thaws:
             host = frozen_host(state.topology, record.demand, record.frozen)
             memory = frozen_memory(state.topology, record.frozen)

@@ -30,11 +30,11 @@ def launch_after_step(state: State, record: JobRecord, now: int) -> None:
 
 
 def _in_the_way(state: State, record: JobRecord) -> set[Run]:
-    """Runs that must leave first; a frozen run of the job itself on other GPUs is halted."""
+    """Runs that must leave first; a frozen run of the job itself that cannot go on there is halted."""
     placement = record.placement
     assert placement is not None
     awaiting: set[Run] = set()
-    if record.frozen is not None and not state.resumes_in_place(record, placement):
+    if record.frozen is not None and not state.can_thaw_at(record, placement):
         if record.run not in state.leaving:
             state.outbox.append(Halt(record.run))
             begin_release(state, record.run, record.frozen.slices)
@@ -58,8 +58,9 @@ def _send(state: State, record: JobRecord, now: int) -> None:
     assert placement is not None
     record.launched_ms = now
     if record.frozen is not None:
+        is_elsewhere = record.frozen.slices != placement.slices
         record.frozen = None
-        state.outbox.append(Thaw(record.run))
+        state.outbox.append(Thaw(record.run, placement if is_elsewhere else None))
         return
     record.next_attempt()
     state.outbox.append(Launch(record.run, placement, record.work))

@@ -9,7 +9,7 @@ from typing import Any
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import begin_release, launch
 from trainmaster.core.reducer import stop
-from trainmaster.core.state import JobRecord, State
+from trainmaster.core.state import JobRecord, State, can_rebind, in_node_order_of
 from trainmaster.core.suspension import NOTHING_PLANNED, PlannedMemory, order_suspension, suspend
 from trainmaster.model import actions as a
 from trainmaster.model.job import Demand
@@ -130,6 +130,12 @@ def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal
             why = Refused.UNKNOWN_JOB if record is None else Refused.WRONG_PHASE
             refusals.append(Refusal(move.job, why, "Migrate"))
             continue
+        is_launched = record.phase is Phase.STARTING and record.id not in state.pending_launches
+        held = record.placement
+        assert held is not None
+        if is_launched and can_rebind(state.topology, held, move.placement):
+            refusals.append(Refusal(move.job, Refused.WRONG_PHASE, "Migrate"))
+            continue
         why_not = shape_refusal(state, record, move.placement)
         if why_not is not None:
             refusals.append(Refusal(move.job, why_not, "Migrate"))
@@ -139,8 +145,12 @@ def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal
     if blocked is not None:
         return [*refusals, *(Refusal(record.id, blocked, "Migrate") for record, _, _ in going)]
     waiting = [record for record, _, _ in going if record.id in state.pending_launches]
-    for record, old, _ in going:
-        if record.id not in state.pending_launches:
+    for record, old, new in going:
+        if record.id in state.pending_launches:
+            continue
+        if can_rebind(state.topology, old, new):
+            _rebind(state, record, old, now)
+        else:
             record.migrations += 1
             record.is_moving = True
             order_suspension(state, record, old, now, freeze=False)
@@ -148,6 +158,17 @@ def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal
         del state.pending_launches[record.id]
         launch(state, record, now)
     return refusals
+
+
+def _rebind(state: State, record: JobRecord, old: Placement, now: int) -> None:
+    """Exchange a run's CPU slots for others of its nodes, which it does not notice."""
+    assert record.placement is not None
+    record.placement = in_node_order_of(old, record.placement)
+    state.outbox.append(a.Rebind(record.run, record.placement))
+    if record.since_ms is not None:
+        record.update_service(now)
+        record.progress(now, record.speed_ppm)
+    state.log.note_job(record)
 
 
 def _book_moves(

@@ -137,11 +137,14 @@ def _run_resumed(state: State, event: e.RunResumed, now: int) -> None:
 def _begin(state: State, run: Run, speed_ppm: int, now: int) -> JobRecord | None:
     """Start counting progress; returns the job unless it was running already."""
     record = _current(state, run)
-    if record is None or record.phase is not Phase.STARTING:
+    if record is None:
+        return None
+    is_late = record.phase is Phase.SUSPENDING and record.frozen is not None
+    if record.first_start_ms is None and (is_late or record.phase is Phase.STARTING):
+        record.first_start_ms = now
+    if record.phase is not Phase.STARTING:
         return None
     state.move(record, Cause.STARTED)
-    if record.first_start_ms is None:
-        record.first_start_ms = now
     if record.launched_ms is not None:
         state.preemption_times.launches += 1
         state.preemption_times.launching_ms += now - record.launched_ms

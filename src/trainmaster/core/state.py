@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 from trainmaster.core.change_log import ChangeLog
 from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import EDGES, ENDED, WAITING, Cause, LifecycleError, Phase
-from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.occupancy import Occupancy, is_opportunistic
 from trainmaster.core.submission_siblings import RecentSubmissions
 from trainmaster.model.actions import Action, Order, Reserve
 from trainmaster.model.codec import stored_as
 from trainmaster.model.events import PolicyChanged
 from trainmaster.model.job import Demand, Run
-from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import SLOT_TYPE, Topology
-from trainmaster.model.units import MIB, SECOND
+from trainmaster.model.units import MIB, SECOND, WHOLE
 
 __all__ = [
     "FROZEN_GPU_MEMORY",
@@ -71,6 +72,8 @@ class State:
         self.can_freeze = can_freeze
         self.saves_on_demand = saves_on_demand
         """Whether a run that is suspended saves first; else it falls back to its last checkpoint."""
+        self.has_slots = any(kind.name == SLOT_TYPE for kind in topology.types)
+        """Whether there are CPU slots that stand in for GPUs."""
         self.occupancy = Occupancy(topology, can_freeze=can_freeze)
         self.log = ChangeLog()
         self.jobs: dict[str, JobRecord] = {}
@@ -184,8 +187,9 @@ class State:
 
     def allocate(self, record: JobRecord, placement: Placement) -> Refused | None:
         """Give the job these slices; returns why not where they are not free."""
-        thaws = self.resumes_in_place(record, placement)
+        thaws = self.can_thaw_at(record, placement)
         if thaws:
+            placement = in_node_order_of(record.frozen or placement, placement)
             self._book_frozen(record, -1)
         why = self.occupancy.refusal(placement, record.demand)
         if why is not None:
@@ -197,7 +201,7 @@ class State:
 
     def restore(self, record: JobRecord, placement: Placement) -> None:
         """Give a job back the slices just taken from it, even on a closed node."""
-        if self.resumes_in_place(record, placement):
+        if self.can_thaw_at(record, placement):
             self._book_frozen(record, -1)
         self._take(record, placement)
 
@@ -222,18 +226,16 @@ class State:
                 last = piece.node
                 self.residents[last].pop(record.seq, None)
         self.log.note_nodes([piece.node for piece in placement.slices])
-        if record.frozen is not None and self.resumes_in_place(record, placement):
+        if record.frozen is not None and self.can_thaw_at(record, placement):
             self._book_frozen(record, 1)
         return placement
 
-    def resumes_in_place(self, record: JobRecord, placement: Placement) -> bool:
+    def can_thaw_at(self, record: JobRecord, placement: Placement) -> bool:
         """Whether its frozen run could be thawed there, not having been ordered to leave."""
         frozen = record.frozen
-        return (
-            frozen is not None
-            and frozen.slices == placement.slices
-            and record.run not in self.leaving
-        )
+        if frozen is None or record.run in self.leaving:
+            return False
+        return frozen.slices == placement.slices or can_rebind(self.topology, frozen, placement)
 
     def open_node(self, node: int) -> None:
         """Offer a node again, unless another reason keeps it closed."""
@@ -280,13 +282,39 @@ def frozen_host(topology: Topology, demand: Demand, placement: Placement) -> int
     """
     kind = topology.type_of_gpu[placement.slices[0].gpu]
     if kind.name == SLOT_TYPE:
-        return kind.memory if demand.host_memory is None else demand.host_memory
+        host = kind.memory if demand.host_memory is None else demand.host_memory
+        if placement.sharing is Sharing.EXCLUSIVE:
+            return host
+        if demand.host_memory is None and is_opportunistic(placement):
+            return 0
+        return host * max(piece.share for piece in placement.slices) // WHOLE
     return demand.nominal.memory or kind.memory
 
 
 def frozen_memory(topology: Topology, placement: Placement) -> int:
     """Memory that a run frozen there would keep on each device: none on slots, which have no driver."""
     return 0 if is_on_slots(topology, placement) else FROZEN_GPU_MEMORY
+
+
+def can_rebind(topology: Topology, old: Placement, new: Placement) -> bool:
+    """Whether the one can be exchanged for the other under the feet of a run.
+
+    A CPU slot is only a number: any slots of the same nodes are as good, as many on each.
+    """
+    return (
+        is_on_slots(topology, old)
+        and is_on_slots(topology, new)
+        and Counter(piece.node for piece in old.slices)
+        == Counter(piece.node for piece in new.slices)
+    )
+
+
+def in_node_order_of(old: Placement, new: Placement) -> Placement:
+    """The new placement with its nodes in the order of the old one: ranks stay on their nodes."""
+    if old.nodes == new.nodes:
+        return new
+    position = {node: number for number, node in enumerate(old.nodes)}
+    return replace(new, slices=tuple(sorted(new.slices, key=lambda each: position[each.node])))
 
 
 def is_on_slots(topology: Topology, placement: Placement) -> bool:

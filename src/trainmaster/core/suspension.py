@@ -56,10 +56,9 @@ def suspend(
         return False
     placement = record.placement
     assert placement is not None
-    has_spare = record.phase is Phase.RUNNING and (
-        is_on_slots(state.topology, placement)  # what it will keep is where it is already
-        or _can_freeze(state, record, placement, NOTHING_PLANNED)
-    )
+    is_on_slot = is_on_slots(state.topology, placement)
+    has_spare = is_on_slot or _can_freeze(state, record, placement, NOTHING_PLANNED)
+    has_spare &= record.phase is Phase.RUNNING or (is_on_slot and record.phase is Phase.STARTING)
     state.deallocate(record)
     freeze = has_spare and _can_freeze(state, record, placement, planned)
     order_suspension(state, record, placement, now, freeze=freeze)
@@ -85,10 +84,11 @@ def order_suspension(
 def _can_freeze(
     state: State, record: JobRecord, placement: Placement, planned: PlannedMemory
 ) -> bool:
-    """Exclusive runs can be frozen in place while their nodes have host memory for them to spare."""
-    if not state.can_freeze or placement.sharing is not Sharing.EXCLUSIVE:
-        return False
+    """Runs can be frozen in place while their nodes have host memory for them; on GPUs, exclusive ones."""
     topology = state.topology
+    is_alone = placement.sharing is Sharing.EXCLUSIVE
+    if not state.can_freeze or not (is_alone or is_on_slots(topology, placement)):
+        return False
     host = frozen_host(topology, record.demand, placement)
     memory = frozen_memory(topology, placement)
     space = state.occupancy

@@ -34,6 +34,7 @@ ORDERED: Mapping[type, str] = {
     a.Launch: "launch ordered",
     a.Freeze: "freeze ordered",
     a.Thaw: "thaw ordered",
+    a.Rebind: "slots changed",
     a.Halt: "halt ordered",
     a.Kill: "end ordered",
     a.Reshape: "resize ordered",
@@ -74,8 +75,9 @@ def story_of(
         yield StoryRow(notice.job, now, step, f"deadline {notice.what.value}", _json(detail))
     for order in orders:
         detail = {"attempt": order.run.attempt}
-        if isinstance(order, a.Launch | a.Reshape):
-            detail["on"] = named_devices(order.placement, topology)
+        placement = getattr(order, "placement", None)
+        if placement is not None:
+            detail["on"] = named_devices(placement, topology)
         yield StoryRow(order.run.job, now, step, ORDERED[type(order)], _json(detail))
 
 

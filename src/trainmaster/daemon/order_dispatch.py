@@ -14,7 +14,7 @@ from trainmaster.daemon.launch_record import LaunchRecord
 from trainmaster.daemon.lease import Lease
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.engines.protocol import Engine
-from trainmaster.model.actions import Launch, Order, Reshape
+from trainmaster.model.actions import Order, Rebind
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.store.errors import LeadershipLost, StoreError
 
@@ -75,17 +75,18 @@ class OrderDispatcher:
 
 
 def _launched_from(live: LiveJob, order: Order, now: int) -> LaunchSpec:
-    """Its recipe; to start processes, with all that is needed to know the job again without a store."""
+    """Its recipe; where it gets a place, with all that is needed to know the job again without a store."""
     recipe = live.recipe_now(now)
-    if not isinstance(order, Launch | Reshape):
+    placement = getattr(order, "placement", None)
+    if placement is None:
         return recipe
-    return replace(recipe, row=LaunchRecord(live.row(now), order.placement).to_json())
+    return replace(recipe, row=LaunchRecord(live.row(now), placement).to_json())
 
 
 def _is_open(order: Order, state: State) -> bool:
     """Whether its result has not been reported yet."""
-    if order.run in state.leaving:
-        return True
     record = state.jobs[order.run.job]
+    if order.run in state.leaving or (isinstance(order, Rebind) and record.run == order.run):
+        return True
     is_pending = record.id in state.pending_launches
     return record.run == order.run and record.phase in UNSETTLED and not is_pending

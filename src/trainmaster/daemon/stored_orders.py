@@ -58,7 +58,9 @@ def _action_for(order: a.Order, state: State) -> a.Action | None:
             return a.Resize(job, order.placement)
         case a.Kill():
             return a.Stop(job)
+        case a.Rebind():
+            return a.Migrate(job, order.placement)
         case a.Thaw():
             record = state.jobs.get(job)
             frozen = None if record is None else record.frozen
-            return None if frozen is None else a.Resume(job, frozen)
+            return None if frozen is None else a.Resume(job, order.placement or frozen)

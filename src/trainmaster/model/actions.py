@@ -91,7 +91,18 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True)
 class Thaw:
+    """Continue a frozen run: where it was, or on these CPU slots of the same nodes."""
+
     run: Run
+    placement: Placement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rebind:
+    """Give a run other CPU slots of its nodes: its processes do not notice, and nothing is reported."""
+
+    run: Run
+    placement: Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +125,4 @@ class Reshape:
     placement: Placement
 
 
-Order = Launch | Freeze | Thaw | Halt | Kill | Reshape
+Order = Launch | Freeze | Thaw | Rebind | Halt | Kill | Reshape

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.state import JobRecord, frozen_host
+from trainmaster.core.state import JobRecord, frozen_host, is_on_slots
 from trainmaster.model.job import Demand, Shape
-from trainmaster.model.placement import Placement, Role, Sharing
+from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.fractions import place_parts
 from trainmaster.placement.gang import (
     NodesByFree,
     Share,
     anywhere,
+    bits,
     by_domain,
     one_node,
     placement_of,
@@ -55,8 +56,10 @@ class Placer:
         demand = record.demand
         if budget is not None and demand.nominal.total_share > budget:
             return None
-        if record.frozen is not None and can_thaw(space, record, record.frozen):
-            return record.frozen
+        if record.frozen is not None:
+            found = thaw_place(space, record, record.frozen)
+            if found is not None:
+                return found
         if not record.is_whole:
             return self.shaped(space, demand, demand.nominal)
         return self._whole(space, demand, demand.nominal, record.job.role)
@@ -122,6 +125,30 @@ SPREAD = Placer(LocalityRule.SPREAD)
 def has_memory(space: Occupancy, placement: Placement, memory: int) -> bool:
     """Whether frozen runs leave the memory that the job states on each of its GPUs."""
     return all(space.free_memory[gpu] >= memory for gpu in placement.gpus())
+
+
+def thaw_place(space: Occupancy, record: JobRecord, frozen: Placement) -> Placement | None:
+    """Where its frozen run can go on now: in its own place, or on other CPU slots of its nodes."""
+    is_slot = is_on_slots(space.topology, frozen)
+    if is_slot and frozen.sharing is not Sharing.EXCLUSIVE:
+        return frozen if space.refusal(frozen, record.demand) is None else None
+    if can_thaw(space, record, frozen):
+        return frozen
+    if not is_slot:
+        return None
+    slices: list[Slice] = []
+    for node in frozen.nodes:
+        here = [piece for piece in frozen.slices if piece.node == node]
+        first, idle = space.first_gpu[node], list(bits(space.whole[node]))
+        own = [piece.gpu for piece in here if piece.gpu - first in idle]
+        others = [first + local for local in idle if first + local not in own]
+        slots = sorted((own + others)[: len(here)])
+        slices += [piece._replace(gpu=gpu) for piece, gpu in zip(here, slots, strict=False)]
+    if len(slices) < len(frozen.slices):
+        return None
+    span = space.topology.span_of_gpus([piece.gpu for piece in slices])
+    found = replace(frozen, slices=tuple(slices), span=span)
+    return found if can_thaw(space, record, found) else None
 
 
 def can_thaw(space: Occupancy, record: JobRecord, frozen: Placement) -> bool:

@@ -249,10 +249,22 @@ class SimEngine:
         run = self._named(order.run)
         if run is None:
             return
+        if order.placement is not None:
+            run.reshape(order.placement)
         self._ledger.took(run.account, run.share, run.placement, now)
         run.activity, run.since_ms = Activity.THAWING, now
         if not self._stalls(run):
             self._schedule(run, now + self._perf.preemption_cost.thawing(self._size(run)))
+
+    def _rebind(self, order: a.Rebind, now: int) -> None:
+        """CPU slots are only numbers: what it holds changes, and nothing else."""
+        run = self._named(order.run)
+        if run is None:
+            return
+        self._settle(run, now)
+        self._ledger.left(run.account, run.share, now)
+        run.reshape(order.placement)
+        self._ledger.took(run.account, run.share, run.placement, now)
 
     def _kill(self, order: a.Kill, now: int) -> None:
         run = self._find(order.run)
@@ -370,6 +382,7 @@ EXECUTIONS: dict[type, Callable[[SimEngine, Any, int], None]] = {
     a.Freeze: SimEngine._suspend,
     a.Halt: SimEngine._suspend,
     a.Thaw: SimEngine._thaw,
+    a.Rebind: SimEngine._rebind,
     a.Kill: SimEngine._kill,
     a.Reshape: SimEngine._reshape,
 }

@@ -103,5 +103,5 @@ class ForecastEngine:
             self._later(soon + self._suspending, run, event)
         elif isinstance(order, a.Kill):
             self._later(soon, run, e.RunStopped(run))
-        else:
+        elif isinstance(order, a.Reshape):
             self._later(soon, run, e.RunResized(run, record.work_at(now), assumed_speed(record)))

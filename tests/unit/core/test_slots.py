@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.core.stage import Strings
+from trainmaster.core.lifecycle import Phase
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Run, Shape
+from trainmaster.model.placement import Sharing
 from trainmaster.model.topology import SLOT_TYPE, GpuType, NodeSpec, Topology, build
-from trainmaster.model.units import GIB
+from trainmaster.model.units import GIB, SECOND
 
 
 def slots(memory: int = 4 * GIB, host: int = 32 * GIB, count: int = 2) -> Topology:
@@ -52,3 +54,81 @@ def test_what_is_in_the_way_of_others_in_host_memory_is_saved_and_ended() -> Non
     demand = Demand(Shape(1), 1, 1, host_memory=20 * GIB)
     stage = Strings(slots(), can_freeze=True).submit("a", demand).start("a", 0).submit("b", demand)
     assert stage.plan(a.Suspend("a"), a.Start("b", stage.on(0))) == [a.Halt(Run("a", 1))]
+
+
+def frozen(*places: int, nodes: int = 1) -> Strings:
+    """Jobs a, b, ... frozen on these slots, one each."""
+    stage = Strings(two_nodes() if nodes == 2 else slots(), can_freeze=True)
+    for name, slot in zip("abcdef", places, strict=False):
+        stage.running(name, slot)
+    names = [name for name, _ in zip("abcdef", places, strict=False)]
+    stage.plan(*(a.Suspend(name) for name in names))
+    stage.tell(*(e.RunSuspended(Run(name, 1), 5, frozen=True) for name in names))
+    return stage
+
+
+def two_nodes() -> Topology:
+    kind = GpuType(SLOT_TYPE, 4 * GIB)
+    specs = [NodeSpec(f"n{n}", 2, (0,), kind, memory=32 * GIB) for n in range(2)]
+    return build(("cluster", "node", "gpu"), specs)
+
+
+def test_a_frozen_run_goes_on_at_any_slot_of_its_node() -> None:
+    stage = frozen(0)
+    assert stage.plan(a.Resume("a", stage.on(1))) == [a.Thaw(Run("a", 1), stage.on(1))]
+    stage.tell(e.RunResumed(Run("a", 1), 1_000_000))
+    assert stage.job("a").placement == stage.on(1)
+    assert stage.job("a").attempt == 1
+
+
+def test_on_another_node_it_is_saved_and_started_again() -> None:
+    stage = frozen(0, nodes=2)
+    assert stage.plan(a.Resume("a", stage.on(2))) == [a.Halt(Run("a", 1))]
+
+
+def test_two_frozen_runs_that_a_plan_swaps_stay_in_their_places() -> None:
+    stage = frozen(0, 1)
+    orders = stage.plan(a.Resume("a", stage.on(1)), a.Resume("b", stage.on(0)))
+    assert orders == [a.Thaw(Run("a", 1)), a.Thaw(Run("b", 1))]
+
+
+def test_a_run_is_not_moved_so_that_another_job_can_have_its_slot() -> None:
+    stage = frozen(0).running("b", 0)
+    orders = stage.plan(a.Migrate("b", stage.on(1)), a.Resume("a", stage.on(0)))
+    assert orders == [a.Thaw(Run("a", 1), stage.on(1))]
+    assert stage.job("b").placement == stage.on(0)
+    assert stage.job("b").migrations == 0
+
+
+def test_a_move_between_slots_of_a_node_is_no_move() -> None:
+    stage = Strings(slots(), can_freeze=True).running("a", 0)
+    assert stage.plan(a.Migrate("a", stage.on(1))) == []
+    assert stage.job("a").placement == stage.on(0)
+
+
+def test_a_run_that_is_to_share_its_slot_does_not_notice() -> None:
+    stage = Strings(slots(), can_freeze=True).running("a", 0).later(10)
+    half = stage.on(1, share=500, memory=4 * GIB, sharing=Sharing.TIME)
+    assert stage.plan(a.Migrate("a", half)) == [a.Rebind(Run("a", 1), half)]
+    assert stage.phase("a") is Phase.RUNNING
+    stage.later(10)
+    assert stage.job("a").attained_at(stage.now) == 10 * SECOND * 1500
+    assert stage.plan(a.Suspend("a")) == [a.Freeze(Run("a", 1))]
+
+
+def test_a_run_whose_start_is_not_yet_known_is_frozen_too() -> None:
+    """Its program may have begun, and what it has done would be done again."""
+    stage = Strings(slots(), can_freeze=True).submit("a")
+    stage.plan(a.Start("a", stage.on(0)))
+    assert stage.plan(a.Suspend("a")) == [a.Freeze(Run("a", 1))]
+    stage.tell(e.RunStarted(Run("a", 1), 1_000_000))
+    stage.tell(e.RunSuspended(Run("a", 1), 0, frozen=True))
+    assert stage.phase("a") is Phase.SUSPENDED
+    assert stage.plan(a.Resume("a", stage.on(1))) == [a.Thaw(Run("a", 1), stage.on(1))]
+
+
+def test_ranks_stay_on_their_nodes() -> None:
+    stage = Strings(two_nodes(), can_freeze=True).running("a", 0, 2)
+    stage.plan(a.Suspend("a"))
+    stage.tell(e.RunSuspended(Run("a", 1), 5, frozen=True))
+    assert stage.plan(a.Resume("a", stage.on(3, 1))) == [a.Thaw(Run("a", 1), stage.on(1, 3))]

@@ -27,10 +27,11 @@ from trainmaster.engines.local.orphan_cleanup import RunRemains
 from trainmaster.engines.local.run_follower import LaunchSteps, RunFollower, report_of
 from trainmaster.engines.local.supervisor_watch import SupervisorWatch
 from trainmaster.engines.protocol import Abilities, Known, RecordedRun, StrayRun, Tell, any_job
-from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Reshape, Thaw
+from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Rebind, Reshape, Thaw
 from trainmaster.model.engine_reports import Lost, Report
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
 from trainmaster_sdk.wire import Message
 
@@ -40,7 +41,7 @@ LIVE = ".live"
 """A folder with an empty file for each run that was begun and is not known to have ended."""
 
 EXIT_POLLS = 500
-ORDERS: dict[type, str] = {Halt: "halt", Kill: "kill", Freeze: "freeze", Thaw: "thaw"}
+ORDERS: dict[type, str] = {Halt: "halt", Kill: "kill", Freeze: "freeze"}
 """What a supervisor is told."""
 FOREIGN = "The folder of this run holds a run of another job, which was left alone."
 
@@ -134,8 +135,14 @@ class LocalEngine:
             self._launch(order, spec)
         elif isinstance(order, Reshape):
             self._reshape(order, spec)
+        elif isinstance(order, Rebind):
+            self._rebind(order.run, order.placement, spec)
         elif isinstance(order, Freeze) and not spec.may_stay_in_memory:
             self._send(order.run, spec.uuid, "halt")
+        elif isinstance(order, Thaw):
+            if order.placement is not None:
+                self._rebind(order.run, order.placement, spec)
+            self._send(order.run, spec.uuid, "thaw")
         else:
             self._send(order.run, spec.uuid, ORDERS[type(order)])
         await asyncio.sleep(0)
@@ -260,6 +267,18 @@ class LocalEngine:
         follower = self._follower_of(run, spec.uuid)
         if follower is not None:
             follower.send_when_ready(make)
+
+    def _rebind(self, run: Run, placement: Placement, spec: LaunchSpec) -> None:
+        """Write down which slots it has now, for programs that are started beside it. What it was started
+        with stays in its own environment."""
+        folder = str(self.folder_of(run))
+        try:
+            last = runfile.newest(folder)
+            if last is not None and last.uuid in ("", spec.uuid):
+                rebound = worker_environment.rebound(last, placement, spec, self.host)
+                runfile.write(folder, rebound)
+        except (OSError, ValueError) as problem:
+            log.warning("the new slots could not be written down", run=run, why=str(problem))
 
     def _send(self, run: Run, uuid: str, order: str) -> None:
         follower = self._follower_of(run, uuid)

@@ -82,6 +82,17 @@ def run_file(
     )
 
 
+def rebound(file: RunFile, placement: Placement, spec: LaunchSpec, host: Host) -> RunFile:
+    """The same run on other CPU slots of its nodes."""
+    places = rank_places(placement, spec.ranks)
+    ranks = tuple(
+        replace(rank, env=rank.env | {DEVICES: names_of(place, host)})
+        for rank, place in zip(file.ranks, places, strict=True)
+    )
+    row = spec.row or file.row
+    return replace(file, ranks=ranks, placement=repr(placement.slices), row=row)
+
+
 def base_env(ours: Mapping[str, str]) -> dict[str, str]:
     """What a program inherits from the manager: PATH, HOME and the like."""
     return {name: value for name, value in ours.items() if not name.startswith(NOT_HANDED_ON)}
@@ -119,7 +130,7 @@ def rank_env(
         "NODE_RANK": str(place.node_rank),
         "GROUP_RANK": str(place.node_rank),
         "CUDA_VISIBLE_DEVICES": ",".join(device_names(place, spec, host)),
-        DEVICES: ",".join(f"{node.name}:{gpu - node.first_gpu}" for gpu in place.devices),
+        DEVICES: names_of(place, host),
     }
     if place.slots == 1:
         # Lightning and Hugging Face take it to mean that every GPU has a process of its own already.
@@ -136,6 +147,12 @@ def device_names(place: RankPlace, spec: LaunchSpec, host: Host) -> list[str]:
     if spec.launcher == launchers.DEEPSPEED and host.numbers and not spec.prefix:
         return [str(host.numbers[gpu]) for gpu in place.devices]
     return [host.uuids[gpu] for gpu in place.devices]
+
+
+def names_of(place: RankPlace, host: Host) -> str:
+    """The devices of a rank as `node:number`."""
+    node = host.topology.nodes[host.topology.node_of_gpu[place.devices[0]]]
+    return ",".join(f"{node.name}:{gpu - node.first_gpu}" for gpu in place.devices)
 
 
 def threads(place: RankPlace, spec: LaunchSpec, cpus: int, gpus: int) -> int:
