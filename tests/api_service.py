@@ -18,7 +18,14 @@ from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.config.options import OptionError, read_options
 from trainmaster.daemon import response_models
 from trainmaster.daemon.job_history import JobHistory, Progress
-from trainmaster.daemon.response_models import ChangeRow, DeviceRow, NodeRow, PolicyRow, QueueRow
+from trainmaster.daemon.response_models import (
+    ChangeRow,
+    DeviceRow,
+    NodeRow,
+    PolicyRow,
+    QueueRow,
+    StatusRow,
+)
 from trainmaster.daemon.service_api import (
     Accepted,
     Conflict,
@@ -71,6 +78,7 @@ class MemoryService:
         self.devices = devices
         self.device_type = "gpu"
         self.role, self.trouble = "active", ""
+        self.node_state = "up"
         self.ends_at_once = ends_at_once
         """Jobs succeed as soon as they start, and streams end when they have said all."""
         self.seen: list[ChangeRow] = []
@@ -163,6 +171,21 @@ class MemoryService:
         self._needs_store()
         self.stated[queue.name] = queue
 
+    async def remove_queue(self, name: str) -> None:
+        self._needs_store()
+        if self.stated.pop(name, None) is None:
+            raise NotFound(f"There is no queue {name}.")
+
+    async def drain(self, node: str) -> None:
+        self._needs_store()
+        if node != "n0":
+            raise NotFound(f"There is no node {node}.")
+        self.node_state = "draining"
+
+    async def undrain(self, node: str) -> None:
+        await self.drain(node)
+        self.node_state = "up"
+
     async def set_policy(self, spec: PolicySpec) -> None:
         self._needs_store()
         name, options = spec.name, dict(spec.options)
@@ -183,6 +206,22 @@ class MemoryService:
     @property
     def shares_files(self) -> bool:
         return True
+
+    async def status(self) -> StatusRow:
+        return StatusRow(
+            role=self.role,
+            trouble=self.trouble or None,
+            notes=[],
+            version="0",
+            pid=1,
+            folder=str(self.folder),
+            database="memory",
+            policy=self.chosen.name,
+            devices=self.devices,
+            used=0,
+            device_type=self.device_type,
+            jobs={},
+        )
 
     def now_ms(self) -> int:
         return self.now
@@ -260,7 +299,7 @@ class MemoryService:
             NodeRow(
                 name="n0",
                 type=self.device_type,
-                state="up",
+                state=self.node_state,
                 devices=[DeviceRow(f"n0:{number}", jobs) for number, jobs in enumerate(on)],
                 frozen=[],
                 cpus=8,

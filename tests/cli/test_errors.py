@@ -412,7 +412,7 @@ def test_a_defect_of_ours_is_one_sentence_too(
     assert said.code == 1
     assert is_one_sentence(said.err)
     assert "KeyError: 'oops'" in said.err
-    assert "TRAINMASTER_DEBUG=1" in said.err
+    assert "trainmaster --debug" in said.err
 
 
 def test_the_traceback_is_there_for_those_who_ask(process: Process, table: Path) -> None:

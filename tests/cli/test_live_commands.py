@@ -159,7 +159,7 @@ def test_the_last_column_of_an_ended_job_says_why(tm: Tm, daemon: Counterpart) -
     assert lines[3].rstrip().endswith("exit code 2")
 
 
-@pytest.mark.parametrize("command", ["ps", "ls", "queue"])
+@pytest.mark.parametrize("command", ["ps", "ls"])
 def test_the_names_of_the_list(tm: Tm, daemon: Counterpart, command: str) -> None:
     daemon.on("GET", "/jobs", listed(job("2")))
     assert "job-2" in tm(command).out

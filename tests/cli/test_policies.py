@@ -35,8 +35,11 @@ def test_the_list_for_people(tm) -> None:
     assert said.code == 0
     for name in policy_names():
         assert name in said.out
-    assert "thresholds_gpu_s=3250,7200,18000" in said.out
+    assert "thresholds_gpu_s" not in said.out
+    assert "`trainmaster policies NAME`" in said.out
     assert "oracle" in said.out
+    assert tm("policy list").out == said.out
+    assert tm("policy show tiresias-l").out == tm("policies tiresias-l").out
 
 
 def test_one_policy_in_full(tm) -> None:

@@ -16,6 +16,7 @@ from tests.api_service import MemoryService
 from trainmaster.api.app import create_app
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.config.job_file import jobs_in_json
+from trainmaster.model.queue import Queue
 
 pytestmark = pytest.mark.live
 
@@ -58,6 +59,7 @@ def populated(folder: Path, *, ends_at_once: bool) -> MemoryService:
         submit(name=f"job-{number}", gpus=2, held=number == 3)
     submit(array="0-3")
     submit(name="resnet", queue="vision")
+    service.stated["vision"] = Queue("vision")
     service.write("1", b"a line\n")
     service.report("1", 3, float("inf"))
     return service
@@ -87,14 +89,15 @@ def tried(schema: Any, method: str, path: str, *, may_follow: bool) -> set[int]:
     """Call an operation in many ways, good and bad; the statuses that were seen."""
     seen: set[int] = set()
     operation = schema[path][method]
-    jobs = st.fixed_dictionaries({"job": st.sampled_from(KNOWN_JOBS)})
+    known = {"job": KNOWN_JOBS, "name": ["vision"] if "queues" in path else ["n0"]}
+    names = {name: st.sampled_from(of) for name, of in known.items() if f"{{{name}}}" in path}
 
     @BOUNDED
     @given(data=st.data())
     def each(data: st.DataObject) -> None:
         mode = data.draw(st.sampled_from(list(GenerationMode)))
         is_apt = data.draw(st.booleans())
-        parameters = data.draw(jobs) if is_apt and "{job}" in path else None
+        parameters = data.draw(st.fixed_dictionaries(names)) if is_apt and names else None
         case = data.draw(operation.as_strategy(generation_mode=mode, path_parameters=parameters))
         if is_apt and path in GOOD_BODIES and method != "GET":
             case.body, case.media_type = GOOD_BODIES[path], "application/json"

@@ -41,6 +41,10 @@ QueueName = Annotated[
         examples=["vision"],
     ),
 ]
+NodeName = Annotated[
+    str,
+    Path(min_length=1, max_length=255, pattern=r"^[^/\x00-\x1f\x7f]+$", examples=["n0"]),
+]
 Filter = Annotated[str | None, Query(max_length=100, pattern=PRINTABLE)]
 States = Annotated[
     list[str] | None,

@@ -1,4 +1,4 @@
-"""`trainmaster suspend`, `resume`, `cancel` and `move`: orders to jobs that have not ended."""
+"""`trainmaster suspend`, `resume`, `cancel`, `save` and `move`: orders to jobs that have not ended."""
 
 from __future__ import annotations
 
@@ -49,6 +49,18 @@ def cancel(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
         trainmaster cancel 12 13_4 sweep
     """
     _order_each(client, jobs, "cancel", "is being cancelled", as_json)
+
+
+def save(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
+    """Ask running jobs to write a checkpoint now and go on.
+
+    Jobs hear of it through the SDK, or by SIGUSR1.
+
+    Examples:
+        trainmaster save 12
+        trainmaster save 12 13
+    """
+    _order_each(client, jobs, "save", "is asked to save", as_json)
 
 
 def move(

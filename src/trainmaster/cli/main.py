@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,7 +37,14 @@ VERSION = typer.Option(
 )
 
 
-def overview(context: typer.Context, version: Annotated[bool, VERSION] = False) -> None:
+DEBUG = typer.Option("--debug", help="Show where an error was raised (a traceback).")
+
+
+def overview(
+    context: typer.Context,
+    version: Annotated[bool, VERSION] = False,
+    debug: Annotated[bool, DEBUG] = False,
+) -> None:
     """Run deep-learning training on GPUs under published policies, and simulate what they would do.
 
     Examples:
@@ -75,7 +83,7 @@ def main(arguments: list[str], name: str = NAMES[0]) -> int:
     except KeyboardInterrupt:
         return errors.INTERRUPTED
     except Exception as error:
-        if errors.is_debugging():
+        if errors.is_debugging() or is_debug_asked(arguments):
             raise
         if isinstance(error, OSError):
             _discard_output()
@@ -83,6 +91,11 @@ def main(arguments: list[str], name: str = NAMES[0]) -> int:
         errors.print_error(sentence)
         return code
     return code if isinstance(code, int) else 0
+
+
+def is_debug_asked(arguments: list[str]) -> bool:
+    """Whether `--debug` stands before the command; after it, it may be an argument of a program."""
+    return "--debug" in takewhile(lambda word: word.startswith("-"), arguments)
 
 
 def _discard_output() -> None:

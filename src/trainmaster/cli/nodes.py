@@ -15,11 +15,10 @@ HEADINGS = (
 )
 
 
-def nodes(
-    client: Client,
-    devices: Annotated[bool, option("--devices", "Show every device on its own line.")] = False,
-    as_json: AsJson = False,
-) -> None:
+Devices = Annotated[bool, option("--devices", "Show every device on its own line.")]
+
+
+def nodes(client: Client, devices: Devices = False, as_json: AsJson = False) -> None:
     """List nodes: their state, their devices, and the jobs on them.
 
     Examples:
@@ -27,6 +26,10 @@ def nodes(
         trainmaster nodes --devices
         trainmaster nodes --json
     """
+    show_nodes(client, devices, as_json)
+
+
+def show_nodes(client: Client, devices: bool, as_json: bool) -> None:
     answer = client.get("/nodes")
     found = answer["nodes"]
     if as_json:

@@ -18,7 +18,7 @@ NAME = argument("NAME", "Describe this policy in full.", autocompletion=completi
 
 
 def policies(name: Annotated[str | None, NAME] = None, as_json: AsJson = False) -> None:
-    """List the policies with their options and defaults.
+    """List the policies; with NAME, what that policy does, its options and their defaults.
 
     Examples:
         trainmaster policies
@@ -39,10 +39,9 @@ def _show_all(found: list[PolicyDoc]) -> None:
     for each in found:
         oracle = " [yellow](oracle: knows true run times)[/]" if each.needs_oracle else ""
         table.add_row(f"[bold]{escape(each.name)}[/]", f"{escape(each.summary)}{oracle}")
-        for option in each.options:
-            help_text = f"[dim]{escape(option.help)}[/]"
-            table.add_row("", f"  {option.name}={escape(str(option.default))}  {help_text}")
-    screen().print(table)
+    console = screen()
+    console.print(table)
+    console.print("`trainmaster policies NAME` says what it does and lists its options.")
 
 
 def _show_one(policy: PolicyDoc, text: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from trainmaster.cli.policies import policies
 from trainmaster.cli.support import completion
 from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.command import command, group
@@ -21,20 +22,50 @@ NAME = argument(
     autocompletion=completion.one_policy,
 )
 
+SHOWN = argument("NAME", "A policy.", autocompletion=completion.one_policy)
+
 
 def policy(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
-    """Show the scheduling policy in use and its options.
+    """Show the scheduling policy in use, list the others, or choose another.
 
     Examples:
         trainmaster policy
+        trainmaster policy list
+        trainmaster policy show tiresias-l
         trainmaster policy set tiresias-l thresholds_gpu_s=3600,14400
-        trainmaster policies
     """
     if context.invoked_subcommand is None:
         _show(client.get("/policy"), as_json)
 
 
 app = group(policy)
+
+
+@command(app, "list")
+def listed(as_json: AsJson = False) -> None:
+    """List the policies.
+
+    Examples:
+        trainmaster policy list
+        trainmaster policy list --json
+    """
+    policies(None, as_json)
+
+
+@command(app)
+def show(
+    client: Client, name: Annotated[str | None, SHOWN] = None, as_json: AsJson = False
+) -> None:
+    """Show the policy in use; with NAME, what that policy does and its options.
+
+    Examples:
+        trainmaster policy show
+        trainmaster policy show tiresias-l
+    """
+    if name is None:
+        _show(client.get("/policy"), as_json)
+    else:
+        policies(name, as_json)
 
 
 @command(app, "set")

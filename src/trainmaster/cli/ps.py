@@ -8,7 +8,6 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated
 
-import typer
 from rich.live import Live
 from rich.table import Table
 
@@ -32,7 +31,6 @@ class OutputFormat(StrEnum):
 
 def ps(
     client: Client,
-    context: typer.Context,
     everything: Annotated[bool, option("-a --all", "Include jobs that have ended.")] = False,
     me: OnlyMe = False,
     user: OnlyUser = None,
@@ -56,8 +54,6 @@ def ps(
         trainmaster ps --watch
         trainmaster ps --json | jq '.jobs[].id'
     """
-    if context.invoked_subcommand is not None:
-        return
     query: Query = {
         "state": _states(state, everything),
         "user": my_name() if me else user,

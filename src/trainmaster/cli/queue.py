@@ -1,17 +1,12 @@
-"""List jobs that have not ended, as `ps` does; `queue set` defines a queue, `queues` lists queues.
-
-Examples:
-    trainmaster queue
-    trainmaster queue --me
-    trainmaster queue set vision --weight 2 --guaranteed 4 --maximum 12
-"""
+"""`trainmaster queue`: the queues, and defining and removing one; `queues` is short for the list."""
 
 from __future__ import annotations
 
 from typing import Annotated
 from urllib.parse import quote
 
-from trainmaster.cli import ps
+import typer
+
 from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.console import cell, show_answer, show_table, write_json
@@ -28,9 +23,24 @@ COLUMNS = {
     "pending": "pending",
     "suspended": "suspended",
 }
-app = group(ps.ps, __doc__)
 
 
+def queue(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
+    """List queues, define or remove one.
+
+    Examples:
+        trainmaster queue list
+        trainmaster queue set vision --weight 2 --guaranteed 4 --maximum 12
+        trainmaster queue rm vision
+    """
+    if context.invoked_subcommand is None:
+        show_queues(client, as_json)
+
+
+app = group(queue)
+
+
+@command(app, "list")
 def queues(client: Client, as_json: AsJson = False) -> None:
     """List queues: weight, guaranteed and maximum GPUs, GPUs in use, and jobs by state.
 
@@ -39,6 +49,10 @@ def queues(client: Client, as_json: AsJson = False) -> None:
         trainmaster queues --json
         trainmaster queue set vision --weight 2 --guaranteed 4
     """
+    show_queues(client, as_json)
+
+
+def show_queues(client: Client, as_json: bool) -> None:
     said = client.get("/queues")
     if as_json:
         write_json(said)
@@ -76,3 +90,19 @@ def define(
     said = (f"{key.removesuffix('_gpus')} {cell(value)}" for key, value in wanted.items())
     sentence = f"Queue {name}: {', '.join(said) or 'as it was'}."
     show_answer(client.put(f"/queues/{quote(name, safe='')}", wanted), as_json, sentence)
+
+
+@command(app, "rm")
+def remove(
+    client: Client,
+    names: Annotated[list[str], argument("NAME", "Queues to remove.")],
+    as_json: AsJson = False,
+) -> None:
+    """Remove queues that nothing is in: no unfinished job, and no other queue.
+
+    Examples:
+        trainmaster queue rm vision
+    """
+    for name in dict.fromkeys(names):
+        answer = client.delete(f"/queues/{quote(name, safe='')}")
+        show_answer(answer, as_json, f"Queue {name} is removed.")

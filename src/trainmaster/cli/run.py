@@ -36,6 +36,9 @@ CONTAINERS = ("apptainer", "enroot", "docker")
 
 GPUS = "GPUs: 8, 2-8 (elastic), 0.5 (shared), H100:2. Default: 1."
 AFTER = "Start after this job has succeeded (ok), ended (any) or failed (fail)."
+DEADLINE = "Time from now by which it must be done: 12h, 2d."
+GRACE = "Time to save and leave when told to, before it is killed: 30s, 5m."
+HELD = "Do not start it before `trainmaster resume`."
 ARRAY = "Run an array: indices 0 to 99, at most 8 at once."
 ENV = "Environment variable; a name alone copies its value from this shell."
 CONTAINER = "Container to run in: apptainer:…, enroot:… or docker:…"
@@ -59,6 +62,9 @@ def run(
         int, option("--retries N", "How often a failed job is started again.", min=0)
     ] = 0,
     after: Annotated[list[str] | None, option("--after ID[:ok|any|fail]", AFTER)] = None,
+    deadline: Annotated[str | None, option("--deadline TIME", DEADLINE)] = None,
+    grace: Annotated[str | None, option("--grace TIME", GRACE)] = None,
+    held: Annotated[bool, option("--held", HELD)] = False,
     array: Annotated[str | None, option("--array 0-99%8", ARRAY)] = None,
     env: Annotated[list[str] | None, option("--env K[=V]", ENV)] = None,
     env_file: Annotated[
@@ -98,6 +104,9 @@ def run(
         "priority": priority,
         "retries": retries,
         "depends_on": after or None,
+        "deadline": deadline,
+        "grace_period": grace,
+        "held": held or None,
         "array": array,
         "env": environment_of(env or (), env_file or ()),
         "workdir": None if workdir is None else str(workdir),

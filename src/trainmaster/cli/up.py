@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainmaster.cli.support.address import DATA, PORT, USUAL_HOST, user_data_folder
+from trainmaster.cli.support.background import OUTPUT, arguments_of, start_in_background
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import option
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 PORTS = f"TCP port; 0 picks a free one. Default: {PORT}, or the next that is free."
 LOG_BYTES = 16 << 20
 LOG_FILES = 4
-OWN_FILES = ("trainmaster.db*", "address", "daemon.log*", "store.json", "lock")
+OWN_FILES = ("trainmaster.db*", "address", "daemon.log*", OUTPUT, "store.json", "lock")
 OWN_FOLDERS = ("runs", "jobs", "programs")
 SLOTS = (
     "Use CPU slots instead of GPUs: N slots, or NxM for N nodes of M slots."
@@ -36,6 +37,7 @@ SLOTS = (
 DATABASE = "Database, such as postgresql://… Default: SQLite in the data folder."
 ADOPT = "Take over runs in the data folder that the database does not know."
 START_FRESH = "Leave such runs alone, and number new jobs above them."
+DETACH = "Start in the background: return as soon as it answers."
 SETTING = "Option of the policy, by default of `trainmaster`; can be repeated."
 LIMITS = "Limit of this manager (docs/limits.md lists them); can be repeated."
 POLICY = (
@@ -45,6 +47,7 @@ POLICY = (
 
 
 def up(
+    context: typer.Context,
     data: Annotated[
         Path | None,
         option("--data DIR", "Data folder for the manager's state. Default: the user data folder."),
@@ -64,17 +67,20 @@ def up(
     demo: Annotated[
         bool, option("--demo", "Submit a few real training jobs on the first start.")
     ] = False,
+    detach: Annotated[bool, option("-d --detach", DETACH)] = False,
     ends_demo: Annotated[
         bool, option("--end-demo", "On Ctrl-C cancel the jobs of --demo; other jobs keep running.")
     ] = False,
 ) -> None:
     """Start the manager: the scheduler, its HTTP API and a page with nodes, queues and jobs.
 
-    It runs until Ctrl-C. Jobs keep running meanwhile, and the next `trainmaster up` finds them again.
-    A second manager on the same database is a standby, and takes over when the first is gone.
+    It runs until Ctrl-C, or with -d in the background until `trainmaster down`. Jobs keep running
+    meanwhile, and the next `trainmaster up` finds them again. A second manager on the same database
+    is a standby, and takes over when the first is gone.
 
     Examples:
         trainmaster up
+        trainmaster up -d
         trainmaster up --slots 4 --policy tiresias-l
         trainmaster up --database postgresql://tm@localhost/trainmaster
         trainmaster up --data ./.trainmaster --demo
@@ -96,6 +102,9 @@ def up(
         ColdStart.ADOPT if adopt else ColdStart.START_FRESH if starts_fresh else ColdStart.REFUSE
     )
     folder = (data or user_data_folder()).absolute()
+    if detach:
+        start_in_background(folder, arguments_of(context))
+        return
     chosen = _stated_policy(policy, settings_of(settings or (), "--set"))
     try:
         bounds = limits_of(limits or ())
@@ -198,8 +207,7 @@ async def _serve(
         await end_demonstration(active, folder)
 
     def when_up() -> None:
-        for line in announcement(daemon, url_of(sock), folder):
-            typer.echo(line)
+        typer.echo("\n".join(announcement(daemon, url_of(sock), folder)))
 
     try:
         last = before_end if ends_demo else None
@@ -220,8 +228,10 @@ def announcement(daemon: Daemon, url: str, folder: Path) -> Iterator[str]:
     else:
         yield f"Trainmaster at {url}, state in {folder}"
         running, waiting = daemon.live_jobs()
-        if running or waiting:
-            yield f"Found {plural(running, 'running job')} and {waiting} that wait."
+        kinds = ((running, "running job"), (waiting, "waiting job"))
+        found = [plural(number, kind) for number, kind in kinds if number]
+        if found:
+            yield f"Found {' and '.join(found)}."
     if folder != user_data_folder():
         yield f"In other terminals: export {DATA}={shlex.quote(str(folder))}"
 

@@ -345,6 +345,11 @@ def _queue_defined(state: State, event: e.QueueDefined, now: int) -> None:
     state.log.needs_pass = True
 
 
+def _queue_removed(state: State, event: e.QueueRemoved, now: int) -> None:
+    state.queues.pop(event.name, None)
+    state.log.needs_pass = True
+
+
 def _of_live_job(change: Callable[[State, JobRecord, int], None]) -> Reducer:
     """What happens to the job that an event names, if it lives."""
 
@@ -391,4 +396,5 @@ REDUCERS: dict[type, Reducer] = {
     e.NodeDraining: _of_known_node(_node_draining),
     e.NodeUndrained: _of_known_node(_node_undrained),
     e.QueueDefined: _queue_defined,
+    e.QueueRemoved: _queue_removed,
 }

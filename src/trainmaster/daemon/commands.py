@@ -46,6 +46,7 @@ from trainmaster.placement.placers import ever_fits
 from trainmaster.policy_files import is_path
 from trainmaster.store.rows import JobFilter, KeyRow
 from trainmaster.text.causes import ended_as
+from trainmaster.text.formatting import plural
 
 MOST_ELEMENTS = 100_000
 DEFAULT_QUEUE = "default"
@@ -315,6 +316,37 @@ class Commands:
 
     async def define_queue(self, queue: Queue) -> None:
         await self._submit_events([LoggedEvent(e.QueueDefined(queue))])
+
+    async def remove_queue(self, name: str) -> None:
+        """Forget a queue that nothing is in: no job that has not ended, and no other queue."""
+        state = self._driver.controller.state
+        if name not in state.queues:
+            raise NotFound(f"there is no queue {name}: `trainmaster queues` lists them.")
+        inside = sorted(each.name for each in state.queues.values() if each.parent == name)
+        if inside:
+            raise Conflict(
+                f"queue {name} has queues in it ({', '.join(inside)}): remove them first."
+            )
+        jobs = [record.id for record in state.jobs.values() if record.job.queue == name]
+        if jobs:
+            raise Conflict(
+                f"queue {name} has {plural(len(jobs), 'job')} that have not ended:"
+                f" `trainmaster set {jobs[0]} queue=NAME` moves one to another queue."
+            )
+        await self._submit_events([LoggedEvent(e.QueueRemoved(name))])
+
+    async def drain(self, node: str) -> None:
+        """Start nothing more there; the policy moves what runs there, or it stays until it ends."""
+        await self._submit_events([LoggedEvent(e.NodeDraining(self._node(node)))])
+
+    async def undrain(self, node: str) -> None:
+        await self._submit_events([LoggedEvent(e.NodeUndrained(self._node(node)))])
+
+    def _node(self, name: str) -> int:
+        node = self._driver.controller.state.topology.node_by_name.get(name)
+        if node is None:
+            raise NotFound(f"there is no node {name}: `trainmaster nodes` lists them.")
+        return node.index
 
     async def set_policy(self, spec: PolicySpec) -> None:
         """Its files must come with it: the manager reads none of its own accord."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from uuid import uuid4
 
 import structlog
 
+from trainmaster import __version__
 from trainmaster.config.limits import Limits
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.daemon.adoption import adopt
@@ -36,6 +38,7 @@ from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.queries import Forecaster, Queries
 from trainmaster.daemon.recovery import reconcile, recovered, snapshot_of_driver
 from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.response_models import StatusRow
 from trainmaster.daemon.retention import drop_code, outdated_runs
 from trainmaster.daemon.service_api import Health, Unavailable
 from trainmaster.engines.protocol import Engine, StrayRun
@@ -332,6 +335,26 @@ class Daemon:
             return Health(STANDBY_ROLE, "" if self._trouble == STANDBY else self._trouble)
         driver = self.driver
         return Health(ACTIVE_ROLE, driver.writer.trouble, driver.notes())
+
+    async def status(self) -> StatusRow:
+        """What it is and does, whatever its role."""
+        health, is_active = self.health(), self._parts is not None
+        nodes = self.queries.nodes() if is_active else ()
+        devices = [device for node in nodes for device in node.devices]
+        return StatusRow(
+            role=health.role,
+            trouble=health.trouble or None,
+            notes=list(health.notes),
+            version=__version__,
+            pid=os.getpid(),
+            folder=str(self._folder),
+            database=self._store.url,
+            policy=self.driver.policy.name if is_active else None,
+            devices=len(devices) if is_active else None,
+            used=sum(bool(device.jobs) for device in devices) if is_active else None,
+            device_type=nodes[0].type if nodes else None,
+            jobs=dict(await self.queries.counts()) if is_active else None,
+        )
 
     def live_jobs(self) -> tuple[int, int]:
         """How many jobs have devices, and how many wait or are held."""

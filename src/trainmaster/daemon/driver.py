@@ -107,7 +107,13 @@ class Driver:
 
     def notes(self) -> tuple[str, ...]:
         """What does not work as it should, and what to do: a sentence each."""
-        notes = [self.policy_trouble] if self.policy_trouble else []
+        state, notes = self.controller.state, [self.policy_trouble] if self.policy_trouble else []
+        for node in sorted(state.draining):
+            name = state.topology.nodes[node].name
+            notes.append(
+                f"Node {name} is drained, so nothing is started there: `trainmaster node undrain {name}`"
+                " uses it again."
+            )
         if self.raised:
             notes.append(
                 f"The policy {self.policy.name} raised an error ({self.raised}): running jobs go on and"

@@ -407,6 +407,30 @@ class HealthRow(ResponseModel):
     version: str
 
 
+class StatusRow(ResponseModel):
+    """The manager at a glance; what only the active one knows is null on a standby."""
+
+    role: str
+    """active or standby."""
+    trouble: str | None
+    """Why nothing can be changed now."""
+    notes: list[str]
+    """What does not work as it should although the manager does, and what to do."""
+    version: str
+    pid: int
+    folder: str
+    """Its data folder."""
+    database: str
+    """Without a password."""
+    policy: str | None
+    devices: int | None
+    used: int | None
+    """Devices that jobs hold now."""
+    device_type: str | None
+    jobs: dict[str, int] | None
+    """How many jobs are in each state, in total."""
+
+
 class ChangeRow(ResponseModel):
     """What happened, as the data of a server-sent event."""
 

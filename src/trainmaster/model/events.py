@@ -218,6 +218,13 @@ class QueueDefined:
     queue: Queue
 
 
+@dataclass(frozen=True, slots=True)
+class QueueRemoved:
+    """It is not defined any more; jobs of its name are as those of any undefined queue."""
+
+    name: str
+
+
 Event = (
     JobSubmitted
     | JobProfiled
@@ -243,4 +250,5 @@ Event = (
     | NodeDraining
     | NodeUndrained
     | QueueDefined
+    | QueueRemoved
 )

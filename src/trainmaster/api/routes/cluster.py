@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from trainmaster.api import params, schema, serializers
 from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import object_of
-from trainmaster.api.responses import ApiError, JsonAnswer, answers, errors, sends, takes
+from trainmaster.api.responses import ApiError, JsonAnswer, answers, changes, errors, sends, takes
 from trainmaster.catalog import policy_names
 from trainmaster.config.job_file import Name
 from trainmaster.config.queues import queues_from
@@ -120,6 +120,50 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
                 return JsonAnswer(row)
         raise ApiError(404, f"There is no queue {name}.")
 
+    @router.delete(
+        "/queues/{name}",
+        tags=["cluster"],
+        summary="Remove a queue",
+        **changes(models.QueueList),
+    )
+    async def remove_queue(name: params.QueueName) -> Response:
+        """One that nothing is in; the answer is the queues that are left."""
+        await service.commands.remove_queue(name)
+        return JsonAnswer(models.QueueList(serializers.with_default(service.queries.queues())))
+
+    for action, (summary, description) in NODE_ACTIONS.items():
+        _node_action(router, service, action, summary, description)
+
+
+NODE_ACTIONS = {
+    "drain": (
+        "Drain a node",
+        "Nothing more is started there. What runs there is moved where that is possible, or stays"
+        " until it ends.",
+    ),
+    "undrain": ("Use a drained node again", "Jobs may be started there again."),
+}
+
+
+def _node_action(
+    router: APIRouter, service: Daemon, action: str, summary: str, description: str
+) -> None:
+    async def do(name: params.NodeName) -> Response:
+        await getattr(service.commands, action)(name)
+        return JsonAnswer(next(row for row in service.queries.nodes() if row.name == name))
+
+    router.add_api_route(
+        f"/nodes/{{name}}/{action}",
+        do,
+        methods=["POST"],
+        name=action,
+        operation_id=action,
+        tags=["cluster"],
+        summary=summary,
+        description=f"{description} The answer is the node as it is now.",
+        **changes(models.NodeRow),
+    )
+
 
 def _queue(service: Daemon, name: str, terms: QueueTerms) -> Queue:
     """The queue, checked against the others that are defined."""
@@ -185,6 +229,16 @@ LastEventId = Annotated[
 
 
 def _watching(router: APIRouter, service: Daemon) -> None:
+    @router.get(
+        "/status",
+        tags=["watching"],
+        summary="The manager at a glance",
+        **answers(models.StatusRow, 503),
+    )
+    async def status() -> Response:
+        """Also of a standby, and of a manager that waits for its database."""
+        return JsonAnswer(await service.status())
+
     @router.get(
         "/changes",
         tags=["watching"],

@@ -84,6 +84,9 @@ class Client:
     def put(self, path: str, body: Json) -> Json:
         return self._call(self._request("PUT", path, None, body))
 
+    def delete(self, path: str) -> Json:
+        return self._call(self._request("DELETE", path))
+
     def patch(self, path: str, body: Json) -> Json:
         return self._call(self._request("PATCH", path, None, body))
 

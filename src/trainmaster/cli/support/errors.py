@@ -1,4 +1,4 @@
-"""Errors as one sentence and an exit code; a traceback only with TRAINMASTER_DEBUG=1."""
+"""Errors as one sentence and an exit code; a traceback only with --debug or TRAINMASTER_DEBUG=1."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def sentence_and_code(error: Exception) -> tuple[str, int]:
         return f"the output cannot be written: {system_reason(error)}.", FAILED
     kind = type(error).__name__
     return (
-        f"something in Trainmaster broke ({kind}: {error}); run it again with {DEBUG}=1"
-        " to see where, and please report it.",
+        f"something in Trainmaster broke ({kind}: {error}); run it again as"
+        " `trainmaster --debug …` to see where, and please report it.",
         FAILED,
     )
 

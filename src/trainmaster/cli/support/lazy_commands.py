@@ -48,6 +48,10 @@ class CommandEntry(NamedTuple):
 
 COMMANDS = {
     "up": CommandEntry(CLUSTER, "Start the manager: scheduler, HTTP API and a status page."),
+    "down": CommandEntry(CLUSTER, "Stop the manager; its jobs go on."),
+    "status": CommandEntry(
+        CLUSTER, "Show whether the manager works, its policy, devices and jobs."
+    ),
     "submit": CommandEntry(JOBS, "Submit job files."),
     "run": CommandEntry(JOBS, "Run a command as a job and wait for it."),
     "shell": CommandEntry(JOBS, "Open an interactive session as a job, suspended when idle."),
@@ -55,6 +59,7 @@ COMMANDS = {
     "ls": CommandEntry(JOBS, "The same as `ps`.", "ps", "ps", is_hidden=True),
     "show": CommandEntry(JOBS, "Show everything known about a job."),
     "logs": CommandEntry(JOBS, "Show a job's output."),
+    "wait": CommandEntry(JOBS, "Wait for jobs and return their exit code."),
     "explain": CommandEntry(JOBS, "Explain why a job waits and when it is expected to start."),
     "story": CommandEntry(JOBS, "Show what happened to a job."),
     "suspend": CommandEntry(
@@ -62,25 +67,43 @@ COMMANDS = {
     ),
     "resume": CommandEntry(JOBS, "Resume suspended jobs.", "control"),
     "cancel": CommandEntry(JOBS, "Cancel jobs.", "control"),
+    "save": CommandEntry(JOBS, "Ask jobs to write a checkpoint now.", "control"),
     "move": CommandEntry(JOBS, "Move a running job to another node.", "control"),
     "set": CommandEntry(JOBS, "Change a job's priority, queue or limits.", function="change"),
     "exec": CommandEntry(JOBS, "Run a command in a job's environment.", function="execute"),
     "history": CommandEntry(JOBS, "List jobs that have ended and what they used."),
-    "nodes": CommandEntry(CLUSTER, "List nodes, their devices and the jobs on them."),
-    "queues": CommandEntry(CLUSTER, "List queues with their guarantees and usage.", "queue"),
-    "queue": CommandEntry(
-        CLUSTER, "The same as `ps`; `queue set` defines a queue.", function="app"
-    ),
+    "node": CommandEntry(CLUSTER, "List nodes; take one out of service and back.", function="app"),
+    "nodes": CommandEntry(CLUSTER, "The same as `node list`.", is_hidden=True),
+    "queue": CommandEntry(CLUSTER, "List queues, define and remove one.", function="app"),
+    "queues": CommandEntry(CLUSTER, "The same as `queue list`.", "queue", is_hidden=True),
     "policy": CommandEntry(
-        CLUSTER, "Show the scheduling policy; `policy set` changes it.", function="app"
+        CLUSTER, "Show the scheduling policy, list all, choose another.", function="app"
     ),
     "record": CommandEntry(CLUSTER, "Export the history as a trace or an event log."),
     "simulate": CommandEntry(STUDIES, "Replay a trace under one or several policies."),
     "compare": CommandEntry(STUDIES, "Compare policies on many traces and seeds."),
-    "policies": CommandEntry(STUDIES, "List the policies with their options and defaults."),
+    "policies": CommandEntry(STUDIES, "List the policies; with a name, its options."),
     "trace": CommandEntry(STUDIES, "Generate, describe and convert traces.", function="app"),
+    "version": CommandEntry(CLUSTER, "Show the version of this program and of the manager."),
     "new": CommandEntry(STUDIES, "Write the skeleton of a new policy.", function="app"),
 }
+
+
+OTHER_WORDS = {
+    "stop": "`trainmaster cancel JOB` ends a job, `trainmaster down` stops the manager.",
+    "start": "`trainmaster run` starts a job, `trainmaster up` the manager.",
+    "kill": "`trainmaster cancel JOB` ends a job.",
+    "rm": "`trainmaster cancel JOB` ends a job, `trainmaster queue rm` removes a queue.",
+    "top": "`trainmaster ps --watch` shows the jobs all the time.",
+    "drain": "`trainmaster node drain NODE` takes a node out of service.",
+    "cordon": "`trainmaster node drain NODE` takes a node out of service.",
+    "squeue": "`trainmaster ps` lists the jobs.",
+    "sbatch": "`trainmaster submit FILE` or `trainmaster run -d -- COMMAND` submits a job.",
+    "srun": "`trainmaster run -- COMMAND` runs a job.",
+    "scancel": "`trainmaster cancel JOB` ends a job.",
+    "sinfo": "`trainmaster node list` lists the nodes.",
+}
+"""Words of other systems, and what does it here."""
 
 
 class LazyCommands(TyperGroup):
@@ -97,6 +120,8 @@ class LazyCommands(TyperGroup):
         if args[0] not in self.commands and not args[0].startswith("-"):
             from trainmaster.text.suggest import did_you_mean
 
+            if args[0] in OTHER_WORDS:
+                raise BadInput(f"no such command {args[0]!r}; {OTHER_WORDS[args[0]]}")
             hint = did_you_mean(args[0], self.commands, "`trainmaster --help` lists all.", NEAR)
             raise BadInput(f"no such command {args[0]!r}; {hint}")
         name, command, rest = super().resolve_command(ctx, args)

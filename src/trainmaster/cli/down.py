@@ -1,0 +1,78 @@
+"""`trainmaster down`: stop the manager; its jobs go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from trainmaster.cli.support.address import is_alive
+from trainmaster.cli.support.client import Client, RequestRefused, job_path
+from trainmaster.cli.support.console import show_answer
+from trainmaster.cli.support.errors import Failed
+from trainmaster.cli.support.follow import poll
+from trainmaster.cli.support.job_table import list_jobs
+from trainmaster.cli.support.options import AsJson, option
+from trainmaster.model.job_state import LIVE_STATES
+from trainmaster.text.formatting import plural
+
+HERE = frozenset({"127.0.0.1", "localhost", "::1"})
+LONGEST_S = 60.0
+LIVE = {"state": ",".join(LIVE_STATES)}
+JOBS = "Cancel all jobs first, and wait until they have ended."
+
+
+def down(
+    client: Client,
+    jobs: Annotated[bool, option("--jobs", JOBS)] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Stop the manager. Its jobs go on, and the next `trainmaster up` finds them again.
+
+    Examples:
+        trainmaster down
+        trainmaster down --jobs
+    """
+    answer = client.get("/status")
+    cancelled = _cancel_all(client) if jobs else 0
+    left = sum(1 for _ in list_jobs(client, LIVE)) if answer["role"] == "active" else 0
+    _end(client.url, answer["pid"])
+    said = f"{plural(cancelled, 'job')} cancelled. " if jobs else ""
+    if left:
+        goes_on, it = ("goes on", "it") if left == 1 else ("go on", "them")
+        said += f"{plural(left, 'job')} {goes_on}; `trainmaster up` finds {it} again. "
+    stopped = f"{said}The manager at {client.url} has stopped."
+    show_answer({"url": client.url, "pid": answer["pid"], "jobs": left}, as_json, stopped)
+
+
+def _cancel_all(client: Client) -> int:
+    """Cancel what has not ended, and wait for it; how many jobs that were."""
+    found = [row["id"] for row in list_jobs(client, LIVE)]
+    for id in found:
+        try:
+            client.post(job_path(id, "cancel"))
+        except RequestRefused:
+            continue  # it has ended meanwhile
+    poll(lambda: None if client.get("/jobs", {**LIVE, "limit": 1})["jobs"] else True)
+    return len(found)
+
+
+def _end(url: str, pid: int) -> None:
+    """Tell the process to end, and wait until it has."""
+    if urlsplit(url).hostname not in HERE:
+        raise Failed(f"the manager at {url} is on another machine: stop it there.")
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        raise Failed(
+            f"the manager at {url} is another user's (process {pid}): only that user may stop it."
+        ) from None
+    until = time.monotonic() + LONGEST_S
+    while is_alive(pid):
+        if time.monotonic() > until:
+            raise Failed(f"process {pid} has not ended within {LONGEST_S:g} s: see its log.")
+        time.sleep(0.05)

@@ -1,0 +1,72 @@
+"""`trainmaster node`: the machines; taking one out of service and back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from trainmaster.cli.nodes import Devices, show_nodes
+from trainmaster.cli.support.client import Client
+from trainmaster.cli.support.command import command, group
+from trainmaster.cli.support.console import show_answer
+from trainmaster.cli.support.options import AsJson, argument
+from trainmaster.text.formatting import plural
+
+Name = Annotated[str, argument("NODE", "Name of the node; `trainmaster nodes` lists them.")]
+
+
+def node(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
+    """List nodes, or take one out of service and back.
+
+    Examples:
+        trainmaster node list
+        trainmaster node drain n1
+        trainmaster node undrain n1
+    """
+    if context.invoked_subcommand is None:
+        show_nodes(client, False, as_json)
+
+
+app = group(node)
+
+
+@command(app, "list")
+def listed(client: Client, devices: Devices = False, as_json: AsJson = False) -> None:
+    """List nodes: their state, their devices, and the jobs on them.
+
+    Examples:
+        trainmaster node list
+        trainmaster node list --devices
+    """
+    show_nodes(client, devices, as_json)
+
+
+@command(app)
+def drain(client: Client, name: Name, as_json: AsJson = False) -> None:
+    """Start nothing more on a node. It stays so over restarts of the manager, until `undrain`.
+
+    Jobs that run there are moved to other nodes where the policy finds room, and otherwise stay
+    until they end.
+
+    Examples:
+        trainmaster node drain n1
+    """
+    answer = client.post(f"/nodes/{quote(name, safe='')}/drain")
+    jobs = {job for device in answer["devices"] for job in device["jobs"]}
+    there = f"{plural(len(jobs), 'job')} there now: moved where there is room, or until the end."
+    show_answer(
+        answer, as_json, f"Node {name} takes nothing new. {there if jobs else 'It is free.'}"
+    )
+
+
+@command(app)
+def undrain(client: Client, name: Name, as_json: AsJson = False) -> None:
+    """Use a drained node again.
+
+    Examples:
+        trainmaster node undrain n1
+    """
+    answer = client.post(f"/nodes/{quote(name, safe='')}/undrain")
+    show_answer(answer, as_json, f"Node {name} is used again.")

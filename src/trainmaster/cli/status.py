@@ -1,0 +1,48 @@
+"""`trainmaster status`: the manager at a glance."""
+
+from __future__ import annotations
+
+import typer
+
+from trainmaster.cli.support.client import Client, Json
+from trainmaster.cli.support.console import remark, show_pairs, write_json
+from trainmaster.cli.support.errors import FAILED
+from trainmaster.cli.support.options import AsJson
+from trainmaster.model.topology import SLOT_TYPE
+
+
+def status(client: Client, as_json: AsJson = False) -> None:
+    """Show the manager: where it is, whether it works, its policy, its devices and jobs.
+
+    The exit code is 1 where it cannot work now, and the reason is shown.
+
+    Examples:
+        trainmaster status
+        trainmaster status --json
+    """
+    answer = client.get("/status")
+    if as_json:
+        write_json({**answer, "url": client.url})
+    else:
+        show_pairs(pairs_of(answer, client.url))
+    remark("Warning", [each for each in (answer["trouble"], *answer["notes"]) if each])
+    if answer["trouble"]:
+        raise typer.Exit(FAILED)
+
+
+def pairs_of(answer: Json, url: str) -> dict[str, str]:
+    found = {
+        "manager": f"{answer['role']}, version {answer['version']}, process {answer['pid']}",
+        "address": url,
+        "state in": answer["folder"],
+        "database": answer["database"],
+    }
+    if answer["policy"] is None:
+        return found
+    counts = answer["jobs"]
+    unit = "CPU slots" if answer["device_type"] == SLOT_TYPE else "GPUs"
+    return found | {
+        "policy": answer["policy"],
+        "devices": f"{answer['used']} of {answer['devices']} {unit} in use",
+        "jobs": ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "none",
+    }
