@@ -121,6 +121,15 @@ class RankIndex:
         ]
         return min(keys, default=None)
 
+    def first_waiting(self, now: int) -> JobRecord | None:
+        """The best waiting job."""
+        heads = [
+            ((entry[0], entry[1] + jobs.rate * now, entry[2], entry[3]), entry[4])
+            for jobs in self.waiting.values()
+            for entry in jobs.entries[:1]
+        ]
+        return min(heads, default=(None, None))[1]
+
     def heads(self) -> Iterator[JobRecord]:
         """The first waiting job of each group."""
         return (jobs.entries[0][4] for jobs in self.waiting.values() if jobs.entries)

@@ -115,6 +115,17 @@ class View:
         ranks.refresh(changes.read_jobs(), rank, group, with_running=with_running)
         return ranks
 
+    def first_in_line(self, record: JobRecord, now: int) -> JobRecord | None:
+        """The waiting job that was ranked first in the last pass, among those that this one is ranked with.
+
+        None where the policy does not rank jobs.
+        """
+        for view in (self, *self.children):
+            ranks = view._ranks
+            if ranks is not None and ranks.key_of(record, now) is not None:
+                return ranks.first_waiting(now)
+        return None
+
     def read_dirty_nodes(self) -> set[int]:
         """Nodes where a waiting job may fit that did not fit when it was last tried."""
         return self.changes(RankIndex).read_nodes()

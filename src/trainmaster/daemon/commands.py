@@ -46,7 +46,8 @@ from trainmaster.placement.placers import ever_fits
 from trainmaster.policy_files import is_path
 from trainmaster.store.rows import JobFilter, KeyRow
 from trainmaster.text.causes import ended_as
-from trainmaster.text.formatting import plural
+from trainmaster.text.formatting import gpu_count, plural
+from trainmaster.text.suggest import did_you_mean
 
 MOST_ELEMENTS = 100_000
 DEFAULT_QUEUE = "default"
@@ -142,6 +143,7 @@ class Commands:
                 f" {_capacity(state.topology)}: ask for less, or for another type."
             )
         self._check_queue(asked.job.queue)
+        self._check_maximum(asked)
         if asked.array is not None and len(asked.array.indices) > MOST_ELEMENTS:
             raise RequestError(f"an array has at most {MOST_ELEMENTS:,} jobs.")
         return asked
@@ -150,7 +152,23 @@ class Commands:
         """Where queues are defined, an unknown name is a mistake."""
         queues = self._driver.controller.state.queues
         if queues and name not in {*queues, DEFAULT_QUEUE}:
-            raise RequestError(f"there is no queue {name}: `trainmaster queues` lists them.")
+            near = did_you_mean(name, sorted({*queues, DEFAULT_QUEUE}))
+            raise RequestError(f"there is no queue {name}; {near}")
+
+    def _check_maximum(self, asked: Submission) -> None:
+        """Refuse a job that the maximum of its queue, or of one around it, keeps out for good."""
+        if not getattr(self._driver.controller.policy, "obeys_queues", False):
+            return
+        queues, need = self._driver.controller.state.queues, asked.job.demand.nominal.total_share
+        queue = queues.get(asked.job.queue)
+        while queue is not None:
+            if queue.maximum is not None and need > queue.maximum:
+                raise RequestError(
+                    f"{asked.recipe.name or 'the job'} asks for {gpu_count(need)}, but queue"
+                    f" {queue.name} may hold {gpu_count(queue.maximum)} at most (its maximum): ask for"
+                    " fewer, or choose another queue."
+                )
+            queue = None if queue.parent is None else queues.get(queue.parent)
 
     def _dependencies(self, asked: Submission) -> tuple[Dependency, ...]:
         """What it depends on, arrays expanded; a RequestError where that can never be met."""

@@ -263,7 +263,7 @@ class Driver:
         if request.is_late:
             request.done.set_exception(Conflict("it has ended meanwhile."))
             return
-        why = refused.get(request.about or "")
+        why = None if request.about is None else refused.get(request.about)
         if why is None:
             request.done.set_result(None)
         else:

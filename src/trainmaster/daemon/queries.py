@@ -171,8 +171,14 @@ class Queries:
         found = self._reasons.get(record.id)
         if found is None:
             found = hold_reason(live, driver.jobs, self._with_place) if is_held else None
-            found = self._reasons[record.id] = found or driver.controller.explain(record.id)
+            found = self._reasons[record.id] = found or self._policy_reason(record)
         return found
+
+    def _policy_reason(self, record: JobRecord) -> Reason:
+        raised = self._driver.raised
+        if raised:
+            return Reason(Why.POLICY_FAILED, record.demand.nominal.total_share, detail=raised)
+        return self._driver.controller.explain(record.id)
 
     def _with_place(self, array: str) -> tuple[str, ...]:
         """The jobs of an array that its limit does not hold back."""

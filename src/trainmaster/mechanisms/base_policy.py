@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import ClassVar, Generic, cast
 
 from typing_extensions import TypeVar
@@ -12,11 +12,11 @@ from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View, by_demand
-from trainmaster.mechanisms.preemption_guards import PreemptionGuards
+from trainmaster.mechanisms.preemption_guards import MIN_RUN, NO_GUARDS, PreemptionGuards
 from trainmaster.mechanisms.preemptive_scheduling import FailedPlacement, run_in_order
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import Plan, Rank
-from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.reasons import Protection, Reason, Why
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import RELAXING, Placer
 
@@ -43,6 +43,8 @@ class BasePolicy(Generic[O, M]):
     """Whether it wants to know how each one-GPU job could run in two halves."""
     progress_every_ms: int | None = None
     """How often elastic runs report their progress to it; None = it does not ask."""
+    obeys_queues: bool = False
+    """Whether guarantees and maxima of queues hold under it."""
     allows_overtaking: bool = True
     """Whether a later job may start where an earlier one does not fit."""
 
@@ -109,30 +111,56 @@ class BasePolicy(Generic[O, M]):
         return ranks.next_expiry()
 
     def explain(self, view: View, memo: M, record: JobRecord, now: int) -> Reason:
-        return self.placement_reason(view, record)
+        return self.placement_reason(view, record, now)
 
-    def placement_reason(self, view: View, record: JobRecord) -> Reason:
-        return waiting_reason(view, record, self.placer(record))
+    def placement_reason(self, view: View, record: JobRecord, now: int) -> Reason:
+        return waiting_reason(view, record, self.placer(record), now, self.guards)
 
 
-def waiting_reason(view: View, record: JobRecord, placer: Placer) -> Reason:
+def waiting_reason(
+    view: View, record: JobRecord, placer: Placer, now: int, guards: PreemptionGuards = NO_GUARDS
+) -> Reason:
     """The first of these that holds: awaiting release, behind others, fragmented, reserved, too few free."""
     space, demand = view.occupancy, record.demand
     need = demand.nominal.total_share
-    free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand)) * WHOLE
+    own = view.reservations.get(record.id)
+    kept = 0 if own is None else len(own.slices) * WHOLE
+    free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand)) * WHOLE + kept
     row = [space.by_free[kind] for kind in space.kinds_for(demand)]
     block = max((n for masks in row for n in range(len(masks)) if masks[n]), default=0) * WHOLE
-    held_by = tuple(other.id for other in _holders(view))
+    holders = _holders(view)
+    held_by = tuple(other.id for other in holders)
     if record.placement is not None:
         return Reason(Why.WAITING_FOR_RELEASE, need, free, block, held_by)
     if placer.place(space, record) is not None:
-        return Reason(Why.BEHIND_OTHERS, need, free, block)
+        first = view.first_in_line(record, now)
+        if first is record:
+            return Reason(Why.NEXT_PASS, need, free, block)
+        return Reason(Why.BEHIND_OTHERS, need, free, block, () if first is None else (first.id,))
     if demand.mode is Sharing.EXCLUSIVE and free >= need:
         return Reason(Why.FRAGMENTED, need, free, block, held_by)
-    reserved = sum(len(held.slices) for held in view.reservations.values()) * WHOLE
+    others = {job: held for job, held in view.reservations.items() if job != record.id}
+    reserved = sum(len(held.slices) for held in others.values()) * WHOLE
     if reserved and free + reserved >= need:
-        return Reason(Why.RESERVED, need, free, block, tuple(view.reservations))
-    return Reason(Why.NOT_ENOUGH_FREE, need, free, block, held_by)
+        return Reason(Why.RESERVED, need, free, block, tuple(others))
+    return Reason(
+        *(Why.NOT_ENOUGH_FREE, need, free, block, held_by),
+        reserved=reserved,
+        reserved_for=tuple(others) if reserved else (),
+        protections=_protections(holders, guards, now),
+    )
+
+
+def _protections(
+    holders: Iterable[JobRecord], guards: PreemptionGuards, now: int
+) -> tuple[Protection, ...]:
+    """The rules that keep these jobs on their GPUs, the first to end first."""
+    found = [
+        Protection(other.id, MIN_RUN, other.run_since_ms + guards.min_run_ms)
+        for other in holders
+        if other.run_since_ms is not None and guards.is_protected(other, now)
+    ]
+    return tuple(sorted(found, key=lambda each: each.until_ms or 0))
 
 
 NAMED = 5

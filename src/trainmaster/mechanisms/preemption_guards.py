@@ -19,6 +19,8 @@ PROTECTED = -(1 << 81)
 """Level of a run that may not be preempted yet: before all jobs that wait."""
 STARVING = -(1 << 80)
 """Level of a job that has waited too long: before all but protected runs."""
+MIN_RUN = "min_run_s"
+"""The rule that protects a run, as people know it: the name of the option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +93,6 @@ class PreemptionGuards:
         else:
             due = [since + length for length in (self.min_run_ms, self.starve_after_ms) if length]
         return min((time for time in due if time > now), default=None)
+
+
+NO_GUARDS = PreemptionGuards()

@@ -38,6 +38,33 @@ class Why(Enum):
     """An interactive session that was not used, and was suspended for that."""
     RETRY_DELAY = "RetryDelay"
     """Its last run failed or was lost: it is tried again at `until_ms`."""
+    NEXT_PASS = "NextPass"
+    """It would fit and no other job goes first: the policy has not started it yet."""
+    POLICY_FAILED = "PolicyFailed"
+    """The policy raised an error, so that nothing is started: `detail`."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStanding:
+    """What a queue holds and may hold, in thousandths of a GPU."""
+
+    queue: str
+    used: int
+    share: int
+    """Its share of the cluster among the queues that have jobs now."""
+    guaranteed: int = 0
+    maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """A rule that keeps a running job on its GPUs."""
+
+    job: str
+    rule: str
+    """The option or field that says so: `min_run_s`."""
+    until_ms: int | None = None
+    """When it ends; None: with the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +113,14 @@ class Reason:
     by: str = ""
     """The user who holds it or suspended it, where known."""
     retry: Retry | None = None
+    reserved: int = 0
+    """GPUs that nobody uses and that are reserved for other jobs, which go first: `reserved_for`."""
+    reserved_for: tuple[str, ...] = ()
+    queue: QueueStanding | None = None
+    """Its queue, where what that holds or may hold is the reason, or is owed to it."""
+    protections: tuple[Protection, ...] = ()
+    """Jobs that hold GPUs which it may get, and the rules that keep them there."""
+    detail: str = ""
 
 
 class Refused(Enum):

@@ -25,7 +25,22 @@ def names(ids: Sequence[str]) -> str:
 
 def _not_enough(reason: Reason) -> str:
     held = f"; {names(reason.held_by)} hold{'s' if len(reason.held_by) == 1 else ''} the others"
-    return f"It needs {gpu_count(reason.need)} and {_are(reason.free)} free{held if reason.held_by else ''}"
+    for_others = ""
+    if reason.reserved:
+        for_others = f", {_are(reason.reserved)} reserved for {names(reason.reserved_for)}"
+    return (
+        f"It needs {gpu_count(reason.need)} and {_are(reason.free)} free{for_others}"
+        f"{held if reason.held_by else ''}{_owed(reason)}"
+    )
+
+
+def _owed(reason: Reason) -> str:
+    """What its queue is owed."""
+    queue = reason.queue
+    if queue is None:
+        return ""
+    has = gpus(queue.used) if queue.used else "none"
+    return f"; its queue {queue.queue} is guaranteed {gpu_count(queue.guaranteed)} and holds {has}"
 
 
 def _fragmented(reason: Reason) -> str:
@@ -41,10 +56,16 @@ def _behind(reason: Reason) -> str:
 
 
 def _share(reason: Reason) -> str:
-    return (
-        f"Its queue already holds its share; the job needs {gpu_count(reason.need)} more and"
-        f" {_are(reason.free)} free"
-    )
+    queue = reason.queue
+    needs = f"the job needs {gpu_count(reason.need)} more and {_are(reason.free)} free"
+    if queue is None:
+        return f"Its queue already holds its share; {needs}"
+    by = f" ({names(reason.held_by)})" if reason.held_by and queue.used else ""
+    holds = f"holds {gpu_count(queue.used) if queue.used else 'none'}{by}"
+    if queue.maximum is not None and queue.used + reason.need > queue.maximum:
+        most = f"Its queue {queue.queue} may hold {gpu_count(queue.maximum)} at most and {holds}"
+        return f"{most}; the job needs {gpu_count(reason.need)} more"
+    return f"Its queue {queue.queue} {holds}, and its share is {gpu_count(queue.share)}; {needs}"
 
 
 def _reserved(reason: Reason) -> str:
@@ -60,10 +81,21 @@ def _deadline(_reason: Reason) -> str:
 
 
 def _never(reason: Reason) -> str:
+    needs, queue = f"It needs {gpu_count(reason.need)}", reason.queue
+    if queue is None or queue.maximum is None:
+        return f"{needs}, which this cluster can never give it: ask for fewer, or for another type"
     return (
-        f"It needs {gpu_count(reason.need)}, which its queue or this cluster can never give it:"
-        " ask for fewer, or for another type"
+        f"{needs} and its queue {queue.queue} may hold {gpu_count(queue.maximum)} at most, so it can"
+        " never run: ask for fewer, or raise the queue's maximum"
     )
+
+
+def _next_pass(_reason: Reason) -> str:
+    return "There is room for it: it waits for the next scheduling pass"
+
+
+def _policy_failed(reason: Reason) -> str:
+    return f"The scheduling policy fails, so nothing is started: {reason.detail}"
 
 
 MUST_HAVE = {"ok": "succeeded", "any": "ended", "fail": "failed"}
@@ -132,6 +164,8 @@ SENTENCES = {
     Why.SUSPENDED_BY_USER: _suspended_by_user,
     Why.SUSPENDED_IDLE: _suspended_idle,
     Why.RETRY_DELAY: _retry_delay,
+    Why.NEXT_PASS: _next_pass,
+    Why.POLICY_FAILED: _policy_failed,
 }
 
 
@@ -146,9 +180,21 @@ def reason_sentence(reason: Reason, now: int) -> str:
     until, said = reason.until_ms, _said(reason)
     if reason.retry is not None and until is not None:
         return f"Retry in {length(max(0, until - now))} ({said})."
+    kept = _kept(reason, now)
     if until is None or until <= now or reason.why is Why.NEVER_FITS:
-        return f"{said}."
-    return f"{said} (at most {length(until - now)} more)."
+        return f"{said}{kept}."
+    return f"{said}{kept} (at most {length(until - now)} more)."
+
+
+def _kept(reason: Reason, now: int) -> str:
+    """The rule that keeps a job in the way on its GPUs, and until when."""
+    if not reason.protections:
+        return ""
+    first = reason.protections[0]
+    if first.until_ms is None:
+        return f"; job {first.job} may not be suspended ({first.rule})"
+    soonest = max(0, first.until_ms - now)
+    return f"; job {first.job} may be suspended in {length(soonest)} at the earliest ({first.rule})"
 
 
 @lru_cache(maxsize=1024)

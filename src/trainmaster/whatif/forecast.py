@@ -14,6 +14,7 @@ from trainmaster.daemon.service_api import Forecast, Submission
 from trainmaster.model import events as e
 from trainmaster.model.units import DAY, MINUTE, NOMINAL
 from trainmaster.store.rows import SnapshotRow
+from trainmaster.text.formatting import length
 from trainmaster.whatif.forecast_engine import ForecastEngine
 
 MOST_STEPS = 20_000
@@ -91,6 +92,7 @@ class ExpectedWork:
         now = controller.now
         ran = [work for r in controller.state.jobs.values() if (work := r.work_at(now)) > 0]
         self._typical = max(int(median(known or ran or [0])), LEAST_MS * NOMINAL)
+        """Least work of a job that has not reported any: the median of the others, or a minute."""
         self._fixed: dict[str, int] = {}
         self._now = now
         self._is_exact = True
@@ -106,7 +108,8 @@ class ExpectedWork:
     def basis(self) -> str:
         if self._is_exact:
             return "assumes that every job ends after its remaining steps, and that nobody submits more jobs."
+        least = length(self._typical // NOMINAL)
         return (
-            "assumes that jobs without progress reports need as long again as they have already run,"
-            " and that nobody submits more jobs."
+            "assumes that jobs without progress reports run as long again as they have already run, and"
+            f" {least} at least, and that nobody submits more jobs."
         )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from trainmaster.model.reasons import Prerequisite, Reason, Why
+from trainmaster.model.reasons import Prerequisite, Protection, QueueStanding, Reason, Why
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
 from trainmaster.text.formatting import length, plural, when
 from trainmaster.text.messages import forecast_sentence, story_sentence
@@ -15,16 +15,18 @@ from trainmaster.text.reasons import reason_sentence
 NOW = 1_800_000_000_000
 
 SAID = {
-    Why.NOT_ENOUGH_FREE: "It needs 8 GPUs and 5 are free; jobs 3 and 4 hold the others",
+    Why.NOT_ENOUGH_FREE: "It needs 8 GPUs and 5 are free; jobs 3 and 4 hold the others; its queue nlp is"
+    " guaranteed 3 GPUs and holds 2",
     Why.FRAGMENTED: "It needs 8 GPUs together: 5 are free, but at most 3 of them where it may use them"
     " together",
     Why.BEHIND_OTHERS: "Jobs 3 and 4 go first",
-    Why.SHARE_USED_UP: "Its queue already holds its share; the job needs 8 GPUs more and 5 are free",
+    Why.SHARE_USED_UP: "Its queue nlp holds 2 GPUs (jobs 3 and 4), and its share is 4 GPUs; the job"
+    " needs 8 GPUs more and 5 are free",
     Why.RESERVED: "The GPUs that it could use are held for jobs 3 and 4",
     Why.WAITING_FOR_RELEASE: "Its GPUs are reserved for it; jobs 3 and 4 must release them first",
     Why.DEADLINE_LEAVES_TIME: "Its deadline leaves enough time, so other jobs go first",
-    Why.NEVER_FITS: "It needs 8 GPUs, which its queue or this cluster can never give it: ask for"
-    " fewer, or for another type",
+    Why.NEVER_FITS: "It needs 8 GPUs, which this cluster can never give it: ask for fewer, or for"
+    " another type",
     Why.DEPENDENCY: "It starts after job 7 (prep) and array 60 (sweep: 100 jobs, 37 left) have"
     " succeeded and job 8 (try) has failed",
     Why.ARRAY_LIMIT: "Its array runs at most 2 jobs at once, and jobs 3 and 4 are before it",
@@ -32,6 +34,8 @@ SAID = {
     Why.SUSPENDED_BY_USER: "Suspended by ada: `trainmaster resume` lets it continue",
     Why.SUSPENDED_IDLE: "Suspended because it was idle: `trainmaster shell` lets it continue",
     Why.RETRY_DELAY: "Its last run did not succeed, and it is tried again after a pause",
+    Why.NEXT_PASS: "There is room for it: it waits for the next scheduling pass",
+    Why.POLICY_FAILED: "The scheduling policy fails, so nothing is started: TypeError",
 }
 AFTER = (
     Prerequisite("7", "prep", "ok"),
@@ -43,11 +47,41 @@ AFTER = (
 @pytest.mark.parametrize("why", Why)
 def test_every_reason_is_a_sentence(why: Why) -> None:
     until = NOW + 5 * MINUTE
-    reason = Reason(*(why, 8_000, 5_000, 3_000, ("3", "4"), until), after=AFTER, limit=2, by="ada")
+    reason = Reason(
+        *(why, 8_000, 5_000, 3_000, ("3", "4"), until),
+        after=AFTER,
+        limit=2,
+        by="ada",
+        queue=QueueStanding("nlp", 2_000, 4_000, 3_000),
+        detail="TypeError",
+    )
     assert reason_sentence(reason, NOW) == (
         f"{SAID[why]}." if why is Why.NEVER_FITS else f"{SAID[why]} (at most 5 min more)."
     )
     assert reason_sentence(replace(reason, until_ms=None), NOW) == f"{SAID[why]}."
+
+
+def test_the_rule_that_keeps_a_job_in_the_way_is_named() -> None:
+    waits = Reason(Why.NOT_ENOUGH_FREE, 1_000, held_by=("7",))
+    soon = replace(waits, protections=(Protection("7", "min_run_s", NOW + 19 * SECOND),))
+    assert reason_sentence(soon, NOW) == (
+        "It needs 1 GPU and none are free; job 7 holds the others; job 7 may be suspended in 19 s at"
+        " the earliest (min_run_s)."
+    )
+    never = replace(waits, protections=(Protection("7", "preemptible: false"),))
+    assert "job 7 may not be suspended (preemptible: false)." in reason_sentence(never, NOW)
+
+
+def test_a_queues_maximum_is_named() -> None:
+    queue = QueueStanding("nlp", 2_000, 4_000, maximum=2_000)
+    full = Reason(Why.SHARE_USED_UP, 1_000, held_by=("7",), queue=queue)
+    assert reason_sentence(full, NOW) == (
+        "Its queue nlp may hold 2 GPUs at most and holds 2 GPUs (job 7); the job needs 1 GPU more."
+    )
+    never = Reason(Why.NEVER_FITS, 4_000, queue=queue)
+    assert "its queue nlp may hold 2 GPUs at most, so it can never run" in (
+        reason_sentence(never, NOW)
+    )
 
 
 def test_numbers_agree_with_their_words() -> None:

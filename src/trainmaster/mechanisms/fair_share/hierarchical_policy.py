@@ -83,6 +83,7 @@ Q = TypeVar("Q", bound=QueueWeightOptions)
 class HierarchicalPolicy(BasePolicy[Q, M]):
     """A policy that divides GPUs between queues and leaves the rest to an inner policy."""
 
+    obeys_queues = True
     inner_defaults: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """By inner policy: options that it gets here unless it is told otherwise."""
 
@@ -169,7 +170,7 @@ class HierarchicalPolicy(BasePolicy[Q, M]):
 
     def explain_in(self, view: View, memo: QueuePassMemo, record: JobRecord, now: int) -> Reason:
         """Its queue's share is used up, or what every policy says."""
-        reason = self.placement_reason(view, record)
+        reason = self.placement_reason(view, record, now)
         if record.placement is not None:
             return reason
         return share_reason(self.begin(view, memo, now), record, reason, capacity(view))
@@ -179,12 +180,21 @@ def share_reason(round_: QueuePass, record: JobRecord, reason: Reason, total: in
     """That its queue's share is used up or can never hold it, or else the reason given."""
     round_.tree.divide_budgets(total)
     leaf, need = round_.tree.leaves[record.job.queue], reason.need
-    if leaf.never_holds(need):
-        return Reason(Why.NEVER_FITS, need, reason.free, reason.largest_block)
-    is_spent = leaf.used + need > leaf.budget and len(round_.parts) > 1
-    if is_spent or leaf.full_for(need):
+    too_small = leaf.too_small_for(need)
+    if too_small is not None:
+        standing = too_small.standing()
+        return Reason(Why.NEVER_FITS, need, reason.free, reason.largest_block, queue=standing)
+    full = leaf.full_for(need)
+    is_spent = leaf.used > 0 and leaf.used + need > leaf.budget and len(round_.parts) > 1
+    if is_spent or full:
+        standing = (full or [leaf])[0].standing()
         held_by = tuple(each.id for each in round_.parts[leaf.name].running()[:5])
-        return Reason(Why.SHARE_USED_UP, need, reason.free, reason.largest_block, held_by)
+        return Reason(
+            *(Why.SHARE_USED_UP, need, reason.free, reason.largest_block, held_by),
+            queue=standing if full else replace(standing, maximum=None),
+        )
+    if leaf.minimum and leaf.used + need <= leaf.minimum:  # it is owed what it waits for
+        return replace(reason, queue=leaf.standing())
     return reason
 
 

@@ -22,6 +22,7 @@ from operator import itemgetter
 
 from trainmaster.core.queue_views import QueueView
 from trainmaster.model.queue import Queue
+from trainmaster.model.reasons import QueueStanding
 
 BISECTIONS = 25
 """Bisections after which YARN takes the upper bound."""
@@ -101,7 +102,16 @@ class QueueNode:
 
     def never_holds(self, share: int) -> bool:
         """Whether a maximum forbids a job of that size for good."""
-        return any(node.maximum is not None and share > node.maximum for node in self.path())
+        return self.too_small_for(share) is not None
+
+    def too_small_for(self, share: int) -> QueueNode | None:
+        """Itself or the ancestor whose maximum forbids a job of that size for good."""
+        nodes = self.path()
+        return next((n for n in nodes if n.maximum is not None and share > n.maximum), None)
+
+    def standing(self) -> QueueStanding:
+        """What it holds and may hold, for reasons."""
+        return QueueStanding(self.name, self.used, self.budget, self.minimum, self.maximum)
 
 
 class QueueTree:

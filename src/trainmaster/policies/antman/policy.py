@@ -40,7 +40,7 @@ from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.model.placement import Role
 from trainmaster.model.plan import Plan, Rank
-from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.reasons import QueueStanding, Reason, Why
 from trainmaster.model.units import NOMINAL, WHOLE, to_ms
 from trainmaster.policies.antman.opportunistic_colocation import guaranteed_size
 from trainmaster.policies.antman.quotas import QueueLimits, Quotas
@@ -81,6 +81,7 @@ class AntManOptions(PreemptiveOptions):
 
 class AntMan(BasePolicy[AntManOptions, AntManMemo]):
     name = "antman"
+    obeys_queues = True
     options_type = AntManOptions
 
     def __init__(self, options: AntManOptions) -> None:
@@ -192,8 +193,12 @@ class AntMan(BasePolicy[AntManOptions, AntManMemo]):
         held = sum(each.placement.total_share for each in mine if each.placement is not None)
         is_spent = record.job.role is Role.GUARANTEED and not quota.allow(queue, held + size)
         if is_spent or not limits.has_room(queue, record.demand.nominal.total_share):
-            left = max(0, (quota.of_queue(queue) or 0) - held)
-            return Reason(Why.SHARE_USED_UP, size, left, 0, tuple(each.id for each in mine[:5]))
+            share = quota.of_queue(queue) or 0
+            return Reason(
+                *(Why.SHARE_USED_UP, size, max(0, share - held), 0),
+                held_by=tuple(each.id for each in mine[:5]),
+                queue=QueueStanding(queue, held, share),
+            )
         return super().explain(view, memo, record, now)
 
 

@@ -154,19 +154,22 @@ class Philly(FairSharing[PhillyOptions, PhillyMemo]):
         search = self._search
         search.space, search.searches = view.occupancy, memo.searches
         search.starves = lambda other: self.guards.is_starving(other, now)
-        reason = self.placement_reason(view, record)
+        reason = self.placement_reason(view, record, now)
         if record.placement is not None:
             return reason
         round_, need = self._divided(view, memo, now), reason.need
         leaf = round_.tree.leaves[record.job.queue]
         why, held_by = self._cause(round_, record.job.queue, record.demand), reason.held_by
-        if leaf.never_holds(need):
-            why = Why.NEVER_FITS
+        too_small, standing = leaf.too_small_for(need), leaf.standing()
+        if too_small is not None:
+            why, standing = Why.NEVER_FITS, too_small.standing()
         elif why is Why.SHARE_USED_UP:
-            held_by = tuple(each.id for each in round_.parts[leaf.name].running()[:5])
+            own = tuple(each.id for each in round_.parts[leaf.name].running()[:5])
+            held_by = own or held_by
         elif not (why is Why.FRAGMENTED and record.id in view.reservations):
             return reason
-        return Reason(why, need, reason.free, reason.largest_block, held_by)
+        queue = None if why is Why.FRAGMENTED else standing
+        return Reason(why, need, reason.free, reason.largest_block, held_by, queue=queue)
 
     def causes(self, view: View, memo: PhillyMemo, now: int) -> Callable[[str, Demand], Why]:
         """For counting delays: why jobs of a queue and demand wait now."""

@@ -107,6 +107,7 @@ def enabled_stages(stages: tuple[tuple[str, Stage], ...], settings: Settings) ->
 
 class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
     name = "trainmaster"
+    obeys_queues = True
     options_type = TrainmasterOptions
     profiles = True
 
@@ -170,7 +171,7 @@ class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
         """Why the job waits, given the placements that it accepts now."""
         p = self._pass(view, memo, now)
         use_locality(p)
-        reason = waiting_reason(view, record, p.own_placer(record))
+        reason = waiting_reason(view, record, p.own_placer(record), now, self.guards)
         if p.has_queues and record.placement is None:
             reason = share_reason(TrainmasterQueuePass(p), record, reason, capacity(view))
         return p.deadlines().with_notice(p.memo.deadlines, record, reason, now)

@@ -1,0 +1,164 @@
+"""Reasons that are true: what a waiting job says of a real manager, and what is refused before it waits."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.daemons import LiveDaemon, live, until
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def busy(daemon: LiveDaemon, **fields: object) -> str:
+    """A job that runs until the test ends."""
+    id = daemon.submit(command="sleep 600", workdir=str(daemon.folder), **fields)
+    daemon.until_state(id, "running")
+    return id
+
+
+def waits(daemon: LiveDaemon, **fields: object) -> tuple[str, dict[str, Any]]:
+    """A job that waits, and why."""
+    id = daemon.submit(command="sleep 600", workdir=str(daemon.folder), **fields)
+    return id, reason_of(daemon, id)
+
+
+def reason_of(daemon: LiveDaemon, id: str) -> dict[str, Any]:
+    found: dict[str, Any] = until(lambda: daemon.job(id)["reason"], f"why job {id} waits")
+    return found
+
+
+def define(daemon: LiveDaemon, queue: str, **terms: object) -> None:
+    daemon.call("PUT", f"/api/v1/queues/{queue}", terms)
+
+
+@contextmanager
+def refused(status: int) -> Iterator[list[str]]:
+    """What the manager says that it does not do."""
+    said: list[str] = []
+    with pytest.raises(urllib.error.HTTPError) as error:
+        yield said
+    assert error.value.code == status
+    said.append(json.loads(error.value.read())["error"]["sentence"])
+
+
+def test_what_its_queue_can_never_hold_is_refused_with_the_maximum(folder: Path) -> None:
+    with live(folder, "--slots", "4") as daemon:
+        define(daemon, "nlp", maximum_gpus=2)
+        job = {"command": "true", "name": "big", "gpus": 4, "queue": "nlp"}
+        for path in ("/api/v1/jobs", "/api/v1/jobs?dry_run=true"):
+            with refused(422) as said:
+                daemon.call("POST", path, job)
+            assert "big asks for 4 GPUs, but queue nlp may hold 2 GPUs at most" in said[0]
+        with refused(422) as said:
+            daemon.call("POST", "/api/v1/jobs", job | {"queue": "nlpp", "gpus": 1})
+        assert said == ["There is no queue nlpp; did you mean nlp?"]
+        busy(daemon, gpus=4)
+        id, _ = waits(daemon, gpus=2, queue="nlp")
+        define(daemon, "nlp", maximum_gpus=1)
+        found = until(
+            lambda: (reason := reason_of(daemon, id))["code"] == "NeverFits" and reason,
+            "the queue's maximum as the reason",
+        )
+        assert "its queue nlp may hold 1 GPU at most" in found["sentence"]
+
+
+def test_a_queue_that_holds_nothing_has_not_used_up_its_share(folder: Path) -> None:
+    with live(folder, "--slots", "4", "--policy", "two-level") as daemon:
+        define(daemon, "nlp", weight=1)
+        holder = busy(daemon, gpus=2)
+        _, reason = waits(daemon, gpus=4, queue="nlp")
+        assert reason["code"] == "NotEnoughFree"
+        assert reason["held_by"] == [holder]
+        assert reason["sentence"] == (
+            f"It needs 4 GPUs and 2 are free; job {holder} holds the others."
+        )
+        define(daemon, "nlp", maximum_gpus=1)
+        mine = busy(daemon, queue="nlp")
+        _, reason = waits(daemon, queue="nlp")
+        assert reason["code"] == "ShareUsedUp"
+        assert reason["sentence"] == (
+            f"Its queue nlp may hold 1 GPU at most and holds 1 GPU (job {mine}); the job needs 1 GPU"
+            " more."
+        )
+
+
+def test_a_queue_that_is_owed_gpus_says_which_rule_keeps_them_from_it(folder: Path) -> None:
+    arguments = ("--slots", "2", "--policy", "trainmaster", "--set", "min_run_s=900")
+    with live(folder, *arguments) as daemon:
+        define(daemon, "vision", guaranteed_gpus=2)
+        holders = [busy(daemon), busy(daemon)]
+        _, reason = waits(daemon, queue="vision")
+        assert reason["held_by"] == holders
+        assert "its queue vision is guaranteed 2 GPUs and holds none" in reason["sentence"]
+        assert f"job {holders[0]} may be suspended in 1" in reason["sentence"]
+        assert "at the earliest (min_run_s)" in reason["sentence"]
+
+
+def test_who_goes_first_is_named(folder: Path) -> None:
+    with live(folder, "--slots", "2", "--policy", "fifo") as daemon:
+        busy(daemon)
+        first, reason = waits(daemon, gpus=2)
+        assert "1 is free" in reason["sentence"]
+        _, reason = waits(daemon)
+        assert (reason["code"], reason["sentence"]) == ("BehindOthers", f"Job {first} goes first.")
+
+
+def test_gpus_that_are_reserved_are_not_said_to_be_taken(folder: Path) -> None:
+    arguments = ("--slots", "2", "--policy", "fifo", "--set", "backfill=easy")
+    with live(folder, *arguments) as daemon:
+        holder = busy(daemon)
+        first, reason = waits(daemon, gpus=2)
+        assert (
+            reason["sentence"] == f"It needs 2 GPUs and 1 is free; job {holder} holds the others."
+        )
+        _, reason = waits(daemon)
+        assert reason["code"] == "Reserved"
+        assert f"held for job {first}" in reason["sentence"]
+        _, reason = waits(daemon, gpus=2)
+        assert f"none are free, 1 is reserved for job {first}" in reason["sentence"]
+
+
+RAISES = """
+from dataclasses import dataclass
+from trainmaster.mechanisms.base_policy import BasePolicy
+
+@dataclass(frozen=True)
+class NoOptions:
+    pass
+
+class Raises(BasePolicy[NoOptions]):
+    name = "raises"
+    options_type = NoOptions
+
+    def plan(self, view, memo, now):
+        raise RuntimeError("out of ideas")
+"""
+
+
+def test_a_policy_that_raises_is_named_as_what_is_in_the_way(folder: Path) -> None:
+    file = folder.with_name("raises.py")
+    file.write_text(RAISES)
+    with live(folder, "--slots", "2", "--policy", str(file)) as daemon:
+        _, reason = waits(daemon)
+        assert reason["code"] == "PolicyFailed"
+        assert "out of ideas" in reason["sentence"]
+
+
+def test_two_halves_share_one_device(folder: Path) -> None:
+    with live(folder, "--slots", "1") as daemon:
+        busy(daemon, gpus=0.5)
+        busy(daemon, gpus=0.5)
+        _, reason = waits(daemon, gpus=0.5)
+        assert reason["code"] == "NotEnoughFree"
