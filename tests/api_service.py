@@ -118,7 +118,7 @@ class MemoryService:
         known = Known(asked, self._row("0", asked, None, None), 0)
         return self._status(known), Forecast(self.now, "as if submitted now")
 
-    async def cancel(self, job: str, user: str = "") -> None:
+    async def cancel(self, job: str, user: str = "", *, now: bool = False) -> None:
         for known in self._live(job):
             self._end(known, "cancelled", None)
         await self._settle()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
-from tests.live.daemons import live
+from tests.live.daemons import LiveDaemon, live, until
 
 pytestmark = pytest.mark.live
 
@@ -40,3 +42,56 @@ def test_retries_do_not_follow_each_other_at_once(tmp_path: Path) -> None:
         assert (found["attempt"], found["reason"]["code"]) == (1, "RetryDelay")
         daemon.call("POST", f"/api/v1/jobs/{fails}/cancel")
         daemon.until_state(fails, "cancelled")
+
+
+STUBBORN = "trap '' TERM; touch ready; while :; do sleep 0.1; done"
+
+
+def refused(daemon: LiveDaemon, method: str, path: str, body: object = None) -> tuple[int, str]:
+    """The status and the sentence of what the manager refuses."""
+    with pytest.raises(HTTPError) as no:
+        daemon.call(method, path, body)
+    return no.value.code, json.loads(no.value.read())["error"]["sentence"]
+
+
+def stubborn(daemon: LiveDaemon, folder: Path, grace: str) -> str:
+    """A job that does not end when it is asked to."""
+    job = daemon.submit(command=STUBBORN, workdir=str(folder), grace_period=grace)
+    until((folder / "ready").exists, "the trap to be set")
+    return job
+
+
+def test_a_grace_period_has_a_limit_and_cancel_now_has_none(tmp_path: Path) -> None:
+    with live(tmp_path, "--slots", "2", "--max-grace", "1h") as daemon:
+        asked = {"command": "true", "workdir": str(tmp_path), "grace_period": "3650d"}
+        code, said = refused(daemon, "POST", "/api/v1/jobs", asked)
+        assert code == 422
+        assert "its limit max_grace" in said
+        job = stubborn(daemon, tmp_path, "1h")
+        code, said = refused(daemon, "PATCH", f"/api/v1/jobs/{job}", {"grace_period": "2h"})
+        assert code == 422
+        daemon.call("POST", f"/api/v1/jobs/{job}/cancel")
+        until(lambda: daemon.job(job)["transition"] == "stopping", "it to be stopping")
+        code, said = refused(daemon, "POST", f"/api/v1/jobs/{job}/suspend")
+        assert (code, "being ended" in said) == (409, True)
+        daemon.call("POST", f"/api/v1/jobs/{job}/cancel?now=true")
+        daemon.until_state(job, "cancelled")
+
+
+def test_a_grace_period_can_be_changed_while_a_job_runs_and_shrinks_with_the_limit(
+    tmp_path: Path,
+) -> None:
+    with live(tmp_path, "--slots", "2", "--max-grace", "1h") as daemon:
+        job = stubborn(daemon, tmp_path, "1h")
+        daemon.call("PATCH", f"/api/v1/jobs/{job}", {"grace_period": "100ms"})
+        daemon.call("POST", f"/api/v1/jobs/{job}/cancel")
+        daemon.until_state(job, "cancelled")
+        (tmp_path / "ready").unlink()
+        other = stubborn(daemon, tmp_path, "1h")
+        daemon.until_state(other, "running")
+        daemon.kill()
+        daemon.arguments = ("--slots", "2", "--max-grace", "100ms")
+        daemon.start()
+        daemon.until_active()
+        daemon.call("POST", f"/api/v1/jobs/{other}/cancel")
+        daemon.until_state(other, "cancelled")

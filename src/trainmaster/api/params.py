@@ -32,6 +32,7 @@ User = Annotated[
         examples=["ada"],
     ),
 ]
+Now = Annotated[bool, Query(description="Kill it at once, without its grace period.")]
 QueueName = Annotated[
     str,
     Path(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.support.client import Client, Json, RequestRefused, job_path
+from trainmaster.cli.support.client import Client, Json, Query, RequestRefused, job_path
 from trainmaster.cli.support.console import screen, show_answer, write_json
 from trainmaster.cli.support.errors import FAILED, print_error
 from trainmaster.cli.support.options import AsJson, JobName, JobNames, option
@@ -41,14 +41,21 @@ def resume(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
     _order_each(client, jobs, "resume", "goes on as soon as there is room", as_json)
 
 
-def cancel(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
+def cancel(
+    client: Client,
+    jobs: JobNames,
+    now: Annotated[bool, option("--now", "Kill at once, without a grace period.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Cancel jobs: each is asked to stop, and killed after its grace period.
 
     Examples:
         trainmaster cancel 12
+        trainmaster cancel --now 12
         trainmaster cancel 12 13_4 sweep
     """
-    _order_each(client, jobs, "cancel", "is being cancelled", as_json)
+    done = "is killed" if now else "is being cancelled"
+    _order_each(client, jobs, "cancel", done, as_json, {"now": "true"} if now else None)
 
 
 def save(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
@@ -79,12 +86,19 @@ def move(
     )
 
 
-def _order_each(client: Client, jobs: Sequence[str], action: str, done: str, as_json: bool) -> None:
+def _order_each(
+    client: Client,
+    jobs: Sequence[str],
+    action: str,
+    done: str,
+    as_json: bool,
+    query: Query | None = None,
+) -> None:
     """POST the action for every job; exit code 1 if the manager refused one of them."""
     results: list[Json] = []
     for job in dict.fromkeys(jobs):
         try:
-            client.post(job_path(_whole(client, job), action))
+            client.post(job_path(_whole(client, job), action), query=query)
         except RequestRefused as no:
             print_error(str(no))
             results.append({"job": job, "done": False, "error": str(no)})

@@ -12,7 +12,7 @@ from trainmaster.cli.support.options import AsJson, JobName, argument
 from trainmaster.text.suggest import did_you_mean
 
 WHOLE = ("priority", "retries")
-FIELDS = ("priority", "queue", "max_runtime", "deadline", "retries", "name")
+FIELDS = ("priority", "queue", "max_runtime", "deadline", "grace_period", "retries", "name")
 
 
 def change(
@@ -27,6 +27,7 @@ def change(
         trainmaster set 12 priority=10
         trainmaster set 12 queue=vision max_runtime=4h
         trainmaster set 12 deadline=1d retries=0
+        trainmaster set 12 grace_period=2m
     """
     body = {key: _value(key, text) for key, text in settings_of(settings, "Setting").items()}
     said = ", ".join(f"{key} {value}" for key, value in body.items())

@@ -39,6 +39,7 @@ ADOPT = "Take over runs in the data folder that the database does not know."
 START_FRESH = "Leave such runs alone, and number new jobs above them."
 DETACH = "Start in the background: return as soon as it answers."
 SETTING = "Option of the policy, by default of `trainmaster`; can be repeated."
+MAX_GRACE = "Longest grace period that a job may ask for. Default: 5m."
 LIMITS = "Limit of this manager (docs/limits.md lists them); can be repeated."
 POLICY = (
     "Scheduling policy, or a file with one of your own. Default: the one that was set last, or"
@@ -63,6 +64,7 @@ def up(
     ] = None,
     adopt: Annotated[bool, option("--adopt", ADOPT)] = False,
     starts_fresh: Annotated[bool, option("--start-fresh", START_FRESH)] = False,
+    max_grace: Annotated[str | None, option("--max-grace DURATION", MAX_GRACE)] = None,
     limits: Annotated[list[str] | None, option("--limit NAME=VALUE", LIMITS)] = None,
     demo: Annotated[
         bool, option("--demo", "Submit a few real training jobs on the first start.")
@@ -107,7 +109,8 @@ def up(
         return
     chosen = _stated_policy(policy, settings_of(settings or (), "--set"))
     try:
-        bounds = limits_of(limits or ())
+        of_grace = [] if max_grace is None else [f"max_grace={max_grace}"]
+        bounds = limits_of([*(limits or ()), *of_grace])
     except ConfigError as error:
         raise BadInput(str(error)) from None
     found = detect_machine(slots)

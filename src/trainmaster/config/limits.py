@@ -38,6 +38,7 @@ class Limits:
     losses: int = _number(5, "Times in a row that a job may be lost before it has failed.")
     retry_delay: int = _time(1 * SECOND, "Delay before the first retry; it grows with each one.")
     max_retry_delay: int = _time(5 * MINUTE, "Longest delay before a retry.")
+    max_grace: int = _time(5 * MINUTE, "Longest grace period of a job.")
     supervisor_silence: int = _time(
         1 * MINUTE, "A supervisor that does not answer for so long is killed; its run is lost."
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from trainmaster.core.lifecycle import Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.daemon.code_snapshot import copy_again, keep_code
 from trainmaster.daemon.data_folder import largest_number
@@ -32,7 +33,7 @@ from trainmaster.daemon.service_api import (
 )
 from trainmaster.daemon.submitted_program import keep_list, program_list
 from trainmaster.model import events as e
-from trainmaster.model.actions import Migrate
+from trainmaster.model.actions import Kill, Migrate
 from trainmaster.model.causes import EndCode, EndReason, Suspender, Suspension
 from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Placement, Slice
@@ -46,11 +47,12 @@ from trainmaster.placement.placers import ever_fits
 from trainmaster.policy_files import is_path
 from trainmaster.store.rows import JobFilter, KeyRow
 from trainmaster.text.causes import ended_as
-from trainmaster.text.formatting import gpu_count, plural
+from trainmaster.text.formatting import gpu_count, length, plural
 from trainmaster.text.suggest import did_you_mean
 
 MOST_ELEMENTS = 100_000
 DEFAULT_QUEUE = "default"
+DURATIONS = ("max_runtime", "deadline", "grace_period")
 T = TypeVar("T")
 
 
@@ -144,9 +146,18 @@ class Commands:
             )
         self._check_queue(asked.job.queue)
         self._check_maximum(asked)
+        self._check_grace(asked.recipe.grace_ms)
         if asked.array is not None and len(asked.array.indices) > MOST_ELEMENTS:
             raise RequestError(f"an array has at most {MOST_ELEMENTS:,} jobs.")
         return asked
+
+    def _check_grace(self, grace_ms: int) -> None:
+        most = self._driver.site_limits.max_grace
+        if grace_ms > most:
+            raise RequestError(
+                f"a grace period of {length(grace_ms)} is longer than the {length(most)} that this"
+                " manager allows (its limit max_grace): ask for less."
+            )
 
     def _check_queue(self, name: str) -> None:
         """Where queues are defined, an unknown name is a mistake."""
@@ -251,10 +262,19 @@ class Commands:
 
     # -- changing --------------------------------------------------------------------------------------
 
-    async def cancel(self, job: str, user: str = "") -> None:
+    async def cancel(self, job: str, user: str = "", *, now: bool = False) -> None:
+        """End it; `now`: without a grace period, also where it is being ended already."""
         lives = await self._driver.live(job)
         end, by = EndReason(EndCode.CANCELLED, by=user), _by(user)
+        if now:
+            self._driver.writer.refuse_in_trouble()
+            for live in lives:
+                live.with_grace(0)
         await self._submit_events([LoggedEvent(e.JobWithdrawn(live.id), by, end) for live in lives])
+        if now:
+            standing = self._driver.dispatcher.standing
+            kills = [standing.get(live.id) for live in lives]
+            await self._driver.dispatcher.send(each for each in kills if isinstance(each, Kill))
 
     async def suspend(self, job: str, user: str = "") -> None:
         """Take it off its devices and hold it until it is resumed."""
@@ -266,7 +286,10 @@ class Commands:
 
     async def _suspend(self, job: str, by: Suspension) -> None:
         events = []
-        for live in await self._changeable(job):
+        lives = [each for each in await self._changeable(job) if not _is_stopping(each)]
+        if not lives:
+            raise Conflict(f"job {job} is being ended already, so it cannot be suspended.")
+        for live in lives:
             if Hold.OWNER not in live.holds:
                 live.holds.add(Hold.OWNER)
                 events.append(LoggedEvent(e.JobHeld(live.id), _by(by.user), by))
@@ -296,9 +319,13 @@ class Commands:
         shown = {name: _shown(name, value) for name, value in stated.items()}
         if "queue" in stated:
             self._check_queue(changes.queue)
+        if "grace_period" in stated:
+            self._check_grace(changes.grace_period)
         for live in await self._changeable(job):
             live.respecify(shown)
             live.name = stated.get("name", live.name)
+            if "grace_period" in stated:
+                live.with_grace(changes.grace_period)
             if "max_runtime" in stated:
                 live.with_runtime(changes.max_runtime)
                 self._driver.limit(live)
@@ -398,6 +425,10 @@ async def _yielding(many: Iterable[T]) -> AsyncIterator[T]:
             await asyncio.sleep(0)
 
 
+def _is_stopping(live: LiveJob) -> bool:
+    return live.record is not None and live.record.phase is Phase.STOPPING
+
+
 def _answered(known: KeyRow, request_hash: str) -> Sequence[Accepted]:
     if known.request_hash != request_hash:
         raise Conflict("this idempotency key was used for another request: use a new one.")
@@ -429,6 +460,8 @@ def _by(user: str) -> dict[str, object]:
 
 def _changed(job: Job, stated: Mapping[str, Any]) -> Job:
     own = {name: stated[name] for name in ("priority", "queue", "retries") if name in stated}
+    if "grace_period" in stated:
+        own["grace_ms"] = stated["grace_period"]
     if "deadline" in stated:
         own["deadline_ms"] = job.submit_ms + stated["deadline"]
     return replace(job, **own)
@@ -436,7 +469,7 @@ def _changed(job: Job, stated: Mapping[str, Any]) -> Job:
 
 def _shown(name: str, value: Any) -> object:
     """In the words of a job file."""
-    return f"{value / SECOND:g}s" if name in ("max_runtime", "deadline") else value
+    return f"{value / SECOND:g}s" if name in DURATIONS else value
 
 
 def _demand_words(asked: Submission) -> str:

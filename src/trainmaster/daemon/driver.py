@@ -89,7 +89,7 @@ class Driver:
         self.site_limits = site_limits
         self.jobs: dict[str, LiveJob] = {}
         self.dependencies = Dependencies(self.jobs)
-        self.dispatcher = OrderDispatcher(engine, self.jobs, clock)
+        self.dispatcher = OrderDispatcher(engine, self.jobs, clock, site_limits.max_grace)
         self.limits = RuntimeLimits()
         self.feed = ChangeFeed()
         self.metrics = metrics or Metrics()

@@ -146,12 +146,12 @@ class LiveJob:
             ran = self.history.run_ms + max(0, at_ms - since)
             self.history = replace(self.history, run_ms=ran, since_ms=None)
 
-    def recipe_now(self, now: int) -> LaunchSpec:
-        """What its next run is started from: with the run time that it has left."""
+    def recipe_now(self, now: int, most_grace_ms: int) -> LaunchSpec:
+        """What its next run is started from: with the run time and the grace period that it has."""
+        grace_ms = min(self.recipe.grace_ms, most_grace_ms)
         most = self.recipe.max_runtime_ms
-        if most is None:
-            return self.recipe
-        return replace(self.recipe, max_runtime_ms=max(1, most - self.ran_ms(now)))
+        left_ms = None if most is None else max(1, most - self.ran_ms(now))
+        return replace(self.recipe, grace_ms=grace_ms, max_runtime_ms=left_ms)
 
     def respecify(self, changed: Mapping[str, object]) -> None:
         """Apply later changes to its job file."""
@@ -159,9 +159,14 @@ class LiveJob:
         self._spec_json = ""
 
     def with_runtime(self, max_runtime_ms: int) -> None:
-        self.stored = replace(
-            self.stored, recipe=replace(self.recipe, max_runtime_ms=max_runtime_ms)
-        )
+        self._with_recipe(replace(self.recipe, max_runtime_ms=max_runtime_ms))
+
+    def with_grace(self, grace_ms: int) -> None:
+        """From now on it has this long to end; 0: it is killed at once."""
+        self._with_recipe(replace(self.recipe, grace_ms=grace_ms))
+
+    def _with_recipe(self, recipe: LaunchSpec) -> None:
+        self.stored = replace(self.stored, recipe=recipe)
         self._spec_json = ""
 
     # -- rows ----------------------------------------------------------------------------------------

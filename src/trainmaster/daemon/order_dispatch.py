@@ -26,10 +26,13 @@ UNSETTLED = frozenset({Phase.STARTING, Phase.SUSPENDING, Phase.RESIZING, Phase.S
 class OrderDispatcher:
     """Engines execute each order once, so sending one again does no harm."""
 
-    def __init__(self, engine: Engine, jobs: dict[str, LiveJob], clock: Clock) -> None:
+    def __init__(
+        self, engine: Engine, jobs: dict[str, LiveJob], clock: Clock, most_grace_ms: int
+    ) -> None:
         self._engine = engine
         self._jobs = jobs
         self._clock = clock
+        self._most_grace_ms = most_grace_ms
         self.standing: dict[str, Order] = {}
         """The last order to each live job's run."""
         self.unsent: list[Order] = []
@@ -61,26 +64,26 @@ class OrderDispatcher:
             if live is None:
                 continue
             try:
-                await self._engine.execute(order, _launched_from(live, order, self._clock.now()))
+                await self._engine.execute(order, self._launched_from(live, order))
             except Exception:
                 log.exception(
                     "an order did not get through", order=type(order).__name__, run=order.run
                 )
                 self.unsent.append(order)
 
+    def _launched_from(self, live: LiveJob, order: Order) -> LaunchSpec:
+        """Its recipe; where it gets a place, with all that is needed to know it again without a store."""
+        now = self._clock.now()
+        recipe = live.recipe_now(now, self._most_grace_ms)
+        placement = getattr(order, "placement", None)
+        if placement is None:
+            return recipe
+        return replace(recipe, row=LaunchRecord(live.row(now), placement).to_json())
+
     async def resend(self, state: State) -> None:
         """After a restart: send again what may not have reached the engine."""
         self.standing = {id: each for id, each in self.standing.items() if id in state.jobs}
         await self.send([each for each in self.standing.values() if _is_open(each, state)])
-
-
-def _launched_from(live: LiveJob, order: Order, now: int) -> LaunchSpec:
-    """Its recipe; where it gets a place, with all that is needed to know the job again without a store."""
-    recipe = live.recipe_now(now)
-    placement = getattr(order, "placement", None)
-    if placement is None:
-        return recipe
-    return replace(recipe, row=LaunchRecord(live.row(now), placement).to_json())
 
 
 def _is_open(order: Order, state: State) -> bool:

@@ -49,6 +49,7 @@ class JobChanges(StrictModel):
     retries: Retries = Field(0, description="Restarts after a failure.")
     max_runtime: Duration = Field(0, description="Maximum run time, all attempts together.")
     deadline: Duration = Field(0, description="Time from submission by which it must be done.")
+    grace_period: Duration = Field(0, description="Time that it has to stop before it is killed.")
 
 
 @dataclass(frozen=True, slots=True)

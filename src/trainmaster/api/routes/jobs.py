@@ -141,10 +141,6 @@ def _reports(router: APIRouter, service: Daemon) -> None:
 
 
 ACTIONS = {
-    "cancel": (
-        "Cancel a job",
-        "A running job is asked to stop, and killed after its grace period.",
-    ),
     "suspend": ("Suspend a job", "It releases its devices and waits until it is resumed."),
     "resume": (
         "Resume a job",
@@ -162,6 +158,21 @@ ACTIONS = {
 def _commands(router: APIRouter, service: Daemon) -> None:
     for name in ACTIONS:
         _action(router, service, name)
+
+    @router.post(
+        "/jobs/{job}/cancel",
+        summary="Cancel a job",
+        description="A running job is asked to stop, and killed after its grace period. The answer is"
+        " the job as it is now.",
+        operation_id="cancel",
+        **changes(models.JobRow),
+    )
+    async def cancel(
+        job: params.JobId, user: params.User = "", now: params.Now = False
+    ) -> Response:
+        status = await find_job(service, job)
+        await service.commands.cancel(status.row.id, user, now=now)
+        return await _row_now(service, status)
 
     @router.post(
         "/jobs/{job}/move",

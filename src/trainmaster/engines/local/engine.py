@@ -138,13 +138,13 @@ class LocalEngine:
         elif isinstance(order, Rebind):
             self._rebind(order.run, order.placement, spec)
         elif isinstance(order, Freeze) and not spec.may_stay_in_memory:
-            self._send(order.run, spec.uuid, "halt")
+            self._send(order.run, spec, "halt")
         elif isinstance(order, Thaw):
             if order.placement is not None:
                 self._rebind(order.run, order.placement, spec)
-            self._send(order.run, spec.uuid, "thaw")
+            self._send(order.run, spec, "thaw")
         else:
-            self._send(order.run, spec.uuid, ORDERS[type(order)])
+            self._send(order.run, spec, ORDERS[type(order)])
         await asyncio.sleep(0)
 
     async def save(self, run: Run) -> None:
@@ -252,17 +252,19 @@ class LocalEngine:
         run = order.run
         folder, at = str(self.folder_of(run)), self._remains(run, spec.uuid).socket
 
+        grace: Message = {"grace_ms": spec.grace_ms}
+
         def make() -> Message:
             last = runfile.newest(folder)
             if last is not None and last.placement == repr(order.placement.slices):
-                return {"order": "reshape", "generation": last.generation}
+                return {"order": "reshape", "generation": last.generation} | grace
             generation = 1 + max(_generations(folder), 0 if last is None else last.generation)
             socket = at if last is None else last.socket
             file = worker_environment.run_file(
                 run, order.placement, spec, self.host, socket, generation
             )
             runfile.write(folder, file)
-            return {"order": "reshape", "generation": generation}
+            return {"order": "reshape", "generation": generation} | grace
 
         follower = self._follower_of(run, spec.uuid)
         if follower is not None:
@@ -280,10 +282,10 @@ class LocalEngine:
         except (OSError, ValueError) as problem:
             log.warning("the new slots could not be written down", run=run, why=str(problem))
 
-    def _send(self, run: Run, uuid: str, order: str) -> None:
-        follower = self._follower_of(run, uuid)
+    def _send(self, run: Run, spec: LaunchSpec, order: str) -> None:
+        follower = self._follower_of(run, spec.uuid)
         if follower is not None:
-            follower.send({"order": order})
+            follower.send({"order": order, "grace_ms": spec.grace_ms})
 
     # -- watching ------------------------------------------------------------------------------------
 

@@ -208,9 +208,9 @@ class Supervisor:
                 self._failed = rank
                 self._stop(StopCause.FAILURE)
 
-    def _stop(self, cause: StopCause) -> None:
+    def _stop(self, cause: StopCause, grace_ms: int | None = None) -> None:
         """Tell every rank to end; each has the same grace period, whatever the cause."""
-        until = time.monotonic() + self._run.grace_ms / 1000
+        until = time.monotonic() + (self._run.grace_ms if grace_ms is None else grace_ms) / 1000
         if self._stopping is not None:
             until = min(until, self._stopping.until)
         self._stopping = Stopping(
@@ -355,10 +355,12 @@ class Supervisor:
         self._reap()
         if self._gang.has_ended and not self._is_resizing:
             return
+        stated = said.get("grace_ms")
+        grace_ms = stated if isinstance(stated, int) and stated >= 0 else None
         if order in ("halt", "kill"):
-            self._end(StopCause.HALT if order == "halt" else StopCause.KILL)
+            self._end(StopCause.HALT if order == "halt" else StopCause.KILL, grace_ms)
         elif order == "reshape":
-            self._reshape(said.get("generation"))
+            self._reshape(said.get("generation"), grace_ms)
         elif self._stopping is not None:
             return
         elif order == "freeze" and not self._is_frozen:
@@ -370,14 +372,18 @@ class Supervisor:
         elif order == "save":
             self._save()
 
-    def _end(self, cause: StopCause) -> None:
+    def _end(self, cause: StopCause, grace_ms: int | None) -> None:
+        """Stop it; a run that is stopping already may be given less time, not more."""
         if self._stopping is None or self._stopping.cause.yields_to(cause):
-            self._stop(cause)
+            self._stop(cause, grace_ms)
+        elif grace_ms is not None:
+            until = time.monotonic() + grace_ms / 1000
+            self._stopping.until = min(self._stopping.until, until)
 
-    def _reshape(self, generation: object) -> None:
+    def _reshape(self, generation: object, grace_ms: int | None) -> None:
         if isinstance(generation, int) and generation > self._run.generation:
             if self._stopping is None:
-                self._stop(StopCause.RESIZE)
+                self._stop(StopCause.RESIZE, grace_ms)
             if self._is_resizing:
                 self._next = generation
 
