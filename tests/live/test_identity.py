@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import sqlite3
@@ -12,6 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.live.daemons import LiveDaemon, live, sweep, until
+from trainmaster.daemon.daemon import Daemon, RetentionSettings
+from trainmaster.engines.local.engine import LocalEngine
+from trainmaster.model.topology import parse_shorthand
+from trainmaster.store.open import open_store
 
 pytestmark = pytest.mark.live
 WEIGHTS = (
@@ -196,3 +201,59 @@ def test_a_run_whose_job_has_ended_is_ended_by_name(data: Path) -> None:
         with restarted(manager):
             until(lambda: f"Ended run {job}.1" in printed(data), "the line that names it")
             until(lambda: not is_running(pid), "the run to end")
+
+
+def test_damage_is_noticed_while_it_runs_and_mended_by_adopting(data: Path, tmp_path: Path) -> None:
+    with live(data, "--slots", "4") as manager:
+        for _ in range(60):  # more than the first pages
+            manager.submit(command="true", held=True)
+        manager.stop()
+        with restarted(manager):
+            until(lambda: list((data / "backups").glob("*.db")), "a copy of the database")
+            long = manager.submit(command="sleep 3600", name="later than the copy")
+            pid = pid_of(manager, long)
+        damaged(data / "trainmaster.db")
+        said = refusal(data)
+        assert "is damaged" in said
+        assert is_running(pid)
+        with restarted(manager, "--adopt"):
+            said = " ".join(printed(data).split())
+            assert "was damaged: it is set aside as trainmaster.db.damaged-1" in said
+            assert pid_of(manager, long) == pid
+            assert len(manager.call("GET", "/api/v1/jobs?limit=500")["jobs"]) == 61
+        assert (data / "trainmaster.db.damaged-1").exists()
+
+
+def damaged(path: Path) -> None:
+    """Overwrite everything behind the first page, as a failing disk does."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xaa" * (size - 4096))
+
+
+def test_health_and_log_say_that_the_check_failed(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    async def watch() -> None:
+        store = open_store(f"sqlite:///{tmp_path}/trainmaster.db")
+        engine = LocalEngine(tmp_path, parse_shorthand("1x1"))
+        often = RetentionSettings(check_ms=50)
+        manager = Daemon(store, engine, tmp_path, settings=often, say=said.append)
+        running = asyncio.create_task(manager.run())
+        await manager.is_active.wait()
+        while not list((tmp_path / "backups").glob("*.db")):
+            await asyncio.sleep(0.01)
+        assert manager.health().trouble == ""
+        damaged(tmp_path / "trainmaster.db")
+        while "is damaged" not in manager.health().trouble:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        store.close()
+
+    asyncio.run(asyncio.wait_for(watch(), 60))
+    assert len([line for line in said if "is damaged" in line]) == 1

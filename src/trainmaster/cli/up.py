@@ -29,7 +29,7 @@ PORTS = f"TCP port; 0 picks a free one. Default: {PORT}, or the next that is fre
 LOG_BYTES = 16 << 20
 LOG_FILES = 4
 OWN_FILES = ("trainmaster.db*", "address", "daemon.log*", OUTPUT, "store.json", "lock")
-OWN_FOLDERS = ("runs", "jobs", "programs")
+OWN_FOLDERS = ("runs", "jobs", "programs", "backups")
 SLOTS = (
     "Use CPU slots instead of GPUs: N slots, or NxM for N nodes of M slots."
     " Default on a machine without GPUs: one slot per core."
@@ -176,8 +176,9 @@ async def _serve(
     from trainmaster.api.server import serve, url_of
     from trainmaster.cli.support.demo import demonstrate, end_demonstration
     from trainmaster.daemon.daemon import Daemon
+    from trainmaster.daemon.data_folder import COPIES, ColdStart
     from trainmaster.engines.local.engine import LocalEngine
-    from trainmaster.store.open import open_store
+    from trainmaster.store.open import open_store, put_back_copy
     from trainmaster.whatif.forecast import forecast_start
 
     engine = LocalEngine(
@@ -188,7 +189,10 @@ async def _serve(
         supervisor_silence_s=limits.supervisor_silence / 1000,
         fork_server_silence_s=limits.fork_server_silence / 1000,
     )
-    store = open_store(database or f"sqlite:///{folder}/trainmaster.db")
+    url = database or f"sqlite:///{folder}/trainmaster.db"
+    if cold_start is ColdStart.ADOPT and (said := put_back_copy(url, folder / COPIES)):
+        typer.echo(said)
+    store = open_store(url)
     daemon = Daemon(
         store,
         engine,

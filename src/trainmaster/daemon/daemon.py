@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.daemon.adoption import adopt
 from trainmaster.daemon.commands import Commands
 from trainmaster.daemon.data_folder import (
+    COPIES,
     ColdStart,
     FolderLock,
     Identity,
@@ -40,12 +42,13 @@ from trainmaster.daemon.recovery import reconcile, recovered, snapshot_of_driver
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.response_models import StatusRow
 from trainmaster.daemon.retention import drop_code, outdated_runs
-from trainmaster.daemon.service_api import Health, Unavailable
+from trainmaster.daemon.service_api import Health, RequestError, Unavailable
 from trainmaster.engines.protocol import Engine, StrayRun
 from trainmaster.model.events import PolicyChanged
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
-from trainmaster.store.errors import LeadershipLost, StoreError
+from trainmaster.store.copies import keep_copy
+from trainmaster.store.errors import DamagedStore, LeadershipLost, StoreError
 from trainmaster.store.store import Store
 from trainmaster.text.formatting import plural
 
@@ -67,6 +70,8 @@ class RetentionSettings:
     keep_logs_ms: int = 30 * DAY
     """Logs and copied code of jobs that ended earlier are removed; checkpoints and history stay."""
     tidy_ms: int = HOUR
+    check_ms: int = HOUR
+    """How often the database is checked for damage and copied."""
     standby_s: float = 0.5
 
 
@@ -110,6 +115,10 @@ class Daemon:
         self._parts: _Parts | None = None
         self._trouble = STARTING
         self._was_standby = False
+        self._damage = ""
+        """What the last check of the database found."""
+        self._not_copied = ""
+        """Why there is no new copy of it."""
         self._kept_seq = 0
         self._kept_ms = 0
         self.metrics = Metrics()
@@ -140,7 +149,11 @@ class Daemon:
         log.info("active", jobs=len(driver.jobs), step=driver.writer.seq)
         try:
             await asyncio.gather(
-                driver.run(), self._beating, self._snapshots(driver), self._tidy(driver)
+                driver.run(),
+                self._beating,
+                self._snapshots(driver),
+                self._tidy(driver),
+                self._check_store(),
             )
         finally:
             with contextlib.suppress(StoreError):
@@ -161,6 +174,8 @@ class Daemon:
                     return await self._take_over()
             except LeadershipLost:
                 raise
+            except DamagedStore as error:  # waiting does not mend it
+                raise RequestError(str(error)) from None
             except StoreError as error:
                 self._wait_for_store(str(error))
             await asyncio.sleep(self._settings.standby_s)
@@ -200,6 +215,8 @@ class Daemon:
         return driver
 
     async def _recover(self) -> Driver:
+        if self._store.database.file.path is not None:
+            await asyncio.to_thread(self._store.check)
         named = await asyncio.to_thread(self._checked_identity)
         identity = Identity(home_of(self._folder), named.store or uuid4().hex)
         driver, doubtful = await asyncio.to_thread(
@@ -289,6 +306,26 @@ class Daemon:
                     log.error("no snapshot could be kept", why=str(error))
                     self._kept_ms = now
 
+    async def _check_store(self) -> None:
+        """Look for damage, and copy what is whole: at the start and every hour, beside everything else."""
+        while True:
+            self._damage = await self._changed_trouble(self._damage, self._store.check)
+            if not self._damage:
+                copies = self._folder / COPIES
+                copy = partial(keep_copy, self._store, copies)
+                self._not_copied = await self._changed_trouble(self._not_copied, copy)
+            await asyncio.sleep(self._settings.check_ms / SECOND)
+
+    async def _changed_trouble(self, before: str, act: Callable[[], object]) -> str:
+        """What the store says to it now, empty if it works; told when it changes."""
+        try:
+            await asyncio.to_thread(act)
+        except StoreError as error:
+            if str(error) != before:
+                self._tell(str(error))
+            return str(error)
+        return ""
+
     async def _tidy(self, driver: Driver) -> None:
         """Remove logs and code that are no longer needed."""
         while True:
@@ -334,7 +371,8 @@ class Daemon:
         if self._parts is None:
             return Health(STANDBY_ROLE, "" if self._trouble == STANDBY else self._trouble)
         driver = self.driver
-        return Health(ACTIVE_ROLE, driver.writer.trouble, driver.notes())
+        notes = [*driver.notes(), *([self._not_copied] if self._not_copied else [])]
+        return Health(ACTIVE_ROLE, driver.writer.trouble or self._damage, tuple(notes))
 
     async def status(self) -> StatusRow:
         """What it is and does, whatever its role."""

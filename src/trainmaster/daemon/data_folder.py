@@ -26,6 +26,8 @@ from trainmaster.store.store import Store
 HOME = "home"
 STORE = "store.json"
 LOCK = "lock"
+COPIES = "backups"
+"""Copies of an SQLite store."""
 _NUMBER = re.compile(r"([0-9]{1,18})(_[0-9]+)?")
 
 

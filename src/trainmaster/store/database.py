@@ -17,27 +17,27 @@ class DatabaseFile:
 
     def __init__(self, path: Path | None) -> None:
         """None: the database is on a server."""
-        self._path = path
+        self.path = path
         self._known: os.stat_result | None = None
 
     def is_there(self) -> bool:
-        return self._path is None or self._path.exists()
+        return self.path is None or self.path.exists()
 
     def settle(self) -> None:
         """Remember which file is there now."""
-        self._known = None if self._path is None else os.stat(self._path)
+        self._known = None if self.path is None else os.stat(self.path)
 
     def check(self) -> None:
         """StoreError if the open file is not the one at this path any more."""
-        if self._path is None or self._known is None:
+        if self.path is None or self._known is None:
             return
         try:
-            found = os.stat(self._path)
+            found = os.stat(self.path)
         except FileNotFoundError:
             found = None
         if found is None or not os.path.samestat(found, self._known):
             raise StoreError(
-                f"The database {self._path} was removed or exchanged while in use: put it back,"
+                f"The database {self.path} was removed or exchanged while in use: put it back,"
                 " or restart Trainmaster to go on with what is there now."
             )
 

@@ -18,6 +18,10 @@ class StoreAway(StoreError):
     """The database's server cannot be reached: it may be there again later."""
 
 
+class DamagedStore(StoreError):
+    """The database's file is damaged."""
+
+
 class LeadershipLost(StoreError):
     """Another manager is the leader now: this one must not write any more."""
 
@@ -28,8 +32,14 @@ SQLITE = {
     "SQLITE_BUSY": "is locked by another program: close that one",
     "SQLITE_LOCKED": "is locked by another program: close that one",
     "SQLITE_PROTOCOL": "is locked by another program: close that one",
-    "SQLITE_CORRUPT": "is damaged: put back a copy of it, or move it away to start again",
-    "SQLITE_NOTADB": "is not an SQLite database: name another file, or move this one away",
+    "SQLITE_CORRUPT": (
+        "is damaged: stop the manager and start `trainmaster up --adopt`, which keeps it under another"
+        " name, puts the newest copy in its place and takes over what runs"
+    ),
+    "SQLITE_NOTADB": (
+        "is not an SQLite database: name another file; if it was the manager's own, start"
+        " `trainmaster up --adopt`"
+    ),
     "SQLITE_CANTOPEN": "cannot be opened: check that this user may read it and write to its folder",
     "SQLITE_PERM": "cannot be opened: check that this user may read it and write to its folder",
     "SQLITE_AUTH": "cannot be opened: check that this user may read it and write to its folder",
@@ -38,6 +48,7 @@ SQLITE = {
     "SQLITE_TOOBIG": "cannot store a text this long: shorten what was submitted",
 }
 """By the beginning of SQLite's own name for the error."""
+DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 POSTGRES = {
     "28": "refuses the user or the password: correct them in the URL",
@@ -87,7 +98,7 @@ def readable_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error, OverflowError, UnicodeError) as error:
-        kind = StoreAway if is_away(error) else StoreError
+        kind = StoreAway if is_away(error) else DamagedStore if is_damage(error) else StoreError
         raise kind(f"The database {url} {trouble(error)}.") from error
     except OSError as error:
         raise StoreError(
@@ -104,6 +115,13 @@ def is_away(error: BaseException) -> bool:
     if not code:
         return type(error.orig).__name__ == "OperationalError"
     return code.startswith(("08", "53", "57"))
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether SQLite cannot read its own file."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    code: str = getattr(cause, "sqlite_errorname", None) or ""
+    return isinstance(cause, sqlite3.Error) and code.startswith(DAMAGED)
 
 
 def trouble(error: BaseException) -> str:

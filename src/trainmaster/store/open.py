@@ -7,8 +7,9 @@ from pathlib import Path
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
+from trainmaster.store.copies import put_back
 from trainmaster.store.database import Database
-from trainmaster.store.errors import StoreAway, StoreError
+from trainmaster.store.errors import StoreAway, StoreError, readable_errors
 from trainmaster.store.postgres import open_postgres
 from trainmaster.store.sqlite import open_sqlite
 from trainmaster.store.store import Store
@@ -31,6 +32,16 @@ def open_store(url: str) -> Store:
         store.close()
         raise
     return store
+
+
+def put_back_copy(url: str, copies: Path) -> str:
+    """Replace a missing or damaged SQLite database by its newest good copy; what was done, if anything."""
+    database = _database(url)
+    database.dispose()
+    if database.file.path is None:
+        return ""
+    with readable_errors(database.url):
+        return put_back(database.file.path, copies)
 
 
 def _database(url: str) -> Database:

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from trainmaster.store import schema
 from trainmaster.store.database import Database
-from trainmaster.store.errors import StoreError, readable_errors
+from trainmaster.store.errors import SQLITE, DamagedStore, StoreError, readable_errors
 from trainmaster.store.rows import (
     JobFilter,
     KeyRow,
@@ -33,10 +33,12 @@ from trainmaster.store.rows import (
     StoredProgress,
     StoryRow,
 )
+from trainmaster.store.sqlite import problem_in
 from trainmaster.store.tables import (
     JOBS,
     KEYS,
     LEDGER,
+    METADATA,
     PROGRESS,
     SNAPSHOTS,
     STEPS,
@@ -68,6 +70,21 @@ class StoreReader:
             if self.database.file.is_there():
                 with self.database.reader.connect() as connection:
                     schema.refuse_newer(schema.version(connection), self.url)
+
+    def check(self) -> None:
+        """Look for damage; StoreError where there is any. Takes seconds where there are many jobs."""
+        path = self.database.file.path
+        with self._open():
+            if path is not None:
+                problem = problem_in(path)
+                if problem:
+                    raise DamagedStore(
+                        f"The database {self.url} {SQLITE['SQLITE_CORRUPT']} ({problem})."
+                    )
+                return
+            with self.database.reader.connect() as connection:
+                for table in METADATA.sorted_tables:  # a page that cannot be read is an error
+                    connection.scalar(select(func.count()).select_from(table))
 
     def snapshot(self, *, oldest: bool = False) -> SnapshotRow | None:
         """The newest one, or the oldest that is kept."""

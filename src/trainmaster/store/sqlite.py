@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, QueuePool
 
 from trainmaster.store.database import Database, DatabaseFile
-from trainmaster.store.errors import SQLITE, StoreError
+from trainmaster.store.errors import SQLITE, StoreError, first_line, is_damage
 
 log = structlog.get_logger("trainmaster.store")
 
@@ -32,7 +33,7 @@ def open_sqlite(path: Path) -> Database:
         url=f"sqlite:///{path}",
         writer=_writer(path),
         reader=_reader(path),
-        lock=FileLock(path.with_name(path.name + ".lock")),
+        lock=FileLock(lock_of(path)),
         file=DatabaseFile(path),
     )
 
@@ -121,6 +122,32 @@ def _holder(path: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return pid if is_holder and pid != os.getpid() else None
+
+
+def problem_in(path: Path) -> str:
+    """What SQLite's check finds wrong in a database; empty if nothing."""
+    try:
+        with closing(_connect(path, "mode=ro")) as connection:
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return first_line(error)
+    return "" if found == "ok" else " ".join(str(found).split())
+
+
+def write_copy(path: Path, to: Path) -> None:
+    """Write everything that a database has into a new file, on the disk when this returns."""
+    to.unlink(missing_ok=True)
+    with closing(_connect(path, "mode=ro")) as connection:
+        connection.execute("VACUUM INTO ?", (str(to),))
+    with to.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def lock_of(path: Path) -> Path:
+    """The file that the leader of a database locks."""
+    return path.with_name(path.name + ".lock")
 
 
 class FileLock:

@@ -162,7 +162,7 @@ def test_a_damaged_file(path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
     said = sentence(lambda: damaged(str(path)))
-    assert "is damaged: put back a copy of it" in said
+    assert "is damaged: stop the manager and start `trainmaster up --adopt`" in said
 
 
 def damaged(path: str) -> None:

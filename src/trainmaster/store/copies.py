@@ -1,0 +1,102 @@
+"""Copies of an SQLite database beside it: made while it is in use, a few kept, and put back after damage.
+
+A copy is written anew from the rows that can be read, so a damaged database never becomes a copy. A database
+on a server is copied by the server's own means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from itertools import count
+from pathlib import Path
+
+from trainmaster.store.errors import StoreError, first_line, readable_errors
+from trainmaster.store.sqlite import FileLock, lock_of, problem_in, write_copy
+from trainmaster.store.store import Store
+
+KEPT = 7
+PATTERN = "trainmaster-*.db"
+PARTS = ("", "-wal", "-shm")
+"""A database's file, and the two that SQLite keeps beside it."""
+SPARE = 64 << 20
+"""Bytes of the disk that a copy leaves free."""
+
+
+def keep_copy(store: Store, folder: Path) -> Path | None:
+    """Copy the database, unless nothing has changed since the last copy; None where none was made."""
+    path = store.database.file.path
+    if path is None:
+        return None
+    target = folder / f"trainmaster-{store.last_seq()}.db"
+    known = _newest_first(folder)
+    if known and known[0].name == target.name:
+        return None
+    needed = path.stat().st_size + SPARE
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if shutil.disk_usage(folder).free < needed:
+            raise StoreError(f"The database is not copied: {folder} has less than {needed} bytes.")
+        fresh = folder / f"{target.name}.{os.getpid()}"
+        try:
+            with readable_errors(store.url):
+                write_copy(path, fresh)
+            fresh.replace(target)
+        finally:
+            fresh.unlink(missing_ok=True)
+        for old in _newest_first(folder)[KEPT:]:
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"The database cannot be copied: {first_line(error)}.") from error
+    return target
+
+
+def put_back(path: Path, folder: Path) -> str:
+    """Where the database is missing or damaged, put the newest good copy in its place; what was done.
+
+    Nothing is done where the database is fine or a manager uses it. A damaged one is kept under another name.
+    """
+    lock = FileLock(lock_of(path))
+    if not lock.take():
+        return ""
+    try:
+        is_there = path.exists()
+        if is_there and not problem_in(path):
+            return ""
+        good = next((copy for copy in _newest_first(folder) if not problem_in(copy)), None)
+        if good is None:
+            is_ours = is_there and _begins_as_sqlite(path)
+            return _set_aside(path, ", and there is no copy of it") if is_ours else ""
+        said = _set_aside(path, "") if is_there else f"The database {path} was missing."
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        shutil.copyfile(good, fresh)
+        _sync(fresh)
+        fresh.replace(path)
+        return f"{said} The copy {good.name} is in its place."
+    finally:
+        lock.release()
+
+
+def _set_aside(path: Path, more: str) -> str:
+    kept = next(
+        name for n in count(1) if not (name := path.with_name(f"{path.name}.damaged-{n}")).exists()
+    )
+    for part in PARTS:
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + part).rename(kept.with_name(kept.name + part))
+    return f"The database {path} was damaged: it is set aside as {kept.name}{more}."
+
+
+def _begins_as_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob(PATTERN), key=lambda copy: copy.stat().st_mtime_ns, reverse=True)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,111 @@
+"""The store checks itself and keeps copies: damage is noticed, and a good copy is put back."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.contract.stores import batch, job
+from trainmaster.store import copies
+from trainmaster.store.copies import KEPT, keep_copy
+from trainmaster.store.errors import DamagedStore, StoreError
+from trainmaster.store.open import open_store, put_back_copy
+from trainmaster.store.store import Store
+
+
+def filled(path: Path, jobs: int = 500) -> Store:
+    store = open_store(str(path))
+    assert store.acquire_leadership()
+    store.append([batch(1, *(job(str(number)) for number in range(jobs)))])
+    return store
+
+
+def damage(path: Path, first: int = 4096) -> None:
+    """Overwrite everything behind the first page."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(first)
+        file.write(b"\xaa" * (size - first))
+
+
+def test_damage_is_found_while_the_store_is_in_use(tmp_path: Path) -> None:
+    with closing(filled(tmp_path / "t.db")) as store:
+        store.check()
+        damage(tmp_path / "t.db")
+        with pytest.raises(
+            DamagedStore, match="is damaged: stop the manager and start `trainmaster up"
+        ):
+            store.check()
+
+
+def test_copies_are_made_of_what_has_changed_and_the_newest_are_kept(tmp_path: Path) -> None:
+    with closing(filled(tmp_path / "t.db", 3)) as store:
+        made = []
+        for seq in range(2, KEPT + 4):
+            made.append(keep_copy(store, tmp_path / "copies"))
+            assert keep_copy(store, tmp_path / "copies") is None
+            store.append([batch(seq)])
+    assert sorted((tmp_path / "copies").iterdir()) == sorted(filter(None, made[-KEPT:]))
+    with closing(open_store(str(made[-1]))) as copy:
+        assert copy.count() == {"pending": 3}
+
+
+def test_no_copy_is_made_of_a_damaged_store(tmp_path: Path) -> None:
+    with closing(filled(tmp_path / "t.db")) as store:
+        good = keep_copy(store, tmp_path / "copies")
+        store.append([batch(2)])
+        damage(tmp_path / "t.db", 8192)
+        with pytest.raises(DamagedStore):
+            keep_copy(store, tmp_path / "copies")
+    assert list((tmp_path / "copies").iterdir()) == [good]
+
+
+def test_no_copy_fills_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "SPARE", 1 << 60)
+    with closing(filled(tmp_path / "t.db")) as store, pytest.raises(StoreError, match="not copied"):
+        keep_copy(store, tmp_path / "copies")
+
+
+@pytest.mark.parametrize("how", ["damaged", "missing", "text"])
+def test_the_newest_good_copy_is_put_back(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "t.db"
+    with closing(filled(path)) as store:
+        keep_copy(store, tmp_path / "copies")
+        store.append([batch(2, job("1000"))])
+        worse = keep_copy(store, tmp_path / "copies")
+    assert worse is not None
+    damage(worse)
+    if how == "damaged":
+        damage(path)
+    elif how == "missing":
+        path.unlink()
+    else:
+        path.write_text("something else entirely, " * 100)
+    kept = None if how == "missing" else path.read_bytes()
+    said = put_back_copy(str(path), tmp_path / "copies")
+    assert "trainmaster-1.db is in its place" in said
+    with closing(open_store(str(path))) as store:
+        assert store.acquire_leadership()
+        assert store.count() == {"pending": 500}
+    if kept is not None:
+        assert (tmp_path / "t.db.damaged-1").read_bytes() == kept
+
+
+def test_a_store_that_is_fine_or_in_use_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with closing(filled(path)) as store:
+        keep_copy(store, tmp_path / "copies")
+        store.append([batch(2)])
+        assert put_back_copy(str(path), tmp_path / "copies") == ""
+        damage(path)
+        assert put_back_copy(str(path), tmp_path / "copies") == ""
+    assert not list(tmp_path.glob("*.damaged*"))
+    with closing(filled(tmp_path / "other.db")):
+        pass
+    assert put_back_copy(str(tmp_path / "other.db"), tmp_path / "copies") == ""
