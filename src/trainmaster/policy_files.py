@@ -65,12 +65,12 @@ def class_of(spec: PolicySpec) -> Any:
     return class_in_source(spec.name, spec.source) if spec.source else policy_named(spec.name)
 
 
-def policy_from(spec: PolicySpec) -> Any:
+def policy_from(spec: PolicySpec, read_missing: ReadFile = content_of) -> Any:
     """A fresh policy; no file is read but for specs that were stored without their content."""
     kind, files = class_of(spec), dict(spec.files)
 
     def read(file: str) -> str:
-        return files[file] if file in files else content_of(file)
+        return files[file] if file in files else read_missing(file)
 
     return kind(read_options(spec.name, kind.options_type, dict(spec.options), read))
 

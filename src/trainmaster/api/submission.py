@@ -36,9 +36,8 @@ class Defaults:
 
 
 def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]) -> Submission:
-    """The job as it is submitted; checks that its folders exist."""
+    """The job as it is submitted; whether its folders exist, the manager checks."""
     workdir, keeps_code = _workdir(model, defaults)
-    _check_data(model, workdir)
     program = program_of(model.command)
     user = model.user or defaults.user
     job = Job(
@@ -63,6 +62,7 @@ def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]
         array=model.array,
         depends_on=model.depends_on,
         keeps_code=keeps_code,
+        data=tuple(str(_absolute("data", each, workdir)) for each in model.data),
         is_held=model.held,
     )
 
@@ -115,16 +115,10 @@ def _fit_name(program: str) -> str:
 def _workdir(model: JobFile, defaults: Defaults) -> tuple[Path, bool]:
     """Where it runs, and whether the code there is to be kept."""
     if model.workdir is None and defaults.workdir is None:
-        # No folder is given: the home folder will do, but all of it is too much to copy.
+        if model.snapshot:
+            raise ConfigError("snapshot: true needs a workdir to copy: name one.")
         return Path.home(), False
     path = _absolute("workdir", model.workdir or ".", defaults.workdir)
-    if not path.is_dir():
-        there = "is a file" if path.exists() else "does not exist"
-        raise ConfigError(
-            f"workdir {path} {there}: name a folder that the manager's machine can see."
-        )
-    if not os.access(path, os.R_OK | os.X_OK):
-        raise ConfigError(f"workdir {path} cannot be read by the manager: change its permissions.")
     return path, defaults.snapshot if model.snapshot is None else model.snapshot
 
 
@@ -133,15 +127,6 @@ def _checkpoint_dir(model: JobFile, workdir: Path) -> str:
     if model.checkpoint_dir is None:
         return ""
     return str(_absolute("checkpoint_dir", model.checkpoint_dir, workdir))
-
-
-def _check_data(model: JobFile, workdir: Path) -> None:
-    for each in model.data:
-        path = _absolute("data", each, workdir)
-        if not os.path.exists(path):
-            raise ConfigError(
-                f"data {path} does not exist on the manager's machine: mount it, or correct the path."
-            )
 
 
 def _absolute(field: str, text: str, base: Path | None) -> Path:

@@ -2,12 +2,16 @@
 
 Every job has its own files: what one writes into its copy, even in place and as root, no other job sees.
 Where the file system can (Btrfs, XFS), a copy shares its blocks with the source until one of them is
-written to, and takes next to no space; elsewhere it takes its full size.
+written to, and takes next to no space; elsewhere it takes its full size. What is ignored, such as data, is
+not copied: where the job's node sees the folder, the copy has links to it.
+
+It runs in a process of its own (`file_worker.py`): folders of users may hang, or hold anything.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import shutil
@@ -15,25 +19,32 @@ import stat
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-from pathspec import GitIgnoreSpec
-
-from trainmaster.daemon.service_api import RequestError
+from trainmaster.daemon.ignore_patterns import IgnorePatterns, patterns_of
+from trainmaster.daemon.request_errors import RequestError
 from trainmaster.model.units import MIB
 from trainmaster.text.formatting import size
 
 MOST_BYTES = 200 * MIB
 MOST_FILES = 20_000
+MOST_LISTED = 64 * MIB
+"""Bytes that Git may answer with."""
 IGNORE_FILE = ".trainmasterignore"
-NEVER = frozenset(
+MOST_PATTERNS = 1 * MIB
+"""Bytes of an ignore file."""
+STATE = frozenset((".git", ".hg", ".svn", ".trainmaster"))
+CACHES = frozenset(
     (
-        *(".git", ".hg", ".svn", ".trainmaster", ".venv", "venv", "node_modules", "__pycache__"),
-        *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".tox"),
+        *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"),
+        *(".ipynb_checkpoints", ".tox"),
     )
 )
+ENVIRONMENTS = frozenset((".venv", "venv", "node_modules"))
+NEVER = STATE | CACHES | ENVIRONMENTS
 """Folders that never hold code of the user."""
 COPIED_NS = 946_684_800 * 10**9
 """Modification time of copied files: a file with another time was written by the job."""
@@ -43,49 +54,69 @@ PIECE = 1 << 20
 GIT_S = 60
 NOT_IGNORED = ("--cached", "--others", "--exclude-standard")
 """Flags of `git ls-files`: what is tracked, and what is new and not ignored."""
+IGNORED = ("--others", "--ignored", "--exclude-standard", "--directory")
+SYNCED_ONE_BY_ONE = 200
+"""Up to so many files are written to the disk one by one; beyond that, the whole file system is at once."""
 
 
-def keep_code(workdir: Path, into: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What of a folder is copied, and what is not."""
+
+    copied: Mapping[str, os.stat_result]
+    ignored: tuple[str, ...]
+    """Files and whole folders that ignore files leave out."""
+
+
+def keep_code(workdir: Path, into: Path, *, links: bool = True) -> tuple[str, ...]:
     """Copy what the folder holds now to `into`, all or nothing; a RequestError where it is too much.
 
     In a Git work tree: what is tracked, and what is new and not ignored. Elsewhere: everything but caches
-    and environments. `.trainmasterignore` leaves out more. `into` must not exist, or be an earlier copy.
+    and environments. `.trainmasterignore` leaves out more. `links`: link to what is ignored. `into` must
+    not exist, or be an earlier copy. Returns what was left out.
     """
-    if not workdir.is_dir():
-        raise RequestError(
-            f"The working directory {workdir} does not exist any more: submit from another."
-        )
-    found = _chosen(workdir, _own_folders(workdir, into))
-    _check_limits(workdir, found)
+    chosen = choose(workdir, into)
+    check_limits(workdir, chosen.copied)
     with _complete(into, workdir) as making:
         making.mkdir()
-        for path, seen in found.items():
-            _copy(workdir / path, making / path, is_link=stat.S_ISLNK(seen.st_mode))
+        for path, seen in chosen.copied.items():
+            if stat.S_ISLNK(seen.st_mode):
+                _copy_link(workdir, path, making)
+            else:
+                _copy(workdir / path, making / path)
+        for path in chosen.ignored if links else ():
+            _link(str(workdir.absolute() / path), making / path)
+        _sync(making, len(chosen.copied))
+    return () if links else chosen.ignored
 
 
 def copy_again(kept: Path, into: Path) -> None:
     """Another copy of one that was just made and not run yet, for a job submitted together with it."""
     with _complete(into, kept) as making:
         shutil.copytree(kept, making, symlinks=True, copy_function=_copy_file)
+        _sync(making, SYNCED_ONE_BY_ONE + 1)
 
 
 @contextlib.contextmanager
 def _complete(into: Path, source: Path) -> Iterator[Path]:
     """A folder to write to that becomes `into`, in place of an earlier copy, only when it is complete."""
-    into.parent.mkdir(parents=True, exist_ok=True)
-    making = into.with_name(f"{into.name}.{uuid4().hex}.new")
     try:
-        yield making
-        if into.exists():
-            shutil.rmtree(into)
-        making.rename(into)
+        into.parent.mkdir(parents=True, exist_ok=True)
+        making = into.with_name(f"{into.name}.{uuid4().hex}.new")
+        try:
+            yield making
+            if into.exists():
+                shutil.rmtree(into)
+            making.rename(into)
+            for folder in (into.parent, into.parent.parent):
+                _sync_one(folder)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
     except OSError as error:  # shutil.Error is one
         raise RequestError(
             f"The code in {source} could not be copied: {error.strerror or error}"
-            f" ({error.filename}). Free some space, or submit with snapshot: false."
+            f" ({error.filename}). Free some space, or submit with --no-snapshot (snapshot: false)."
         ) from error
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
 
 
 def is_as_copied(path: Path) -> bool:
@@ -97,7 +128,65 @@ def is_as_copied(path: Path) -> bool:
     return not stat.S_ISDIR(seen.st_mode) and seen.st_mtime_ns == COPIED_NS
 
 
+def remove_incomplete(jobs: Path) -> int:
+    """Remove copies that a crash left half made; how many."""
+    found = [*jobs.glob("*/code.*.new")]
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
+    return len(found)
+
+
 # -- choosing ------------------------------------------------------------------------------------------
+
+
+def choose(workdir: Path, into: Path) -> Chosen:
+    """What of the folder would be copied to `into`, and what is ignored."""
+    if not workdir.is_dir():
+        raise RequestError(
+            f"The working directory {workdir} does not exist any more: submit from another."
+        )
+    own = _own_folders(workdir, into)
+    patterns = patterns_of(_ignore_lines(workdir))
+    listed = listed_by_git(workdir, *NOT_IGNORED)
+    base = str(workdir.resolve())
+    inside = tuple(f"{os.path.relpath(each, base)}/" for each in own if Path(base) in each.parents)
+    ignored = [] if listed is None else listed_by_git(workdir, *IGNORED) or []
+    found: dict[str, os.stat_result] = {}
+    paths = (
+        _walked(workdir, "", patterns, own, ignored)
+        if listed is None
+        else _expanded(workdir, listed, own)
+    )
+    for path in paths:
+        if path.startswith(inside) or NEVER.intersection(path.split("/")[:-1]):
+            continue
+        if patterns.excludes(path):
+            ignored.append(patterns.excluded_part(path))
+            continue
+        with contextlib.suppress(OSError):  # deleted meanwhile
+            seen = os.lstat(workdir / path)
+            if stat.S_ISLNK(seen.st_mode) or stat.S_ISREG(seen.st_mode):
+                found[path] = seen
+        if len(found) > MOST_FILES:
+            break
+    return Chosen(found, _links(workdir, ignored, inside))
+
+
+def _links(workdir: Path, ignored: list[str], inside: tuple[str, ...]) -> tuple[str, ...]:
+    """Of what is ignored, the paths to link to: no caches, nothing of the manager's, no path twice."""
+    found: list[str] = []
+    for path in sorted({each.rstrip("/") for each in ignored}):
+        if (STATE | CACHES).intersection(path.split("/")) or f"{path}/".startswith(inside):
+            continue
+        if any(each.startswith(f"{path}/") for each in inside):
+            continue
+        if found and path.startswith(f"{found[-1]}/"):
+            continue
+        if os.path.lexists(workdir / path):
+            found.append(path)
+    return tuple(found[:MOST_FILES])
 
 
 def _own_folders(workdir: Path, into: Path) -> frozenset[Path]:
@@ -110,53 +199,50 @@ def _own_folders(workdir: Path, into: Path) -> frozenset[Path]:
     return frozenset(own)
 
 
-def _chosen(workdir: Path, own: frozenset[Path]) -> dict[str, os.stat_result]:
-    """Files and symbolic links to be kept, by their path in the folder."""
-    patterns = GitIgnoreSpec.from_lines(_ignore_lines(workdir))
-    listed = listed_by_git(workdir, *NOT_IGNORED)
-    base = str(workdir.resolve())
-    inside = tuple(f"{os.path.relpath(each, base)}/" for each in own if Path(base) in each.parents)
-    found: dict[str, os.stat_result] = {}
-    paths = (
-        _walked(workdir, "", patterns, own) if listed is None else _expanded(workdir, listed, own)
-    )
-    for path in paths:
-        if patterns.match_file(path) or path.startswith(inside):
-            continue
-        if NEVER.intersection(path.split("/")[:-1]):
-            continue
-        with contextlib.suppress(OSError):  # deleted meanwhile
-            seen = os.lstat(workdir / path)
-            if stat.S_ISLNK(seen.st_mode) or stat.S_ISREG(seen.st_mode):
-                found[path] = seen
-        if len(found) > MOST_FILES:
-            break
-    return found
-
-
 def _ignore_lines(workdir: Path) -> list[str]:
     try:
-        return (workdir / IGNORE_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+        content = read_regular(workdir / IGNORE_FILE, MOST_PATTERNS)
+    except FileNotFoundError:
         return []
+    except OSError as error:
+        raise RequestError(f"{workdir / IGNORE_FILE} cannot be read: {error.strerror}.") from None
+    return content.decode("utf-8", "replace").splitlines()
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The content of an ordinary file that is not larger; OSError for what could block or never end."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as reading:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(0, "it is not an ordinary file", str(path))
+        content = reading.read(most + 1)
+    if len(content) > most:
+        raise OSError(0, f"it is larger than {size(most)}", str(path))
+    return content
 
 
 def listed_by_git(workdir: Path, *which: str) -> list[str] | None:
     """What Git lists of these kinds, relative to the folder; None where there is no Git or no work tree."""
-    command = ["git", "-c", "core.fsmonitor=false", "-C", str(workdir), "ls-files", "-z"]
+    if not any(os.path.lexists(each / ".git") for each in (workdir, *workdir.absolute().parents)):
+        return None
+    command = ["git", "-c", "core.fsmonitor=false", "-C", str(workdir), "ls-files", "-z", *which]
     try:
-        done = subprocess.run(
-            [*command, *which],
-            capture_output=True,
-            timeout=GIT_S,
-            check=False,
+        with subprocess.Popen(
+            command,
             stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as git:
+            assert git.stdout is not None
+            said = git.stdout.read(MOST_LISTED)
+            if len(said) == MOST_LISTED:  # more than may be copied in any case
+                git.kill()
+                said = said.rpartition(b"\0")[0]
+            elif git.wait(GIT_S) != 0:
+                return None
+    except OSError:
         return None
-    if done.returncode != 0:
-        return None
-    return list(dict.fromkeys(os.fsdecode(each) for each in done.stdout.split(b"\0") if each))
+    return list(dict.fromkeys(os.fsdecode(each) for each in said.split(b"\0") if each))
 
 
 def _expanded(workdir: Path, listed: list[str], own: frozenset[Path]) -> Iterator[str]:
@@ -167,7 +253,7 @@ def _expanded(workdir: Path, listed: list[str], own: frozenset[Path]) -> Iterato
             name = path.rstrip("/")
             inner = listed_by_git(place, *NOT_IGNORED)
             if inner is None or not (place / ".git").exists():
-                yield from _walked(workdir, name, GitIgnoreSpec([]), own)
+                yield from _walked(workdir, name, IgnorePatterns(), own, [])
             else:
                 yield from (f"{name}/{each}" for each in _expanded(place, inner, own))
         else:
@@ -175,9 +261,9 @@ def _expanded(workdir: Path, listed: list[str], own: frozenset[Path]) -> Iterato
 
 
 def _walked(
-    workdir: Path, start: str, patterns: GitIgnoreSpec, own: frozenset[Path]
+    workdir: Path, start: str, patterns: IgnorePatterns, own: frozenset[Path], ignored: list[str]
 ) -> Iterator[str]:
-    """Every file below, folders in the order of their names."""
+    """Every file below, folders in the order of their names; folders that are left out go to `ignored`."""
     todo = [start]
     while todo:
         folder = todo.pop()
@@ -190,15 +276,14 @@ def _walked(
             path = f"{folder}/{entry.name}" if folder else entry.name
             if not entry.is_dir(follow_symlinks=False):
                 yield path
-            elif (
-                entry.name not in NEVER
-                and not patterns.match_file(f"{path}/")
-                and Path(entry.path).resolve() not in own
-            ):
+            elif entry.name in ENVIRONMENTS or patterns.excludes(path, is_folder=True):
+                ignored.append(path)
+            elif entry.name not in NEVER and Path(entry.path).resolve() not in own:
                 todo.append(path)
 
 
-def _check_limits(workdir: Path, found: Mapping[str, os.stat_result]) -> None:
+def check_limits(workdir: Path, found: Mapping[str, os.stat_result]) -> None:
+    """A RequestError that names what is large, where a folder holds more than is copied."""
     total = sum(seen.st_size for seen in found.values())
     if len(found) <= MOST_FILES and total <= MOST_BYTES:
         return
@@ -217,21 +302,36 @@ def _check_limits(workdir: Path, found: Mapping[str, os.stat_result]) -> None:
         )
     raise RequestError(
         f"The working directory {workdir} {said}: name what the program does not need in"
-        f" {IGNORE_FILE}, or submit with snapshot: false."
+        f" {IGNORE_FILE}, or submit with --no-snapshot (snapshot: false)."
     )
 
 
 # -- copying -------------------------------------------------------------------------------------------
 
 
-def _copy(source: Path, target: Path, *, is_link: bool) -> None:
+def _copy_link(workdir: Path, path: str, making: Path) -> None:
+    """A link as it is; one that leads out of the folder by a relative path becomes absolute."""
+    try:
+        to = os.readlink(workdir / path)
+    except FileNotFoundError:
+        return  # deleted meanwhile
+    base = str(workdir.absolute())
+    place = os.path.normpath(os.path.join(base, os.path.dirname(path), to))
+    leaves = place != base and not place.startswith(f"{base}/")
+    _link(place if leaves else to, making / path)
+
+
+def _link(to: str, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.symlink(to, target)
+        os.utime(target, ns=(COPIED_NS, COPIED_NS), follow_symlinks=False)
+
+
+def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        if is_link:
-            os.symlink(os.readlink(source), target)
-            os.utime(target, ns=(COPIED_NS, COPIED_NS), follow_symlinks=False)
-        else:
-            _copy_file(source, target)
+        _copy_file(source, target)
     except FileNotFoundError as gone:
         if str(gone.filename) == str(target):
             raise
@@ -244,7 +344,8 @@ def _copy(source: Path, target: Path, *, is_link: bool) -> None:
 
 def _copy_file(source: str | Path, target: str | Path) -> None:
     """Give the target the source's content and rights, as a file of its own."""
-    with Path(source).open("rb") as reading, Path(target).open("wb") as writing:
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(source, flags), "rb") as reading, Path(target).open("wb") as writing:
         if not _share_blocks(reading.fileno(), writing.fileno()):
             _copy_bytes(reading, writing, source)
         writing.flush()
@@ -269,6 +370,41 @@ def _copy_bytes(reading: BinaryIO, writing: BinaryIO, source: str | Path) -> Non
         if copied > MOST_BYTES:
             raise RequestError(
                 f"{source} grows while it is being copied: name it in {IGNORE_FILE}, or submit"
-                " with snapshot: false."
+                " with --no-snapshot (snapshot: false)."
             )
         writing.write(piece)
+
+
+# -- writing to the disk ---------------------------------------------------------------------------------
+
+
+def _sync(folder: Path, files: int) -> None:
+    """Write the folder and all in it to the disk."""
+    if files > SYNCED_ONE_BY_ONE:
+        _sync_file_system(folder)
+        return
+    for base, _, names in os.walk(folder):
+        for name in names:
+            path = Path(base, name)
+            if not path.is_symlink():
+                _sync_one(path)
+        _sync_one(Path(base))
+
+
+def _sync_one(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_file_system(folder: Path) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if libc.syncfs(fd) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(folder))
+    finally:
+        os.close(fd)

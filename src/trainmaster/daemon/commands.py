@@ -12,7 +12,6 @@ from uuid import uuid4
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.daemon.code_snapshot import copy_again, keep_code
 from trainmaster.daemon.data_folder import largest_number
 from trainmaster.daemon.dependencies import DependencyState, outlook
 from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
@@ -31,7 +30,7 @@ from trainmaster.daemon.service_api import (
     RequestError,
     Submission,
 )
-from trainmaster.daemon.submitted_program import keep_list, program_list
+from trainmaster.daemon.submitted_files import SubmittedFiles
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill, Migrate
 from trainmaster.model.causes import EndCode, EndReason, Suspender, Suspension
@@ -69,8 +68,13 @@ class Commands:
         self._empty = Occupancy(driver.controller.state.topology)
         self._demands: dict[Demand, Demand] = {}
         """Equal demands are one object: the controller caches by identity."""
+        self._submitted_files = SubmittedFiles(folder, driver.engine.abilities.shares_files)
         self._in_flight: dict[str, asyncio.Task[Sequence[Accepted]]] = {}
         """Idempotency keys of submissions in progress."""
+
+    async def close(self) -> None:
+        """End what works on files of submissions."""
+        await self._submitted_files.close()
 
     # -- submitting ------------------------------------------------------------------------------------
 
@@ -106,17 +110,24 @@ class Commands:
             await asyncio.to_thread(self._dependencies, each) if each.depends_on else ()
             for each in checked
         ]
+        self._driver.writer.refuse_in_trouble()
+        listed = await self._submitted_files.look(checked)
         answers: list[Accepted] = []
         new_jobs: list[LiveJob] = []
-        housed: dict[str, Path] = {}
-        async for each, depends_on in _yielding(zip(checked, waits, strict=True)):
-            self._number += 1
-            number = str(self._number)
-            each = await self._with_code_copy(each, number, housed)
-            elements = [one async for one in _yielding(self._elements(each, number, depends_on))]
-            new_jobs += elements
-            ids = tuple(live.id for live in elements)
-            answers.append(Accepted((number, *ids) if each.array is not None else ids))
+        async with self._submitted_files.copies() as copies:
+            async for each, depends_on in _yielding(zip(listed, waits, strict=True)):
+                self._number += 1
+                number = str(self._number)
+                each, left_out = await copies.made_for(each, number)
+                elements = [
+                    one async for one in _yielding(self._elements(each, number, depends_on))
+                ]
+                new_jobs += elements
+                ids = tuple(live.id for live in elements)
+                ids = (number, *ids) if each.array is not None else ids
+                copy = each.recipe.workdir if each.keeps_code else None
+                answers.append(Accepted(ids, copy=copy, left_out=left_out))
+            self._driver.writer.refuse_in_trouble()
         answer = json.dumps([list(each.ids) for each in answers])
         request = Request(
             events=[_submitted(live) for live in new_jobs],
@@ -129,6 +140,7 @@ class Commands:
     async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
         """A dry run: what the job would be and when it would start, without submitting it."""
         asked = self._checked(asked)
+        await self._submitted_files.check(asked)
         first = next(self._elements(asked, "0", self._dependencies(asked)))
         return self._queries.draft(first), await self._queries.forecast(asked)
 
@@ -200,30 +212,6 @@ class Commands:
                     f"job {wanted.job} {how}, so a job that depends on it can never start."
                 )
         return tuple(found)
-
-    async def _with_program_list(self, asked: Submission) -> Submission:
-        """The submission with a list of its program's files; none for a job that names no folder."""
-        if asked.keeps_code or not asked.spec.get("workdir"):
-            return asked
-        recipe = asked.recipe
-        found = await asyncio.to_thread(program_list, recipe.workdir, recipe.command)
-        kept = await asyncio.to_thread(keep_list, found, self._folder)
-        return replace(asked, recipe=replace(recipe, program_files=kept))
-
-    async def _with_code_copy(
-        self, asked: Submission, number: str, housed: dict[str, Path]
-    ) -> Submission:
-        """The submission with its code copied; jobs of the same folder share the first copy."""
-        if not asked.keeps_code:
-            return await self._with_program_list(asked)
-        into = self._folder / "jobs" / number / "code"
-        workdir = asked.recipe.workdir
-        if workdir in housed:
-            await asyncio.to_thread(copy_again, housed[workdir], into)
-        else:
-            await asyncio.to_thread(keep_code, Path(workdir), into)
-            housed[workdir] = into
-        return replace(asked, recipe=replace(asked.recipe, workdir=str(into)))
 
     def _elements(
         self, asked: Submission, number: str, depends_on: tuple[Dependency, ...]
@@ -397,7 +385,7 @@ class Commands:
         """Its files must come with it: the manager reads none of its own accord."""
         if is_path(spec.name) and not spec.source:
             raise RequestError(f"{spec.name}: send the text of a policy file with its name.")
-        await asyncio.to_thread(policy_of, spec)
+        await asyncio.to_thread(policy_of, spec, _without_content)
         await self._submit_events([LoggedEvent(e.PolicyChanged.to(spec))])
 
     async def _changeable(self, job: str) -> Sequence[LiveJob]:
@@ -415,6 +403,11 @@ class Commands:
         events += [LoggedEvent(e.JobChanged(live.job)) for live in touched if live.id not in said]
         if events:
             await self._driver.ask(Request(events=events))
+
+
+def _without_content(file: str) -> str:
+    """A policy that is asked for names a file: what lies there may hang, or never end."""
+    raise RequestError(f"{file}: send the content of a file that an option names, in `files`.")
 
 
 async def _yielding(many: Iterable[T]) -> AsyncIterator[T]:

@@ -41,7 +41,12 @@ from trainmaster.daemon.queries import Forecaster, Queries
 from trainmaster.daemon.recovery import reconcile, recovered, snapshot_of_driver
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.response_models import StatusRow
-from trainmaster.daemon.retention import drop_code, outdated_runs
+from trainmaster.daemon.retention import (
+    drop_code,
+    drop_program_lists,
+    outdated_runs,
+    remove_leftovers,
+)
 from trainmaster.daemon.service_api import Health, RequestError, Unavailable
 from trainmaster.engines.protocol import Engine, StrayRun
 from trainmaster.model.events import PolicyChanged
@@ -158,6 +163,8 @@ class Daemon:
         finally:
             with contextlib.suppress(StoreError):
                 await asyncio.shield(self._keep_snapshot(driver))
+            if self._parts is not None:
+                await self._parts.commands.close()
             await self._engine.close()
 
     async def _lead(self) -> Driver:
@@ -244,6 +251,7 @@ class Daemon:
                 f"{plural(len(doubtful), 'run')} lost: the devices are gone. The jobs are requeued."
             )
         self._apply_stated_policy(driver)
+        await asyncio.to_thread(remove_leftovers, self._folder, self._store.last_number())
         queries = Queries(driver, self._folder, self._forecaster)
         self._parts = _Parts(driver, Commands(driver, self._folder, queries), queries)
         return driver
@@ -336,6 +344,8 @@ class Daemon:
                 for run in await asyncio.to_thread(outdated_runs, place, store, is_live, before):
                     await self._engine.forget(run)
                 await asyncio.to_thread(drop_code, place, store, is_live, before)
+                used = {live.recipe.program_files for live in driver.jobs.values()}
+                await asyncio.to_thread(drop_program_lists, place, used, before)
             except (StoreError, OSError) as error:
                 log.warning("old logs could not be removed", why=str(error))
 

@@ -12,7 +12,7 @@ from trainmaster.config.options import OptionError, effective
 from trainmaster.core.policy import Policy
 from trainmaster.daemon.service_api import RequestError
 from trainmaster.model.policy_spec import PolicySpec
-from trainmaster.policy_files import class_of, line_in, policy_from
+from trainmaster.policy_files import ReadFile, class_of, content_of, line_in, policy_from
 
 log = structlog.get_logger("trainmaster.policies")
 
@@ -21,7 +21,7 @@ FALLBACK_POLICY = PolicySpec("fifo")
 """Decides while the chosen policy cannot be made: it starts jobs in their order and preempts nothing."""
 
 
-def policy_of(spec: PolicySpec) -> Policy:
+def policy_of(spec: PolicySpec, read_missing: ReadFile = content_of) -> Policy:
     """A fresh policy, or a RequestError."""
     try:
         if class_of(spec).needs_oracle:
@@ -29,7 +29,7 @@ def policy_of(spec: PolicySpec) -> Policy:
                 f"{spec.name} must know how long every job will run, so it works in simulations only:"
                 " `trainmaster policies` lists the others."
             )
-        made: Policy = policy_from(spec)
+        made: Policy = policy_from(spec, read_missing)
         made.first_memo()
     except RequestError:
         raise

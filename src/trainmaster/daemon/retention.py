@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from trainmaster.daemon.code_snapshot import is_as_copied
+from trainmaster.daemon.code_snapshot import is_as_copied, remove_incomplete
+from trainmaster.daemon.submitted_program import FOLDER as PROGRAMS
 from trainmaster.model.job import Run
 from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobFilter, StoredJob
@@ -40,6 +41,25 @@ def drop_code(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> in
         if not any(is_live(each.id) for each in rows) and _is_over(rows, before_ms):
             dropped += _drop_copied(code)
     return dropped
+
+
+def remove_leftovers(folder: Path, last_number: int) -> int:
+    """Remove copies of code that a crash left: half made, or of a submission that was never stored."""
+    left = remove_incomplete(folder / "jobs")
+    for place in _folders(folder / "jobs"):
+        is_unknown = place.name.isdecimal() and int(place.name) > last_number
+        if is_unknown and not (folder / "runs" / place.name).exists():
+            left += _drop_copied(place / "code")
+            with contextlib.suppress(OSError):
+                place.rmdir()
+    return left
+
+
+def drop_program_lists(folder: Path, used: Collection[str], before_ms: int) -> None:
+    """Remove lists of programs that no live job was submitted with and that are old."""
+    for path in (folder / PROGRAMS).glob("*"):
+        if str(path) not in used and path.stat().st_mtime * SECOND < before_ms:
+            path.unlink(missing_ok=True)
 
 
 def _drop_copied(code: Path) -> int:

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 from trainmaster.config.job_file import Duration, JobName, Name, Priority, Retries
 from trainmaster.config.validation import StrictModel
 from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.request_errors import Conflict, NotFound, RequestError, Unavailable
 from trainmaster.model.job import Job
 from trainmaster.model.job_state import Transition
 from trainmaster.model.launch_spec import LaunchSpec
@@ -18,24 +19,9 @@ from trainmaster.model.reasons import Reason
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.store.rows import StoredJob
 
-
-class RequestError(Exception):
-    """Something that cannot be done: one sentence for the user; nothing has changed."""
-
-
-class NotFound(RequestError):
-    """There is no such job, queue or node."""
-
-
-class Conflict(RequestError):
-    """It cannot be done to this job now: it has ended, or an idempotency key was used for another."""
-
-
-class Unavailable(RequestError):
-    """Not now: a standby, or a store that cannot be written. Try again later."""
-
-
 # -- requests ------------------------------------------------------------------------------------------
+
+__all__ = ["Conflict", "NotFound", "RequestError", "Unavailable"]  # and what is defined here
 
 
 class JobChanges(StrictModel):
@@ -64,7 +50,9 @@ class Submission:
     """The job file as submitted, for showing."""
     array: Array | None = None
     depends_on: tuple[Dependency, ...] = ()
-    keeps_code: bool = True
+    keeps_code: bool = False
+    data: tuple[str, ...] = ()
+    """Paths that must exist when it is submitted."""
     is_held: bool = False
     """Submitted, but not to run before its owner resumes it."""
 
@@ -76,6 +64,10 @@ class Accepted:
     ids: tuple[str, ...]
     was_known: bool = False
     """It had been submitted before, with the same idempotency key."""
+    copy: str | None = None
+    """The copy of the code that it runs in; None: it runs in its folder."""
+    left_out: tuple[str, ...] = ()
+    """Files and folders that the copy has neither copied nor linked."""
 
 
 # -- answers -----------------------------------------------------------------------------------------

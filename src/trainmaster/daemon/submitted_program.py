@@ -21,10 +21,12 @@ MOST_WORDS = 200
 ENDINGS = (".py", ".sh", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".ipynb")
 
 
-def program_list(workdir: str, command: tuple[str, ...]) -> Seen:
-    """The files that the command names, and those that Git tracks in the folder."""
-    paths = [*_named(command), *(listed_by_git(Path(workdir), "--cached") or ())]
-    return listed(workdir, dict.fromkeys(paths))
+def program_list(workdir: str, commands: Iterable[tuple[str, ...]]) -> Seen:
+    """The files that the commands name, and those that Git tracks in the folder."""
+    named = (path for command in commands for path in _named(command))
+    return listed(
+        workdir, dict.fromkeys((*named, *(listed_by_git(Path(workdir), "--cached") or ())))
+    )
 
 
 def keep_list(found: Seen, folder: Path) -> str:

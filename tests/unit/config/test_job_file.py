@@ -137,8 +137,8 @@ MISTAKES = {
     "": "The file has no job in it",
     "a: &a [*a]": "nested too deeply",
     'command: "a\\0b"': "cannot be stored",
-    "command: x\nworkdir: /nowhere/at/all": "workdir /nowhere/at/all does not exist",
-    "command: x\ndata: [nothing.bin]": "nothing.bin does not exist on the manager's machine",
+    "command: x\numask: 22": "line 2: umask must be octal digits in quotes",
+    "command: x\nranks: core": "line 2: ranks must be node or gpu, not 'core'.",
 }
 
 

@@ -25,11 +25,22 @@ def write_one(base: Path, name: str, text: str) -> None:
 
 
 def held(base: Path) -> list[str]:
+    """What was copied: files, and links that stay in the copy."""
     return sorted(
         str(path.relative_to(base))
         for path in base.rglob("*")
-        if path.is_symlink() or path.is_file()
+        if (path.is_file() and not path.is_symlink()) or (path.is_symlink() and not leaves(path))
     )
+
+
+def leaves(link: Path) -> bool:
+    return os.readlink(link).startswith("/")
+
+
+def links(base: Path) -> dict[str, str]:
+    """Links that lead out of the copy."""
+    found = [path for path in base.rglob("*") if path.is_symlink() and leaves(path)]
+    return {str(path.relative_to(base)): os.readlink(path) for path in found}
 
 
 @pytest.fixture
@@ -104,6 +115,75 @@ def test_an_ignore_file_leaves_out_more(work: Path, into: Path) -> None:
         "lib/net.py",
         "train.py",
     ]
+
+
+def test_what_is_ignored_is_linked_to_where_the_node_sees_it(work: Path, into: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(work)], check=True)
+    write(work, **{".gitignore": "data/\n*.bin\n.venv/\n", "weights.bin": "w", "lib/x.bin": "x"})
+    write(work, **{"data/set/1.csv": "1", ".venv/bin/python": "", "__pycache__/x.pyc": "c"})
+    write_one(work, ".trainmasterignore", "big/\n")
+    write_one(work, "big/file", "b")
+    assert keep_code(work, into) == ()
+    names = (".venv", "big", "data", "lib/x.bin", "weights.bin")
+    assert links(into) == {name: str(work / name) for name in names}
+    assert (into / "data/set/1.csv").read_text() == "1"
+    assert all(is_as_copied(into / name) for name in names)
+    other = into.parent.parent / "2" / "code"
+    assert keep_code(work, other, links=False) == names
+    assert links(other) == {}
+
+
+def test_relative_links_that_leave_the_folder_lead_to_the_same_place(
+    work: Path, into: Path
+) -> None:
+    (work.parent / "datasets").mkdir()
+    os.symlink("../datasets", work / "data")
+    os.symlink("../../datasets", work / "lib/data")
+    os.symlink("../train.py", work / "lib/main.py")
+    keep_code(work, into)
+    outside = str(work.parent / "datasets")
+    assert links(into) == {"data": outside, "lib/data": outside}
+    assert os.readlink(into / "lib/main.py") == "../train.py"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "large"])
+def test_an_ignore_file_that_never_ends_is_refused(work: Path, into: Path, kind: str) -> None:
+    place = work / ".trainmasterignore"
+    if kind == "fifo":
+        os.mkfifo(place)
+    elif kind == "device":
+        os.symlink("/dev/zero", place)
+    else:
+        place.write_bytes(b"x" * (2 << 20))
+    with pytest.raises(RequestError, match=r"\.trainmasterignore cannot be read: it is"):
+        keep_code(work, into)
+
+
+def test_copies_are_on_the_disk_before_they_have_their_name(
+    work: Path, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(code, "_sync_one", lambda path: synced.append(path.name))
+    rename = Path.rename
+
+    def renamed(path: Path, target: Path) -> Path:
+        synced.append("renamed")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    keep_code(work, into)
+    before = synced[: synced.index("renamed")]
+    assert {"train.py", "net.py", "__init__.py", "lib"} <= set(before)
+    assert synced[-2:] == ["1", "jobs"], "the names are on the disk too"
+
+
+def test_half_made_copies_are_removed(work: Path, into: Path) -> None:
+    keep_code(work, into)
+    write_one(into.parent, "code.0123.new/train.py", "x")
+    write_one(into.parent.parent / "7", "code.4567.new/train.py", "x")
+    assert code.remove_incomplete(into.parent.parent) == 2
+    assert os.listdir(into.parent.parent) == ["1"]
+    assert os.listdir(into.parent) == ["code"]
 
 
 def test_the_daemons_own_state_inside_the_folder_is_no_code(work: Path) -> None:

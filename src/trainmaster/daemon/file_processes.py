@@ -1,0 +1,178 @@
+"""Processes that touch files of users for the manager: a few at a time, each request with a deadline.
+
+A folder may hang, and a file never end: then its process is killed, and nothing else waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import structlog
+
+import trainmaster
+from trainmaster.daemon.request_errors import RequestError, Unavailable
+
+log = structlog.get_logger("trainmaster.files")
+
+MODULE = "trainmaster.daemon.file_worker"
+MOST_ANSWER = 64 << 20
+IDLE = 2
+"""Processes that are kept for the next request."""
+CLOSE_S = 1.0
+"""How long the end of killed processes is waited for; one that the kernel holds ends later."""
+PIECE = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """How many requests of a kind are worked on at once, and how long one may take."""
+
+    at_once: int
+    seconds: float
+    waiting: int = 200
+    """Beyond this, further ones are turned away."""
+
+
+LOOKS = FileLimits(at_once=8, seconds=10.0)
+COPIES = FileLimits(at_once=2, seconds=120.0)
+
+
+class FileProcesses:
+    """A pool of processes for requests of one kind. Those about the same folder come one after another."""
+
+    def __init__(self, limits: FileLimits) -> None:
+        self._limits = limits
+        self._turns = asyncio.Semaphore(limits.at_once)
+        self._folders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._idle: list[asyncio.subprocess.Process] = []
+        self._busy: set[asyncio.subprocess.Process] = set()
+        self._ending: set[asyncio.Task[tuple[bytes, bytes]]] = set()
+        self._waiting = 0
+        self._is_closed = False
+
+    async def ask(self, what: str, folder: str, **said: object) -> Any:
+        """What a process answers about this folder; a RequestError where it refuses or takes too long."""
+        if self._waiting >= self._limits.waiting:
+            raise Unavailable("the manager is busy with files of other submissions: try again.")
+        self._waiting += 1
+        try:
+            lock = self._folders.setdefault(folder, asyncio.Lock())
+            async with lock, self._turns:
+                return await self._ask(folder, {"do": what, **said})
+        finally:
+            self._waiting -= 1
+
+    async def close(self) -> None:
+        """Kill them all; requests that still wait are refused."""
+        self._is_closed = True
+        for process in self._busy:
+            _kill(process)  # whoever waits for its answer notices
+        for process in self._idle:
+            self._drop(process)
+        self._idle.clear()
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=CLOSE_S)
+
+    async def _ask(self, folder: str, said: dict[str, object]) -> Any:
+        process = await self._process()
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                line = await _exchange(process, json.dumps(said).encode() + b"\n")
+        except BaseException as problem:
+            self._drop(process)
+            if isinstance(problem, TimeoutError):
+                raise RequestError(
+                    f"{folder} did not answer within {self._limits.seconds:g} s: see whether its file"
+                    " system hangs, and whether it holds special files."
+                ) from None
+            raise
+        if not line:
+            self._drop(process)
+            log.error("a process for files has ended", asked=said["do"], folder=folder)
+            raise Unavailable(f"{folder} could not be read just now: try again.")
+        self._busy.discard(process)
+        self._keep(process)
+        answer = json.loads(line)
+        if "refused" in answer:
+            raise RequestError(answer["refused"])
+        return answer["done"]
+
+    async def _process(self) -> asyncio.subprocess.Process:
+        if self._is_closed:
+            raise Unavailable("the manager is ending: try again.")
+        while self._idle:
+            process = self._idle.pop()
+            if process.returncode is None:
+                break
+            self._drop(process)
+        else:
+            process = await started(MODULE)
+        self._busy.add(process)
+        return process
+
+    def _keep(self, process: asyncio.subprocess.Process) -> None:
+        if len(self._idle) < IDLE and not self._is_closed:
+            self._idle.append(process)
+        else:
+            self._drop(process)
+
+    def _drop(self, process: asyncio.subprocess.Process) -> None:
+        """Kill it, and wait beside for its end."""
+        self._busy.discard(process)
+        _kill(process)
+        ending = asyncio.create_task(process.communicate())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+
+async def archive_of(folder: Path) -> AsyncIterator[bytes]:
+    """The files that a job wrote in this copy, as a tar archive, piece by piece."""
+    process = await started("trainmaster.daemon.outputs", str(folder))
+    assert process.stdout is not None
+    try:
+        while piece := await process.stdout.read(PIECE):
+            yield piece
+    finally:
+        _kill(process)
+
+
+async def started(module: str, *arguments: str) -> asyncio.subprocess.Process:
+    """A process of our own code, in a group of its own, with nothing of the manager's environment."""
+    here = str(Path(trainmaster.__file__).parents[1])
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", module, *arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=kept | {"PYTHONPATH": here},
+        start_new_session=True,
+        limit=MOST_ANSWER,
+    )
+
+
+async def _exchange(process: asyncio.subprocess.Process, line: bytes) -> bytes:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(ConnectionError):
+        process.stdin.write(line)
+        await process.stdin.drain()
+    return await process.stdout.readline()
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """It and whatever it has started, such as Git; one that the kernel holds ends when that lets go."""
+    assert process.stdin is not None
+    process.stdin.close()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)

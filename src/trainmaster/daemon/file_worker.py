@@ -1,0 +1,109 @@
+"""The process that touches files of users for the manager: one request after another until the last.
+
+A request is a line of JSON on standard input, its answer a line on standard output: `{"done": …}`, or
+`{"refused": "a sentence"}`. What takes too long is ended from outside, by killing this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainmaster.daemon import code_snapshot, outputs, submitted_program
+from trainmaster.daemon.request_errors import RequestError
+from trainmaster.engines.local.processes import die_with_parent, set_process_name
+
+MOST_MEMORY = 4 << 30
+"""Bytes of address space, Git's included."""
+
+
+def look(workdir: str, data: list[str], commands: list[list[str]], state: str) -> str:
+    """Check that folder and data are there; where its program's files are listed.
+
+    No commands: nothing is listed, because the job runs in a copy or names no folder.
+    """
+    _check_folder(workdir)
+    for path in data:
+        if not os.path.exists(path):
+            raise RequestError(
+                f"data {path} does not exist on the manager's machine: mount it, or correct the path."
+            )
+    if not commands:
+        return ""
+    found = submitted_program.program_list(workdir, [tuple(each) for each in commands])
+    return submitted_program.keep_list(found, Path(state))
+
+
+def measure(workdir: str, into: str) -> list[str]:
+    """Check that the folder is not too large to copy; what would be left out."""
+    chosen = code_snapshot.choose(Path(workdir), Path(into))
+    code_snapshot.check_limits(Path(workdir), chosen.copied)
+    return [*chosen.ignored]
+
+
+def copy(workdir: str, into: str, links: bool) -> list[str]:
+    return [*code_snapshot.keep_code(Path(workdir), Path(into), links=links)]
+
+
+def copy_again(kept: str, into: str) -> None:
+    code_snapshot.copy_again(Path(kept), Path(into))
+
+
+def remove(folders: list[str]) -> None:
+    """Remove copies of a submission that was refused after all."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def list_outputs(folder: str) -> list[Any]:
+    return [*outputs.written_files(folder)]
+
+
+def _check_folder(workdir: str) -> None:
+    if not os.path.isdir(workdir):
+        there = "is a file" if os.path.exists(workdir) else "does not exist"
+        raise RequestError(
+            f"workdir {workdir} {there}: name a folder that the manager's machine can see."
+        )
+    if not os.access(workdir, os.R_OK | os.X_OK):
+        raise RequestError(
+            f"workdir {workdir} cannot be read by the manager: change its permissions."
+        )
+
+
+REQUESTS: Mapping[str, Callable[..., object]] = {
+    each.__name__: each for each in (look, measure, copy, copy_again, remove, list_outputs)
+}
+
+
+def answer(line: str) -> dict[str, object]:
+    asked = json.loads(line)
+    try:
+        return {"done": REQUESTS[asked.pop("do")](**asked)}
+    except RequestError as no:
+        return {"refused": str(no)}
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return {"refused": f"{where}{error.strerror or error}."}
+    except MemoryError:
+        return {"refused": "that takes more memory than the manager spends on it."}
+
+
+def serve() -> None:
+    die_with_parent()
+    set_process_name("tm files")
+    os.chdir("/")
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(answer(line)) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,19 @@
+"""Requests that cannot be fulfilled: each error is one sentence for the user."""
+
+from __future__ import annotations
+
+
+class RequestError(Exception):
+    """Something that cannot be done: one sentence for the user; nothing has changed."""
+
+
+class NotFound(RequestError):
+    """There is no such job, queue or node."""
+
+
+class Conflict(RequestError):
+    """It cannot be done to this job now: it has ended, or an idempotency key was used for another."""
+
+
+class Unavailable(RequestError):
+    """Not now: a standby, or a store that cannot be written. Try again later."""
