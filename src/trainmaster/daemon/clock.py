@@ -16,6 +16,10 @@ class Clock:
         self._start_ms = max(at_least_ms, int(time.time() * 1000))
         self._steady = _steady()
 
+    def at(self, steady_ms: int) -> int:
+        """The time at which the machine's steady clock showed that."""
+        return self._start_ms + steady_ms - int(self._steady * 1000)
+
     def now(self) -> int:
         return self._start_ms + int((_steady() - self._steady) * 1000)
 

@@ -295,6 +295,8 @@ class Driver:
         live = self.jobs.get(report.run.job)
         if live is None:
             return
+        if report.steady_ms is not None:  # the wall clock may have been set since
+            report = replace(report, at_ms=self.clock.at(report.steady_ms))
         attempt, seen = report.run.attempt, live.history.seen
         is_newer = attempt > live.history.attempt
         if not is_newer and (attempt < live.history.attempt or number <= seen):
@@ -349,7 +351,7 @@ class Driver:
             if live.record is not None:
                 live.job = live.record.job
             if live.has_ended and live.finish_ms is None:
-                live.finish_ms = max(live.ended_ms or now, live.job.submit_ms)
+                live.finish_ms = max(live.ended_ms or now, live.earliest_end_ms)
                 live.paused(live.finish_ms)
 
     # -- ends -------------------------------------------------------------------------------------------

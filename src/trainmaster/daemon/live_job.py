@@ -131,6 +131,12 @@ class LiveJob:
     def has_ended(self) -> bool:
         return self.state in ENDED_STATES
 
+    @property
+    def earliest_end_ms(self) -> int:
+        """It cannot have ended before it was submitted, nor before it is known to have started."""
+        started = None if self.record is None else self.record.first_start_ms
+        return max(self.job.submit_ms, started or 0)
+
     def ran_ms(self, now: int) -> int:
         return self.history.ran_ms(now)
 

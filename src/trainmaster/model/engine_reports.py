@@ -1,5 +1,8 @@
 """What an engine reports about its runs: what happened, when, with the details that a user asks for.
 
+`at_ms` is by the wall clock, which may be set at any time. `steady_ms` is by the machine's steady clock
+(CLOCK_BOOTTIME), where that still counts: not after a restart of the machine, nor from earlier versions.
+
 The daemon turns them into events (events.py), because only it knows how much work had been done by then.
 """
 
@@ -28,6 +31,7 @@ class Started:
     pids: tuple[int, ...] = ()
     changed: tuple[str, ...] | None = None
     """Files of the program that are not as they were at submission."""
+    steady_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +40,14 @@ class Frozen:
 
     run: Run
     at_ms: int
+    steady_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Thawed:
     run: Run
     at_ms: int
+    steady_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,7 @@ class Reshaped:
     run: Run
     at_ms: int
     pids: tuple[int, ...] = ()
+    steady_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,7 @@ class Progressed:
     steps_per_s: float | None = None
     counted: bool | None = None
     """Its optimizer steps were counted from outside: it does not use the SDK, and cannot save."""
+    steady_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,7 @@ class Saved:
     run: Run
     at_ms: int
     step: int | None = None
+    steady_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,7 @@ class Ended:
     """One sentence where the engine knows more: out of memory, command not found."""
     tail: str = ""
     """The last lines of the deciding rank."""
+    steady_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +116,7 @@ class Lost:
     run: Run
     at_ms: int
     why: str = ""
+    steady_ms: int | None = None
 
 
 Report = Started | Frozen | Thawed | Reshaped | Progressed | Saved | Ended | Lost

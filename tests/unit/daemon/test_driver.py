@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,16 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
 from trainmaster.daemon.inbox import Request
+from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.policies import policy_of
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import Conflict
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model import events as e
-from trainmaster.model.job import gpus
+from trainmaster.model.actions import Order
+from trainmaster.model.engine_reports import Ended, Started
+from trainmaster.model.job import Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.submission import Dependency
@@ -118,3 +122,62 @@ def test_what_is_asked_of_a_job_that_has_ended_meanwhile_is_refused(
         assert store.story("7") == []
 
     run(scenario)
+
+
+class QuietEngine(LocalEngine):
+    """Takes orders and does nothing: what happened is reported by the test."""
+
+    async def execute(self, order: Order, spec: LaunchSpec) -> None:
+        pass
+
+
+@pytest.mark.parametrize("set_by_ms", [0, -3_600_000, 7_200_000])
+def test_run_times_are_right_while_the_wall_clock_is_set(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_by_ms: int
+) -> None:
+    steady_s = 50.0
+    monkeypatch.setattr(time, "clock_gettime", lambda _: steady_s)
+
+    async def scenario() -> None:
+        nonlocal steady_s
+        topology, job = parse_shorthand("1x1"), a_job("1", gpus(1))
+        controller = Controller(topology, policy_of(FIFO), make_policy=policy_of)
+        driver = Driver(controller, store, QuietEngine(tmp_path, topology), Clock(0), FIFO)
+        driver.inbox.request(wish_for(LiveJob(job, "1", StoredSubmission(RECIPE, job), {})))
+        await driver.step()
+        wall_ms, first = driver.clock.now() + set_by_ms, Run("1", 1)
+        steady_s = 60.0
+        driver.inbox.report(Started(first, wall_ms + 10_000, steady_ms=60_000), 2)
+        steady_s = 60.1
+        await driver.step()
+        driver.inbox.report(Ended(first, wall_ms + 16_000, code=0, steady_ms=66_000), 3)
+        steady_s = 66.2
+        await driver.step()
+
+    run(scenario)
+    (row,) = store.jobs(JobFilter())
+    assert row.state == "succeeded"
+    assert JobHistory.from_json(row.record_json).run_ms == 6_000
+    assert row.start_ms is not None
+    assert row.finish_ms is not None
+    assert row.finish_ms - row.start_ms == 5_900
+
+
+def test_a_job_does_not_end_before_it_starts(store: Store, tmp_path: Path) -> None:
+    """One that is over before its start was taken in."""
+
+    async def scenario() -> None:
+        topology, job = parse_shorthand("1x1"), a_job("1", gpus(1))
+        controller = Controller(topology, policy_of(FIFO), make_policy=policy_of)
+        driver = Driver(controller, store, QuietEngine(tmp_path, topology), Clock(0), FIFO)
+        driver.inbox.request(wish_for(LiveJob(job, "1", StoredSubmission(RECIPE, job), {})))
+        await driver.step()
+        for report in (Started(Run("1", 1), 1), Ended(Run("1", 1), 2, code=0)):
+            driver.inbox.report(report, report.at_ms)
+        await driver.step()
+
+    run(scenario)
+    (row,) = store.jobs(JobFilter())
+    assert row.start_ms is not None
+    assert row.finish_ms is not None
+    assert row.finish_ms >= row.start_ms

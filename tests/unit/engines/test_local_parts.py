@@ -18,7 +18,10 @@ from trainmaster.engines.local.logs import RankLog, rank_logs
 from trainmaster.engines.local.pending_orders import PendingOrders
 from trainmaster.engines.local.progress_throttle import cleaned
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
+from trainmaster.engines.local.run_follower import report_of
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
+from trainmaster.model.engine_reports import Frozen
+from trainmaster.model.job import Run
 
 
 def written(folder: Path) -> list[tuple[int, str]]:
@@ -307,3 +310,15 @@ def test_verdicts(tmp_path: Path) -> None:
     assert "more host memory than the 1,024 MiB" in full.why
     absent = judged(cut, StopCause.FAILURE, not_started=NotStarted(1, 127, "It is not there."))
     assert (absent.code, absent.rank, absent.why) == (127, 1, "It is not there.")
+
+
+def test_a_steady_clock_counts_until_the_machine_is_restarted(tmp_path: Path) -> None:
+    book = journal.Journal(str(tmp_path))
+    entry = book.entry("frozen", {})
+    book.close()
+    assert report_of(Run("1", 1), entry) == Frozen(Run("1", 1), entry["at_ms"], entry["steady_ms"])
+    assert report_of(Run("1", 1), entry | {"boot": "another"}) == Frozen(
+        Run("1", 1), entry["at_ms"]
+    )
+    old = {"n": 1, "at_ms": 7, "what": "frozen"}  # of an earlier version
+    assert report_of(Run("1", 1), old) == Frozen(Run("1", 1), 7)

@@ -21,6 +21,23 @@ SYNCED = frozenset({"opened", "started", "frozen", "reshaped", *LAST})
 """Entries that must survive a power cut before they are reported; losing others costs no training."""
 
 
+def _boot() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read(8)
+    except OSError:
+        return ""
+
+
+BOOT = _boot()
+"""Which start of the machine this is: steady clocks of different ones cannot be compared."""
+
+
+def steady_ms() -> int:
+    """Milliseconds of a clock that cannot be set, and that goes on while the machine sleeps."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
 def take_lock(folder: str, patience_s: float = 0.0) -> int | None:
     """The run's lock, as a descriptor that holds it; None if another process holds it.
 
@@ -139,7 +156,8 @@ class Journal:
         """A new entry with its number and time: neither ever decreases."""
         self._n += 1
         self._at_ms = max(self._at_ms, time.time_ns() // 1_000_000)
-        return {"n": self._n, "at_ms": self._at_ms, "what": what} | said
+        stamp = {"steady_ms": steady_ms(), "boot": BOOT}
+        return {"n": self._n, "at_ms": self._at_ms, "what": what} | stamp | said
 
     def append(self, entry: JournalEntry) -> list[JournalEntry]:
         """Write it; returns the entries that are durable now, oldest first, to be reported."""

@@ -58,6 +58,8 @@ def report_of(run: Run, entry: JournalEntry) -> Report | None:
         return None
     _, *stated = fields(kind)
     said = {f.name: entry[f.name] for f in stated if f.default is not None or f.name in entry}
+    if entry.get("boot") != journal.BOOT:
+        said.pop("steady_ms", None)
     for name in ("pids", "changed"):
         if name in said:
             said[name] = tuple(said[name])
