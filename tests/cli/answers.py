@@ -25,6 +25,7 @@ def job_row(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "start_s": NOW + 60,
         "finish_s": None,
         "queue_s": 60.0,
+        "waiting_s": None,
         "run_s": 125.0,
         "gpu_s": 250.0,
         "priority": 0,
@@ -33,6 +34,7 @@ def job_row(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "preemptions": 0,
         "exit_code": None,
         "end_reason": None,
+        "deadline": None,
         "array": None,
         "array_index": None,
         "progress": None,
@@ -50,6 +52,7 @@ def job_details(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "ran_in": None,
         "saved_at_s": None,
         "remarks": [],
+        "last_lines": [],
         "spec": {},
         "record": {},
     }

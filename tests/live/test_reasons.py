@@ -162,3 +162,97 @@ def test_two_halves_share_one_device(folder: Path) -> None:
         busy(daemon, gpus=0.5)
         _, reason = waits(daemon, gpus=0.5)
         assert reason["code"] == "NotEnoughFree"
+
+
+def story(daemon: LiveDaemon, id: str) -> list[str]:
+    told = daemon.call("GET", f"/api/v1/jobs/{id}/story")["story"]
+    return [each["sentence"] for each in told]
+
+
+def test_a_story_says_who_and_which_job_suspended_it(folder: Path) -> None:
+    with live(folder, "--slots", "1", "--policy", "trainmaster", "--set", "min_run_s=0") as daemon:
+        id = busy(daemon, name="low")
+        urgent = busy(daemon, name="bert", priority=10)
+        suspended = daemon.until_state(id, "suspended")
+        assert suspended["suspended_by"] == "policy"
+        assert suspended["reason"]["sentence"].startswith("Waiting to resume: it needs 1 GPU")
+        explained = daemon.call("GET", f"/api/v1/jobs/{id}/explain")["sentence"]
+        assert explained.startswith(f"Suspended to make room for job {urgent}. Waiting to resume:")
+        daemon.call("POST", f"/api/v1/jobs/{urgent}/suspend", **{"Trainmaster-User": "ada"})
+        daemon.until_state(id, "running")
+        daemon.call("POST", f"/api/v1/jobs/{urgent}/resume", **{"Trainmaster-User": "ada"})
+        daemon.until_state(urgent, "running")
+        daemon.call("POST", f"/api/v1/jobs/{id}/cancel", **{"Trainmaster-User": "bob"})
+        ended = daemon.until_state(id, "cancelled")
+        assert (ended["end_reason"]["by"], ended["end_reason"]["sentence"]) == (
+            "bob",
+            "Cancelled by bob.",
+        )
+        own, others = story(daemon, id), story(daemon, urgent)
+        assert own.count(f"Suspended to make room for job {urgent} (bert)") == 2
+        assert "Running again" in own
+        assert "Cancelled by bob" in own
+        assert own[0] == "Submitted as low"
+        assert own[1].startswith("Starting on ")
+        assert "Suspended by ada" in others
+        assert "Resumed by ada" in others
+
+
+def test_a_job_that_was_never_started_is_held_and_not_suspended(folder: Path) -> None:
+    with live(folder, "--slots", "1") as daemon:
+        busy(daemon)
+        id, _ = waits(daemon)
+        daemon.call("POST", f"/api/v1/jobs/{id}/suspend", **{"Trainmaster-User": "ada"})
+        row = daemon.job(id)
+        assert (row["state"], row["reason"]["code"]) == ("pending", "Held")
+        assert row["reason"]["sentence"].startswith("Held by ada:")
+        assert "Held by ada" in story(daemon, id)
+        daemon.call("POST", f"/api/v1/jobs/{id}/idle")
+        assert daemon.job(id)["state"] == "pending"
+
+
+def test_an_idle_session_says_that_it_was_idle(folder: Path) -> None:
+    with live(folder, "--slots", "1") as daemon:
+        id = busy(daemon)
+        daemon.call("POST", f"/api/v1/jobs/{id}/idle")
+        row = daemon.until_state(id, "suspended")
+        assert (row["suspended_by"], row["reason"]["code"]) == ("idle", "SuspendedIdle")
+        assert "Suspended because it was idle" in story(daemon, id)
+
+
+def test_a_job_that_was_resumed_counts_its_new_wait(folder: Path) -> None:
+    with live(folder, "--slots", "1", "--policy", "fifo") as daemon:
+        id = busy(daemon)
+        assert daemon.job(id)["waiting_s"] is None
+        daemon.call("POST", f"/api/v1/jobs/{id}/suspend")
+        daemon.until_state(id, "suspended")
+        busy(daemon)
+        daemon.call("POST", f"/api/v1/jobs/{id}/resume")
+        until(lambda: (daemon.job(id)["waiting_s"] or 0) > 0.1, "the wait to be counted")
+        row = daemon.job(id)
+        assert (row["state"], row["suspended_by"]) == ("suspended", "policy")
+
+
+def test_a_failed_job_shows_its_last_lines(folder: Path) -> None:
+    with live(folder, "--slots", "1") as daemon:
+        command = "echo early; for i in $(seq 20); do echo line $i; done; exit 3"
+        id = daemon.submit(command=command, workdir=str(daemon.folder), retries=0)
+        row = daemon.until_state(id, "failed")
+        assert row["last_lines"] == [f"line {number}" for number in range(11, 21)]
+        assert row["end_reason"]["code"] == "ExitCode"
+        explained = daemon.call("GET", f"/api/v1/jobs/{id}/explain")
+        assert explained["last_lines"] == row["last_lines"]
+        assert explained["code"] == "ExitCode"
+
+
+def test_a_declined_deadline_is_said_wherever_one_looks(folder: Path) -> None:
+    with live(folder, "--slots", "1", "--policy", "trainmaster") as daemon:
+        job = {"command": "sleep 600", "workdir": str(daemon.folder), "deadline": "30s"}
+        (answer,) = daemon.call("POST", "/api/v1/jobs", job)["jobs"]
+        assert len(answer["remarks"]) == 1
+        assert "was declined" in answer["remarks"][0]
+        row = daemon.job(answer["id"])
+        assert row["deadline"]["what"] == "declined"
+        assert "was declined" in row["deadline"]["sentence"]
+        explained = daemon.call("GET", f"/api/v1/jobs/{answer['id']}/explain")
+        assert any("was declined" in each for each in explained["remarks"])

@@ -9,7 +9,7 @@ from trainmaster.daemon.service_api import JobStatus
 from trainmaster.model.causes import EndCode, EndReason, Suspender
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.reasons import Why
-from trainmaster.text.causes import end_sentence, ended_as
+from trainmaster.text.causes import end_sentence, ended_as, suspension_sentence
 from trainmaster.text.formatting import as_sentence, when
 from trainmaster.text.reasons import reason_sentence
 
@@ -70,8 +70,11 @@ def ended_because(status: JobStatus) -> str:
 
 def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
     """Code and sentence for a job in any state: what it waits for, or what it does instead."""
-    waits = waiting_sentence(status, now)
+    waits, suspension = waiting_sentence(status, now), status.history.suspension
     if waits is not None:
+        is_policys = suspended_by(status) is Suspender.POLICY
+        if is_policys and suspension is not None and suspension.by == Suspender.POLICY:
+            return waits[0], f"{suspension_sentence(suspension)} {waits[1]}"
         return waits
     row = status.row
     if row.state in ENDED_STATES:

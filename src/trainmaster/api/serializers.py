@@ -9,6 +9,7 @@ from dataclasses import fields
 from trainmaster.api import messages
 from trainmaster.daemon.job_history import Progress
 from trainmaster.daemon.response_models import (
+    DeadlineRow,
     Explanation,
     ForecastRow,
     Holder,
@@ -29,11 +30,13 @@ from trainmaster.daemon.service_api import (
     JobStatus,
 )
 from trainmaster.model.causes import EndReason
+from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.job_state import JobState
 from trainmaster.model.reasons import Why
 from trainmaster.model.units import WHOLE
 from trainmaster.store import rows as stored
 from trainmaster.text.causes import end_sentence
+from trainmaster.text.deadlines import deadline_sentence
 from trainmaster.text.messages import forecast_sentence, story_sentence
 
 DEFAULT_QUEUE = "default"
@@ -61,7 +64,7 @@ def finite(value: float | None) -> float | None:
 def job_row(status: JobStatus, now: int) -> JobRow:
     """A job as lists show it."""
     row, history = status.row, status.history
-    end = messages.end_reason(status)
+    end, waiting = messages.end_reason(status), status.waiting_since_ms
     waited_until = row.start_ms if row.start_ms is not None else row.finish_ms
     return JobRow(
         id=row.id,
@@ -79,6 +82,7 @@ def job_row(status: JobStatus, now: int) -> JobRow:
         start_s=seconds(row.start_ms),
         finish_s=seconds(row.finish_ms),
         queue_s=max(0, (now if waited_until is None else waited_until) - row.submit_ms) / 1000,
+        waiting_s=None if waiting is None else max(0, now - waiting) / 1000,
         run_s=status.run_ms / 1000,
         gpu_s=round(history.gpu_ms / WHOLE) / 1000,
         priority=history.priority,
@@ -87,6 +91,7 @@ def job_row(status: JobStatus, now: int) -> JobRow:
         preemptions=history.preemptions,
         exit_code=row.exit_code,
         end_reason=None if end is None else job_end(end),
+        deadline=None if history.deadline is None else deadline_row(history.deadline, now),
         array=row.array,
         array_index=row.array_index,
         progress=progress_row(history.progress),
@@ -115,6 +120,16 @@ def job_end(end: EndReason) -> JobEnd:
     return JobEnd(end.code, end_sentence(end), **stated)
 
 
+def deadline_row(notice: DeadlineNotice, now: int) -> DeadlineRow:
+    return DeadlineRow(
+        what=notice.what.value,
+        deadline_s=notice.deadline_ms / 1000,
+        finish_s=seconds(notice.finish_ms),
+        feasible_s=seconds(notice.feasible_ms),
+        sentence=deadline_sentence(notice, now),
+    )
+
+
 def progress_row(progress: Progress | None) -> ProgressRow | None:
     if progress is None:
         return None
@@ -128,7 +143,7 @@ def progress_row(progress: Progress | None) -> ProgressRow | None:
     )
 
 
-def job_details(status: JobStatus, now: int) -> JobDetails:
+def job_details(status: JobStatus, now: int, last_lines: Sequence[str] = ()) -> JobDetails:
     """A job with all that is known of it."""
     spec = messages.details(status.row.spec_json)
     return JobDetails(
@@ -140,6 +155,7 @@ def job_details(status: JobStatus, now: int) -> JobDetails:
         ran_in=messages.ran_in(spec),
         saved_at_s=seconds(status.history.saved_at_ms),
         remarks=list(status.remarks),
+        last_lines=list(last_lines),
         spec=plain(spec.get("spec", spec)),  # the file alone, without what the manager made of it
         record=messages.details(status.row.record_json),
     )
@@ -154,7 +170,11 @@ def forecast_row(forecast: Forecast, now: int) -> ForecastRow:
 
 
 def explanation(
-    status: JobStatus, forecast: Forecast | None, holders: list[Holder], now: int
+    status: JobStatus,
+    forecast: Forecast | None,
+    holders: list[Holder],
+    now: int,
+    last_lines: Sequence[str] = (),
 ) -> Explanation:
     """Why a job waits, with the numbers, the jobs that block it, and when it may start."""
     code, sentence = messages.status_sentence(status, now)
@@ -177,8 +197,14 @@ def explanation(
         numbers=numbers,
         held_by=holders,
         forecast=None if forecast is None else forecast_row(forecast, now),
-        remarks=list(status.remarks),
+        remarks=[*_deadline_remarks(status, now), *status.remarks],
+        last_lines=tuple(last_lines),
     )
+
+
+def _deadline_remarks(status: JobStatus, now: int) -> list[str]:
+    notice = status.history.deadline
+    return [] if notice is None else [deadline_sentence(notice, now)]
 
 
 def holder(row: JobRow) -> Holder:

@@ -37,7 +37,14 @@ def lines_of(answer: Json) -> list[str]:
     forecast = answer.get("forecast")
     if forecast:
         lines.append(_forecast(forecast))
-    return [*lines, *(f"Note: {each}" for each in answer.get("remarks") or ())]
+    lines += [f"Note: {each}" for each in answer.get("remarks") or ()]
+    return [*lines, *last_lines(answer)]
+
+
+def last_lines(answer: Json) -> list[str]:
+    """The end of the output of a job that ended without success."""
+    found = answer.get("last_lines") or ()
+    return ["Last lines of its output:", *(f"  {line}" for line in found)] if found else []
 
 
 def _holder(holder: Json) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 
+from trainmaster.cli.explain import last_lines
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, job_path
-from trainmaster.cli.support.console import NOTHING, remark, show_pairs, write_json
+from trainmaster.cli.support.console import NOTHING, remark, screen, show_pairs, write_json
 from trainmaster.cli.support.options import AsJson, JobName
 from trainmaster.daemon.response_models import JobRow
 from trainmaster.text.formatting import plural, step_rate
@@ -25,6 +26,8 @@ def show(client: Client, job: JobName, as_json: AsJson = False) -> None:
         write_json(answer)
         return
     show_pairs(pairs_of(answer))
+    for line in last_lines(answer):
+        screen().print(line, markup=False)
     remark("Note", answer.get("remarks") or ())
 
 
@@ -52,8 +55,9 @@ def pairs_of(answer: Json) -> dict[str, str]:
         "submitted": words.at(row.submit_s),
         "started": words.at(row.start_s) if row.start_s is not None else "",
         "ended": words.at(row.finish_s) if row.finish_s is not None else "",
-        "because": row.ended_because or "",
-        "waited": words.length(row.queue_s),
+        "because": row.ended_because,
+        "deadline": row.deadline.sentence if row.deadline is not None else "",
+        "waited": words.waited(row),
         "has run": f"{words.length(row.run_s)}, {row.gpu_s / 3600:.2f} GPU hours",
         "attempt": f"{row.attempt} ({plural(row.restarts, 'restart')},"
         f" {plural(row.preemptions, 'preemption')})",

@@ -135,7 +135,8 @@ class Commands:
             keys=[replace(row, answer_json=answer) for row in keys],
         )
         await self._driver.ask(request)
-        return answers
+        notices = {live.id: live.history.deadline for live in new_jobs}
+        return [replace(each, deadline=notices[each.ids[-1]]) for each in answers]
 
     async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
         """A dry run: what the job would be and when it would start, without submitting it."""
@@ -280,7 +281,7 @@ class Commands:
         for live in lives:
             if Hold.OWNER not in live.holds:
                 live.holds.add(Hold.OWNER)
-                events.append(LoggedEvent(e.JobHeld(live.id), _by(by.user), by))
+                events.append(LoggedEvent(e.JobHeld(live.id), _hold_detail(live, by), by))
         await self._submit_events(events)
 
     async def resume(self, job: str, user: str = "") -> None:
@@ -291,7 +292,11 @@ class Commands:
             )
         dependencies = self._driver.dependencies
         await self._submit_events(
-            [logged for live in lives for logged in dependencies.remove_hold(live, Hold.OWNER)],
+            [
+                logged
+                for live in lives
+                for logged in dependencies.remove_hold(live, Hold.OWNER, user)
+            ],
             lives,
         )
 
@@ -445,6 +450,11 @@ def _submitted(live: LiveJob) -> LoggedEvent:
     if live.holds:
         detail["held_for"] = sorted(hold.value for hold in live.holds)
     return LoggedEvent(e.JobSubmitted(live.job, held=bool(live.holds)), detail)
+
+
+def _hold_detail(live: LiveJob, by: Suspension) -> dict[str, object]:
+    detail: dict[str, object] = {"has_run": live.has_started, **_by(by.user)}
+    return detail | ({"idle": True} if by.by == Suspender.IDLE else {})
 
 
 def _by(user: str) -> dict[str, object]:

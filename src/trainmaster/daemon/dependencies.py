@@ -101,7 +101,8 @@ class Dependencies:
             if found is DependencyState.NEVER:
                 state = state_of(wanted.job) or "unknown"
                 end = EndReason(EndCode.DEPENDENCY, job=wanted.job, job_state=state)
-                yield LoggedEvent(e.JobWithdrawn(live.id), {"why": end_sentence(end)}, end)
+                detail = {"end": end.code, "why": end_sentence(end)}
+                yield LoggedEvent(e.JobWithdrawn(live.id), detail, end)
                 return
             if found is DependencyState.OPEN:
                 return
@@ -117,13 +118,14 @@ class Dependencies:
         if not line:
             self._waiting.pop(array, None)
 
-    def remove_hold(self, live: LiveJob, hold: Hold) -> Iterator[LoggedEvent]:
+    def remove_hold(self, live: LiveJob, hold: Hold, user: str = "") -> Iterator[LoggedEvent]:
         """Remove one hold; without any other the job is free to start."""
         if hold not in live.holds:
             return
         live.holds.discard(hold)
         if not live.holds:
-            yield LoggedEvent(e.JobReleased(live.id))
+            by = {"by": user} if user else {}
+            yield LoggedEvent(e.JobReleased(live.id), {"hold": hold.value, **by})
 
 
 def hold_reason(live: LiveJob, jobs: Mapping[str, LiveJob], running: Running) -> Reason | None:

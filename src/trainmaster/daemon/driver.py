@@ -33,6 +33,7 @@ from trainmaster.daemon.step_writer import RETRY_S, StepWriter
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
 from trainmaster.model import events as e
+from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.engine_reports import Progressed, Report
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.policy_spec import PolicySpec
@@ -327,8 +328,9 @@ class Driver:
         touched.update(job for job, _ in decision.ended_unsuccessfully)
         self._update_live_jobs(touched, now)
         record_causes(events, decision.orders, self.jobs, self.controller.state)
+        self._record_notices(decision.notices, touched)
         topology = self.controller.state.topology
-        stories = story_of(events, decision.orders, decision.notices, topology, now, seq)
+        stories = story_of(events, decision.orders, decision.notices, self.jobs, topology, now, seq)
         return Batch(
             step=StepRow(
                 seq,
@@ -339,6 +341,14 @@ class Driver:
             jobs=tuple(self.jobs[id].row(now) for id in sorted(touched) if id in self.jobs),
             stories=tuple(stories),
         )
+
+    def _record_notices(self, notices: Iterable[DeadlineNotice], touched: set[str]) -> None:
+        """Record with each job what is said about its deadline."""
+        for notice in notices:
+            live = self.jobs.get(notice.job)
+            if live is not None:
+                live.history = replace(live.history, deadline=notice)
+                touched.add(live.id)
 
     def _update_live_jobs(self, touched: Iterable[str], now: int) -> None:
         """Update these live jobs from the controller's records."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainmaster.daemon.live_job import named_devices
+from trainmaster.daemon.live_job import LiveJob, named_devices
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -56,11 +56,12 @@ def story_of(
     events: Sequence[LoggedEvent],
     orders: Sequence[a.Order],
     notices: Sequence[DeadlineNotice],
+    jobs: Mapping[str, LiveJob],
     topology: Topology,
     now: int,
     step: int,
 ) -> Iterator[StoryRow]:
-    """All entries of one step, in order."""
+    """All entries of one step, in order; the jobs are as they are after it."""
     for logged in events:
         job, what = job_of(logged.event), HAPPENED.get(type(logged.event))
         if job is not None and what is not None:
@@ -78,7 +79,33 @@ def story_of(
         placement = getattr(order, "placement", None)
         if placement is not None:
             detail["on"] = named_devices(placement, topology)
+        if isinstance(order, a.Freeze | a.Halt):
+            if _is_told(order, events):
+                continue
+            detail |= _suspension_detail(jobs.get(order.run.job), jobs, topology)
         yield StoryRow(order.run.job, now, step, ORDERED[type(order)], _json(detail))
+
+
+def _is_told(order: a.Freeze | a.Halt, events: Sequence[LoggedEvent]) -> bool:
+    """Whether somebody's wish to suspend the job is in the story of this step already."""
+    return any(isinstance(e_.event, e.JobHeld) and e_.event.job == order.run.job for e_ in events)
+
+
+def _suspension_detail(
+    live: LiveJob | None, jobs: Mapping[str, LiveJob], topology: Topology
+) -> dict[str, object]:
+    """For which jobs the policy suspends one, or where it is to move."""
+    record = None if live is None else live.record
+    if live is None or record is None:
+        return {}
+    if record.is_moving and record.placement is not None:
+        return {"to": named_devices(record.placement, topology)}
+    suspension = live.history.suspension
+    if suspension is None or not suspension.jobs:
+        return {"for": []}
+    return {
+        "for": [f"{id} ({jobs[id].name})" if id in jobs else id for id in suspension.jobs],
+    }
 
 
 def _json(detail: Mapping[str, object]) -> str:

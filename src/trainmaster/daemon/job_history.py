@@ -10,6 +10,7 @@ from typing import Any
 from trainmaster.model import codec
 from trainmaster.model.causes import EndReason, Suspension
 from trainmaster.model.codec import stored_as
+from trainmaster.model.deadline_notices import DeadlineNotice
 
 
 @stored_as("daemon.Progress")
@@ -59,6 +60,8 @@ class JobHistory:
     """Why it ended without success, or how its last run failed."""
     suspension: Suspension | None = None
     """Who suspended it, or holds it before its start; None while it runs."""
+    deadline: DeadlineNotice | None = None
+    """What was last said about its deadline."""
     progress: Progress | None = None
     failures: int = 0
     preemptions: int = 0
@@ -78,7 +81,8 @@ class JobHistory:
 
     def to_json(self) -> str:
         stored = {name: getattr(self, name) for name in NAMES}
-        stored["progress"] = None if self.progress is None else codec.encode(self.progress)
+        for name in ENCODED:
+            stored[name] = None if stored[name] is None else codec.encode(stored[name])
         for name in CAUSES:
             stored[name] = None if stored[name] is None else stored[name].to_json()
         return json.dumps(stored, separators=(",", ":"))
@@ -89,8 +93,9 @@ class JobHistory:
         known = {name: stored[name] for name in NAMES if name in stored}
         for name in ("holds", "pids", "failed_ms"):
             known[name] = tuple(known.get(name, ()))
-        if known.get("progress") is not None:
-            known["progress"] = codec.decode(known["progress"])
+        for name in ENCODED:
+            if known.get(name) is not None:
+                known[name] = codec.decode(known[name])
         for name, kind in CAUSES.items():
             if known.get(name) is not None:
                 known[name] = kind.from_json(known[name])
@@ -98,6 +103,7 @@ class JobHistory:
 
 
 NAMES = tuple(each.name for each in fields(JobHistory))
+ENCODED = ("progress", "deadline")
 CAUSES: Mapping[str, type[EndReason] | type[Suspension]] = {
     "end": EndReason,
     "suspension": Suspension,

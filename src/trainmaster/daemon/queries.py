@@ -36,7 +36,7 @@ from trainmaster.daemon.service_api import (
     Submission,
 )
 from trainmaster.engines.local.logs import rank_logs
-from trainmaster.model.job_state import JobState
+from trainmaster.model.job_state import WAITING_STATES, JobState
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
@@ -143,6 +143,7 @@ class Queries:
             nodes=tuple(topology.nodes[node].name for node in on),
             reason=self._reason(live, record),
             transition=live.transition,
+            waiting_since_ms=record.waiting_since_ms if live.state in WAITING_STATES else None,
             remarks=self._remarks(live, record),
         )
 
@@ -231,6 +232,7 @@ class Queries:
             nodes=tuple(dict.fromkeys(name for each in elements for name in each.nodes)),
             reason=None,
             transition=None,
+            waiting_since_ms=None,
             remarks=(f"An array of {len(rows)} jobs: {counted}.",),
         )
 

@@ -110,6 +110,23 @@ class JobEnd(ResponseModel):
     """Who cancelled it, where known."""
 
 
+class DeadlineRow(ResponseModel):
+    """What was last said about a job's deadline."""
+
+    what: str
+    """accepted, declined, slipped or recovered."""
+    deadline_s: float
+    finish_s: float | None
+    """The latest predicted end."""
+    feasible_s: float | None
+    """The earliest deadline that could have been accepted."""
+    sentence: str
+
+    @property
+    def is_at_risk(self) -> bool:
+        return self.what in ("declined", "slipped")
+
+
 class ProgressReport(ResponseModel):
     at_s: float
     step: int
@@ -158,6 +175,8 @@ class JobRow(Holder):
     finish_s: float | None
     queue_s: float
     """How long it waited for its first start, in seconds."""
+    waiting_s: float | None
+    """How long it has been waiting now, since its submission or its last run; null while it does not."""
     run_s: float
     """How long it has run, all attempts together, in seconds."""
     gpu_s: float
@@ -169,6 +188,7 @@ class JobRow(Holder):
     exit_code: int | None
     end_reason: JobEnd | None
     """Why it failed, timed out or was cancelled."""
+    deadline: DeadlineRow | None
     array: str | None
     """The array that it is an element of."""
     array_index: int | None
@@ -218,6 +238,7 @@ class JobRow(Holder):
 PARTS: Mapping[str, type[Any]] = {
     "reason": WaitReason,
     "end_reason": JobEnd,
+    "deadline": DeadlineRow,
     "progress": ProgressRow,
 }
 """Fields of a job that are objects."""
@@ -236,6 +257,8 @@ class JobDetails(JobRow):
     """When a checkpoint of it last became durable."""
     remarks: list[str]
     """What is not possible for this job, and what would have to change."""
+    last_lines: list[str]
+    """The end of its output, where it ended without success."""
     spec: dict[str, Any]
     """The job file as submitted."""
     record: dict[str, Any]
@@ -258,6 +281,8 @@ class AcceptedJob(ResponseModel):
     name: str
     ids: list[str]
     """Its elements, where it is an array; else the job alone."""
+    remarks: tuple[str, ...] = ()
+    """What its user should know, such as a deadline that was declined."""
 
 
 class AcceptedJobs(ResponseModel):
@@ -305,6 +330,8 @@ class Explanation(ResponseModel):
     forecast: ForecastRow | None
     """By simulating the queue; null once started."""
     remarks: list[str]
+    last_lines: tuple[str, ...] = ()
+    """The end of its output, where it ended without success."""
 
 
 class StoryEntry(ResponseModel):

@@ -35,7 +35,8 @@ class RuntimeLimits:
             if most is not None and live.ran_ms(now) >= most:
                 del self._limited[live.id]
                 end = EndReason(EndCode.TIME_LIMIT, limit_s=most / SECOND)
-                yield LoggedEvent(e.JobWithdrawn(live.id), {"why": end_sentence(end)}, end)
+                detail = {"end": end.code, "why": end_sentence(end)}
+                yield LoggedEvent(e.JobWithdrawn(live.id), detail, end)
 
     def next_due(self, now: int) -> int | None:
         times = [

@@ -12,6 +12,7 @@ from trainmaster.config.job_file import Duration, JobName, Name, Priority, Retri
 from trainmaster.config.validation import StrictModel
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.request_errors import Conflict, NotFound, RequestError, Unavailable
+from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.job import Job
 from trainmaster.model.job_state import Transition
 from trainmaster.model.launch_spec import LaunchSpec
@@ -68,6 +69,8 @@ class Accepted:
     """The copy of the code that it runs in; None: it runs in its folder."""
     left_out: tuple[str, ...] = ()
     """Files and folders that the copy has neither copied nor linked."""
+    deadline: DeadlineNotice | None = None
+    """What is said about its deadline at once."""
 
 
 # -- answers -----------------------------------------------------------------------------------------
@@ -88,6 +91,8 @@ class JobStatus:
     """Why it waits: by the policy, or because it is held; None while it runs."""
     transition: Transition | None = None
     """What is happening to it right now."""
+    waiting_since_ms: int | None = None
+    """Since when it waits; None while it does not."""
     remarks: tuple[str, ...] = ()
     """What is not possible for this job, and what would have to change."""
 

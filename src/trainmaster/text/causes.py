@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from trainmaster.model.causes import EndCode, EndReason, Suspender, Suspension
 from trainmaster.model.units import SECOND
@@ -72,10 +72,10 @@ def end_sentence(end: EndReason) -> str:
     return as_sentence(said) if said else ""
 
 
-def suspension_sentence(suspension: Suspension, jobs: Sequence[str]) -> str:
-    """Who suspended a job, or for what; `jobs` are those that it made room for, as `12 (bert)`."""
+def suspension_sentence(suspension: Suspension) -> str:
+    """Who suspended a job, or for what."""
     if suspension.by == Suspender.IDLE:
         return "Suspended because it was idle."
     if suspension.by == Suspender.USER:
         return f"Suspended by {suspension.user}." if suspension.user else "Suspended by a user."
-    return f"Suspended to make room for {names(jobs)}."
+    return f"Suspended to make room for {names(suspension.jobs)}."

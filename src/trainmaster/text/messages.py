@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from trainmaster.model.causes import EndCode
 from trainmaster.model.units import DAY, SECOND
-from trainmaster.text.formatting import length, utc_time, when
+from trainmaster.text.formatting import length, listing, utc_time, when
+from trainmaster.text.reasons import names
 
 
 def forecast_sentence(start_ms: int | None, basis: str, now: int) -> str:
@@ -20,13 +22,14 @@ def forecast_sentence(start_ms: int | None, basis: str, now: int) -> str:
 def story_sentence(what: str, detail: Mapping[str, object]) -> str:
     """What happened to a job, with the details that matter to people."""
     said = detail.get("sentence") or detail.get("why")
+    opening, told = OPENINGS[what](detail) if what in OPENINGS else (what, ())
     worded = (
         DETAILS.get(key, _named)(key, value)
         for key, value in detail.items()
-        if key not in ("sentence", "why", "tail") and value not in (None, "", [], {})
+        if key not in ("sentence", "why", "tail", *told) and value not in (None, "", [], {})
     )
     rest = [each for each in worded if each]
-    start = f"{what[:1].upper()}{what[1:]}"
+    start = f"{opening[:1].upper()}{opening[1:]}"
     listed = f" ({', '.join(rest)})" if rest else ""
     return f"{start}{listed}: {said}" if said else f"{start}{listed}"
 
@@ -48,6 +51,97 @@ def _processes(_key: str, value: object) -> str:
     many = isinstance(value, list) and len(value) > 1
     return f"process{'es' if many else ''} {_detail('', value)}"
 
+
+Detail = Mapping[str, object]
+Opening = tuple[str, tuple[str, ...]]
+"""How a sentence begins, and which details it has told by that."""
+
+
+def _submitted(detail: Detail) -> Opening:
+    holds = detail.get("held_for")
+    waits = [HELD_FOR.get(str(hold), "") for hold in holds] if isinstance(holds, list) else []
+    name = f" as {detail['name']}" if detail.get("name") else ""
+    said = [each for each in waits if each]
+    return f"submitted{name}{f', {listing(said)}' if said else ''}", ("name", "held_for")
+
+
+HELD_FOR = {
+    "owner": "to be held until it is resumed",
+    "dependency": "to start after other jobs",
+    "array": "to start when its array has a free place",
+}
+
+
+def _held(detail: Detail) -> Opening:
+    verb = "suspended" if detail.get("has_run", True) else "held"
+    told = ("by", "has_run", "idle")
+    if detail.get("idle"):
+        return f"{verb} because it was idle", told
+    return f"{verb} by {detail.get('by') or 'a user'}", told
+
+
+def _released(detail: Detail) -> Opening:
+    told = ("by", "hold")
+    if detail.get("hold") == "owner":
+        return f"resumed by {detail.get('by') or 'a user'}", told
+    return FREE_TO_START.get(str(detail.get("hold")), "free to start"), told
+
+
+FREE_TO_START = {
+    "dependency": "free to start: what it depended on has ended",
+    "array": "free to start: its array has a free place",
+}
+
+
+def _withdrawn(detail: Detail) -> Opening:
+    how = "timed out" if detail.get("end") == EndCode.TIME_LIMIT else "cancelled"
+    return f"{how} by {detail['by']}" if detail.get("by") else how, ("by", "end")
+
+
+def _suspension_ordered(detail: Detail) -> Opening:
+    told = ("for", "to", "attempt")
+    if detail.get("to"):
+        return f"stopping to move to {_detail('', detail['to'])}", told
+    room_for = detail.get("for")
+    if not isinstance(room_for, list):
+        return "suspending", told
+    return f"suspended to make room for {names([str(each) for each in room_for])}", told
+
+
+SUSPENDED_HOW = {
+    "in memory": "stopped in memory",
+    "by a checkpoint": "saved and stopped",
+    "by ending it": "stopped without saving",
+}
+
+
+def _suspended(detail: Detail) -> Opening:
+    return SUSPENDED_HOW.get(str(detail.get("how")), "suspended"), ("how", "attempt")
+
+
+def _on_devices(verb: str, *told: str) -> Callable[[Detail], Opening]:
+    def opening(detail: Detail) -> Opening:
+        on = detail.get("on")
+        return f"{verb} on {_detail('', on)}" if on else verb, ("on", *told)
+
+    return opening
+
+
+OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
+    "submitted": _submitted,
+    "held": _held,
+    "released": _released,
+    "withdrawn": _withdrawn,
+    "launch ordered": _on_devices("starting"),
+    "freeze ordered": _suspension_ordered,
+    "halt ordered": _suspension_ordered,
+    "suspended": _suspended,
+    "thaw ordered": _on_devices("resuming", "attempt"),
+    "resumed": lambda _: ("running again", ("attempt",)),
+    "resize ordered": _on_devices("resizing to run"),
+    "end ordered": lambda _: ("stopping", ("attempt",)),
+}
+"""By what happened, as stores have it: in the words of people."""
 
 DETAILS: Mapping[str, Callable[[str, object], str]] = {
     "changed": lambda _, value: f"changed since submission: {_detail('', value)}",

@@ -47,7 +47,7 @@ def sentence(answer: Any) -> str:
 def test_a_job_is_submitted_and_shown(client: TestClient) -> None:
     answer = client.post(f"{V1}/jobs", json={"name": "fit", "command": "python fit.py", "gpus": 2})
     assert answer.status_code == 201
-    assert answer.json() == {"jobs": [{"id": "1", "name": "fit", "ids": ["1"]}]}
+    assert answer.json() == {"jobs": [{"id": "1", "name": "fit", "ids": ["1"], "remarks": []}]}
     shown = client.get(f"{V1}/jobs/fit").json()
     assert (shown["id"], shown["state"], shown["gpus"]) == ("1", "running", 2)
     assert shown["devices"] == ["n0:0", "n0:1"]
@@ -61,8 +61,8 @@ def test_several_jobs_come_as_json_or_as_yaml(client: TestClient) -> None:
     headers = {"content-type": "application/yaml; charset=utf-8"}
     yaml = client.post(f"{V1}/jobs", content=text, headers=headers)
     assert yaml.json()["jobs"] == [
-        {"id": "3", "name": "a", "ids": ["3_0", "3_1", "3_2"]},
-        {"id": "4", "name": "b", "ids": ["4"]},
+        {"id": "3", "name": "a", "ids": ["3_0", "3_1", "3_2"], "remarks": []},
+        {"id": "4", "name": "b", "ids": ["4"], "remarks": []},
     ]
 
 
@@ -183,6 +183,7 @@ def test_a_row_has_seconds_with_three_decimals(client: TestClient, service: Memo
         "start_s": 1800000000.123,
         "finish_s": None,
         "queue_s": 0.0,
+        "waiting_s": None,
         "run_s": 2.5,
         "gpu_s": 1.25,
         "priority": 0,
@@ -191,6 +192,7 @@ def test_a_row_has_seconds_with_three_decimals(client: TestClient, service: Memo
         "preemptions": 0,
         "exit_code": None,
         "end_reason": None,
+        "deadline": None,
         "array": None,
         "array_index": None,
         "progress": {

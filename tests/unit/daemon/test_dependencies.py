@@ -86,7 +86,7 @@ def test_a_job_whose_dependency_failed_is_withdrawn_and_told_why() -> None:
     first, then = a_live("1"), a_live("2", Dependency("1"), holds=(Hold.DEPENDENCY,))
     (logged,) = after(registered(first, then), first, {"1": "failed"})
     assert logged.event == e.JobWithdrawn("2")
-    assert logged.detail == {"why": "It was to run after job 1, which failed."}
+    assert logged.detail["why"] == "It was to run after job 1, which failed."
     assert logged.cause == EndReason(EndCode.DEPENDENCY, job="1", job_state="failed")
 
 

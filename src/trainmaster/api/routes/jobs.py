@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from trainmaster.api import params, serializers
 from trainmaster.api.job_lookup import find_job
+from trainmaster.api.last_lines import lines_after_failure
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import ApiError, JsonAnswer, answers, changes, takes
 from trainmaster.config.job_file import Name
@@ -90,9 +91,9 @@ def _details(router: APIRouter, service: Daemon) -> None:
         **answers(models.JobDetails, 404, 422, 503),
     )
     async def show_job(job: params.JobId) -> Response:
-        return JsonAnswer(
-            serializers.job_details(await find_job(service, job), service.queries.now_ms())
-        )
+        status = await find_job(service, job)
+        lines = await lines_after_failure(service, status)
+        return JsonAnswer(serializers.job_details(status, service.queries.now_ms(), lines))
 
     @router.get(
         "/jobs/{job}/explain",
@@ -255,7 +256,8 @@ async def _explanation(service: Daemon, status: JobStatus) -> models.Explanation
             holders.append(serializers.holder(other_row))
     waits = status.row.state in WAITING_STATES
     forecast = await queries.forecast(status.row.id) if waits else None
-    return serializers.explanation(status, forecast, holders, queries.now_ms())
+    lines = await lines_after_failure(service, status)
+    return serializers.explanation(status, forecast, holders, queries.now_ms(), lines)
 
 
 def _states(given: list[str] | None) -> frozenset[str]:

@@ -29,6 +29,7 @@ from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.response_models import AcceptedJob, AcceptedJobs, CheckedJob, CheckedJobs
 from trainmaster.daemon.service_api import Accepted, Submission
 from trainmaster.model.topology import CPU_TYPE
+from trainmaster.text.deadlines import deadline_sentence
 
 YAML_EXAMPLE = "name: resnet\ncommand: python train.py\ngpus: 2\n---\ncommand: python evaluate.py\n"
 JOB_REF = {"$ref": "#/components/schemas/JobFile"}
@@ -104,7 +105,8 @@ def routes(service: Daemon) -> APIRouter:
             return JsonAnswer(CheckedJobs([await _checked(service, each) for each in asked]))
         accepted = await service.commands.submit(asked, key, digest)
         known = any(each.was_known for each in accepted)
-        listed = [_accepted(*pair) for pair in zip(asked, accepted, strict=True)]
+        now = service.queries.now_ms()
+        listed = [_accepted(*pair, now) for pair in zip(asked, accepted, strict=True)]
         return JsonAnswer(AcceptedJobs(listed), 200 if known else 201)
 
     return router
@@ -126,9 +128,11 @@ async def _checked(service: Daemon, asked: Submission) -> CheckedJob:
     return CheckedJob(serializers.job_details(status, now), serializers.forecast_row(forecast, now))
 
 
-def _accepted(asked: Submission, accepted: Accepted) -> AcceptedJob:
+def _accepted(asked: Submission, accepted: Accepted, now: int) -> AcceptedJob:
     first, *elements = accepted.ids
-    return AcceptedJob(first, asked.recipe.name, elements or [first])
+    notice = accepted.deadline
+    remarks = () if notice is None else (deadline_sentence(notice, now),)
+    return AcceptedJob(first, asked.recipe.name, elements or [first], remarks)
 
 
 def _me() -> str:

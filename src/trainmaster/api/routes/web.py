@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -14,12 +14,12 @@ from starlette.responses import HTMLResponse, Response
 from trainmaster import __version__
 from trainmaster.api import messages, metrics, params, serializers
 from trainmaster.api.job_lookup import find_job
-from trainmaster.api.logs import Log
+from trainmaster.api.last_lines import last_lines
 from trainmaster.api.responses import JsonAnswer, answer, errors, sends
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import HealthRow, JobDetails, ProgressRow
-from trainmaster.daemon.service_api import LogFile, RequestError
+from trainmaster.daemon.service_api import RequestError
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobFilter
@@ -32,7 +32,6 @@ REFRESH_S = 5
 SHOWN = 200
 ENDED = frozenset(ENDED_STATES)
 LAST_LINES = 40
-LAST_BYTES = 64 * 1024
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -125,7 +124,7 @@ async def _job(service: Daemon, job: str) -> str:
         "sentence": messages.status_sentence(status, now)[1],
         "facts": _facts(details),
         "story": [serializers.story_entry(each) for each in await queries.story(id)],
-        "lines": await to_thread.run_sync(_last_lines, await queries.log_files(id)),
+        "lines": await to_thread.run_sync(last_lines, await queries.log_files(id), LAST_LINES),
     }
     return render("job.html", page)
 
@@ -181,13 +180,3 @@ def _templates() -> Environment:
 def render(template: str, page: Mapping[str, object], refresh_s: int = REFRESH_S) -> str:
     """A whole page that loads itself again."""
     return _templates().get_template(template).render(page, refresh_s=refresh_s)
-
-
-def _last_lines(files: Sequence[LogFile]) -> str:
-    """Of rank 0 of the last attempt; lines may be a megabyte long, so bytes are limited too."""
-    newest = max((file for file in files if file.rank == 0), key=lambda f: f.attempt, default=None)
-    if newest is None:
-        return ""
-    log = Log(newest.paths)
-    start = max(log.tail_start(LAST_LINES), log.size - LAST_BYTES)
-    return b"".join(log.pieces(start)).decode("utf-8", "replace").replace("\x00", "�")

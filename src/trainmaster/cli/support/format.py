@@ -59,12 +59,20 @@ def state_label(word: str) -> str:
     return word.replace("_", " ")
 
 
+def waited(row: JobRow) -> str:
+    """How long it has been waiting now, or waited for its first start."""
+    return length(row.queue_s if row.waiting_s is None else row.waiting_s)
+
+
 def where_or_why(row: JobRow) -> str:
     """The last column: where it runs, why it waits, how and why it failed."""
     if row.state == "failed" and row.exit_code is not None:
         why = f": {row.ended_because}" if row.ended_because else ""
         return f"exit code {row.exit_code}{why}"
-    return row.why or row.ended_because or ", ".join(row.nodes) or NOTHING
+    said = row.why or row.ended_because or ", ".join(row.nodes) or NOTHING
+    if row.deadline is not None and row.deadline.is_at_risk and not row.has_ended:
+        return f"{said} {row.deadline.sentence}"
+    return said
 
 
 def ended_sentence(row: JobRow) -> str:

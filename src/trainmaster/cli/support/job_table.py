@@ -165,7 +165,7 @@ def _cells(line: JobRow | ArrayRow, wide: bool) -> tuple[str, ...]:
     submitted = words.at(min(row.submit_s for row in rows))
     return (
         *map(escape, (line.id, line.name, first.user, first.queue)),
-        *(state, gpus, words.length(max(row.queue_s for row in rows))),
+        *(state, gpus, words.waited(max(rows, key=lambda row: row.waiting_s or row.queue_s))),
         words.length(max(row.run_s for row in rows)) if has_started else NOTHING,
         progress,
         *((submitted, str(first.priority), attempt, escape(devices) or NOTHING) if wide else ()),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainmaster.cli.explain import lines_of
 from trainmaster.cli.support.client import Client, Json, my_name
-from trainmaster.cli.support.console import screen, write_json
+from trainmaster.cli.support.console import remark, screen, write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import read_text
 from trainmaster.daemon.response_models import JobRow
@@ -121,6 +121,8 @@ def _value(name: str, value: object) -> str:
 def send(client: Client, specs: Sequence[Json]) -> list[Submitted]:
     """Submit them, all or none, exactly once."""
     answer = client.submit({"jobs": list(specs)}, uuid.uuid4().hex)
+    for each in answer["jobs"]:
+        remark("Note", each.get("remarks") or ())
     return [Submitted(each) for each in answer["jobs"]]
 
 
