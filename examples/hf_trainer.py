@@ -1,4 +1,4 @@
-"""A Hugging Face Trainer: one callback reports, saves and stops; its `checkpoint-N` are recognised.
+"""A Hugging Face Trainer: one callback of the SDK reports, saves and stops.
 
     python examples/hf_trainer.py --steps 60
 
@@ -21,43 +21,28 @@ from transformers import (
     GPT2LMHeadModel,
     Trainer,
     TrainerCallback,
-    TrainerControl,
     TrainerState,
     TrainingArguments,
 )
 
 import trainmaster_sdk
+from trainmaster_sdk.huggingface import TrainmasterCallback, latest_checkpoint
 
 
-class TrainmasterCallback(TrainerCallback):
-    """Copy this into your program."""
+class Printing(TrainerCallback):
+    """Shows what happens; yours need not do that."""
 
-    def __init__(self, tm: trainmaster_sdk.Session, sleep: float) -> None:
-        self.tm = tm
+    def __init__(self, sleep: float) -> None:
         self.sleep = sleep
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        time.sleep(self.sleep)
 
     def on_log(
         self, args: Any, state: TrainerState, control: Any, logs: dict[str, float], **_: Any
     ) -> None:
         if "loss" in logs:
             print(f"step {state.global_step} loss {logs['loss']!r}", flush=True)
-            self.tm.progress(step=state.global_step, loss=logs["loss"], total_steps=state.max_steps)
-
-    def on_step_end(
-        self, args: Any, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> TrainerControl:
-        time.sleep(self.sleep)
-        self.tm.progress(step=state.global_step, total_steps=state.max_steps)
-        must_stop = self.tm.should_stop()
-        if must_stop or self.tm.should_save():
-            control.should_save = True
-        if must_stop:
-            control.should_training_stop = True
-        return control
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: Any, **_: Any) -> None:
-        folder = self.tm.checkpoint_dir / f"checkpoint-{state.global_step}"
-        self.tm.saved(state.global_step, folder)
 
 
 class Counting(Dataset):
@@ -99,10 +84,9 @@ def main() -> None:
             model=GPT2LMHeadModel(config),
             args=settings,
             train_dataset=Counting(),
-            callbacks=[TrainmasterCallback(tm, asked.sleep)],
+            callbacks=[Printing(asked.sleep), TrainmasterCallback(tm)],
         )
-        latest = tm.latest()  # the newest that is whole, unlike `resume_from_checkpoint=True`
-        trainer.train(resume_from_checkpoint=str(latest) if latest else None)
+        trainer.train(resume_from_checkpoint=latest_checkpoint(settings.output_dir))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Lightning Trainer: one callback reports, saves and stops; the trainer resumes from `tm.latest()`.
+"""A Lightning Trainer: one callback of the SDK reports, saves and stops.
 
 python examples/lightning_loop.py --steps 100
 """
@@ -6,7 +6,6 @@ python examples/lightning_loop.py --steps 100
 from __future__ import annotations
 
 import argparse
-import signal
 import time
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import trainmaster_sdk
+from trainmaster_sdk.lightning import TrainmasterCallback
 from trainmaster_sdk.torch import StepBatches
 
 
@@ -44,42 +44,17 @@ class Onward(StepBatches):
     __len__ = None
 
 
-class Trainmaster(lightning.Callback):
-    """Copy this into your program."""
+class Printing(lightning.Callback):
+    """Shows what happens; yours need not do that."""
 
-    def __init__(self, tm: trainmaster_sdk.Session, save_every: int, sleep: float) -> None:
-        self.tm = tm
-        self.save_every = save_every
+    def __init__(self, sleep: float) -> None:
         self.sleep = sleep
-        self.on_sigterm = signal.getsignal(signal.SIGTERM)
-
-    def on_train_start(self, trainer: lightning.Trainer, module: Any) -> None:
-        # Lightning ends the program at SIGTERM before it has saved: our way is put back.
-        signal.signal(signal.SIGTERM, self.on_sigterm)
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, module: Any, outputs: Any, batch: Any, index: int
     ) -> None:
         time.sleep(self.sleep)
-        step = trainer.global_step
-        print(f"step {step} loss {outputs['loss'].item()!r}", flush=True)
-        self.tm.progress(step=step, loss=outputs["loss"], total_steps=trainer.max_steps)
-        must_stop = self.tm.should_stop()
-        is_due = step % self.save_every == 0 or step == trainer.max_steps
-        if must_stop or self.tm.should_save() or is_due:
-            self.save(trainer, step)
-        if must_stop:
-            trainer.should_stop = True
-
-    def save(self, trainer: lightning.Trainer, step: int) -> None:
-        """Lightning writes into a folder beside; then it becomes the newest checkpoint in one go."""
-        beside = self.tm.checkpoints.beside(step)
-        if self.tm.is_rank_zero:
-            self.tm.checkpoints.begin(step)
-        trainer.save_checkpoint(beside / "lightning.ckpt")  # every rank must call it
-        if self.tm.is_rank_zero:
-            self.tm.checkpoints.commit(beside, step)
-        self.tm.saved(step)
+        print(f"step {trainer.global_step} loss {outputs['loss'].item()!r}", flush=True)
 
 
 def main() -> None:
@@ -98,10 +73,11 @@ def main() -> None:
         latest = tm.latest()
         first = int(latest.name.rpartition("-")[2]) if latest else 0
         batches = Onward(tm, len(data), 64, first, asked.steps, asked.seed)
+        trainmaster = TrainmasterCallback(tm, save_every=asked.save_every)
         trainer = lightning.Trainer(
             max_steps=asked.steps,
             accelerator="auto",
-            callbacks=[Trainmaster(tm, asked.save_every, asked.sleep)],
+            callbacks=[Printing(asked.sleep), trainmaster],
             enable_checkpointing=False,  # the callback saves
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -109,8 +85,8 @@ def main() -> None:
             use_distributed_sampler=False,  # StepBatches splits batches over ranks
         )
         if first < asked.steps:
-            path = latest / "lightning.ckpt" if latest else None
-            trainer.fit(Regression(), DataLoader(data, batch_sampler=batches), ckpt_path=path)
+            loader = DataLoader(data, batch_sampler=batches)
+            trainer.fit(Regression(), loader, ckpt_path=trainmaster.resume_path)
 
 
 if __name__ == "__main__":

@@ -36,13 +36,15 @@ class JobEnvironment:
         if restarts is None:
             restarts = attempt - 1
         world = _whole(environ, "WORLD_SIZE") or 1
-        rank = _whole(environ, "RANK") or 0
+        local_rank = _whole(environ, "LOCAL_RANK") or 0
+        # Lightning starts its own workers, and tells them LOCAL_RANK beside a RANK that they inherit.
+        rank = _whole(environ, "RANK") or local_rank
         end = environ.get(wire.END_TIME)
         folder = environ.get(wire.CHECKPOINT_DIR)
         return cls(
             rank=rank,
             world_size=world,
-            local_rank=_whole(environ, "LOCAL_RANK") or 0,
+            local_rank=local_rank,
             job=environ.get(wire.JOB),
             attempt=attempt,
             restart_count=restarts,

@@ -15,7 +15,8 @@ import trainmaster
 import trainmaster_sdk
 
 ROOT = Path(__file__).parents[2]
-FRAMEWORKS = ("torch",)
+FRAMEWORKS = ("torch", "lightning", "huggingface")
+"""Modules for programs that have these libraries."""
 IMPORT_ALL = f"""
 import importlib, pkgutil, sys
 import trainmaster_sdk

@@ -22,7 +22,15 @@ STEPS, STOP_AFTER = 12, 4
 FLAGS = ("--steps", str(STEPS))
 SLOWLY = (*FLAGS, "--sleep", "0.1")
 """So that a stop finds it in the middle."""
-ALONE = ["numpy_model", "plain_pytorch", "ddp", "fsdp", "lightning_loop", "hf_trainer"]
+ALONE = [
+    "numpy_model",
+    "plain_pytorch",
+    "ddp",
+    "fsdp",
+    "lightning_loop",
+    "hf_trainer",
+    "accelerate_loop",
+]
 
 
 @pytest.fixture(name="runs")
