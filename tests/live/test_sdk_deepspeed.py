@@ -1,4 +1,4 @@
-"""A DeepSpeed loop, for real, where DeepSpeed is installed: stopped and started again, no step comes twice."""
+"""A DeepSpeed loop, where DeepSpeed is installed: stopped and started again, no step comes twice."""
 
 from __future__ import annotations
 
