@@ -14,15 +14,15 @@ from typing import Any
 
 from benchmarks.reality_workload import SLOTS, STEP_MS, PlannedJob, PolicySetup
 from tests.live.daemons import LiveDaemon, live, until
-from trainmaster.core.lifecycle import ENDED, Phase
 from trainmaster.model import actions as a
 from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.job import Job
+from trainmaster.model.job_state import LIVE_STATES
 
 PROGRAM = Path(__file__).with_name("reality_job.py")
 PATIENCE_S = 300.0
-UNENDED = "&".join(f"state={phase.name.lower()}" for phase in Phase if phase not in ENDED)
+UNENDED = "&".join(f"state={state}" for state in LIVE_STATES)
 ENDS = (e.RunSucceeded, e.RunFailed, e.RunStopped)
 ORDERS = {a.Launch: "launch", a.Freeze: "freeze", a.Thaw: "thaw", a.Halt: "halt", a.Kill: "kill"}
 

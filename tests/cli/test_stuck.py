@@ -56,8 +56,8 @@ SAID = {
     ),
     "its queue has a maximum": (
         "--cluster 2x2 --queues queues.yaml --policy fair",
-        "Warning: fair never starts 2 jobs, such as wide: it needs 4 GPUs,"
-        " which its queue or this cluster can never give it",
+        "Warning: fair never starts 2 jobs, such as wide: it needs 4 GPUs and its queue a may hold"
+        " 2 GPUs at most",
     ),
     "the policy cannot say": (
         "--cluster cluster.yaml --policy ./unclear.py",

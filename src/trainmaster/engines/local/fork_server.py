@@ -1,7 +1,7 @@
 """Forks supervisors: a small process that has everything imported, so that a start costs milliseconds.
 
-It reads folders from its standard input, one in a line, and answers each on its standard output. It ends
-when the manager does; supervisors have no parent here and go on.
+It reads folders from its standard input, one in a line, and answers each on its standard output: the folder,
+and whether a supervisor is there. It ends when the manager does; supervisors have no parent here and go on.
 """
 
 from __future__ import annotations
@@ -48,8 +48,17 @@ def _spawn(folder: str) -> None:
 
 def _supervise(folder: str) -> NoReturn:
     code = 1
+    manager: int | None = os.dup(STDOUT)  # programs get 0, 1 and 2 of their own
+
+    def answer(came: bool) -> None:
+        nonlocal manager
+        if manager is not None:
+            with contextlib.suppress(OSError):
+                os.write(manager, json.dumps([folder, came]).encode() + b"\n")
+            os.close(manager)
+            manager = None
+
     try:
-        manager = os.dup(STDOUT)  # not inherited by programs: they get 0, 1 and 2 of their own
         log = os.open(
             os.path.join(folder, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
         )
@@ -62,20 +71,18 @@ def _supervise(folder: str) -> NoReturn:
         os.chdir("/")
 
         def has_a_manager() -> bool:
+            if manager is None:
+                return False
             watch = select.poll()
             watch.register(manager, 0)
             return not watch.poll(0)  # an error there: no manager reads it any more
 
-        def answer() -> None:
-            with contextlib.suppress(OSError):
-                os.write(manager, json.dumps(folder).encode() + b"\n")
-            os.close(manager)
-
-        supervise(folder, has_a_manager, answer)
+        supervise(folder, has_a_manager, lambda: answer(True))
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
+        answer(False)
         os._exit(code)
 
 

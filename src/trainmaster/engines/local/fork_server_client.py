@@ -104,7 +104,8 @@ class ForkServerClient:
         """Pass on the answers; when it dies, the missing ones fail."""
         assert process.stdout is not None
         while line := await process.stdout.readline():
-            self._answer(json.loads(line), True)
+            name, came = json.loads(line)
+            self._answer(name, came)
         await process.wait()
         for name in [*self._asked]:
             self._answer(name, False)
