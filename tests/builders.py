@@ -77,6 +77,7 @@ def a_job(
     queue: str = "default",
     role: Role = Role.GUARANTEED,
     gpu_util_ppm: int | None = None,
+    preemptible: bool = True,
 ) -> Job:
     return Job(
         name,
@@ -88,6 +89,7 @@ def a_job(
         queue=queue,
         role=role,
         gpu_util_ppm=gpu_util_ppm,
+        preemptible=preemptible,
     )
 
 

@@ -54,6 +54,8 @@ def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]
         grace_ms=model.grace_period,
         deadline_ms=model.deadline,
         iterations=model.iterations,
+        preemptible=model.preemptible,
+        stays_in_memory=_may_stay_in_memory(model),
     )
     return Submission(
         job=job,
@@ -100,9 +102,13 @@ def _recipe(model: JobFile, workdir: Path, user: str, program: str) -> LaunchSpe
         memory=None if model.memory is None else model.memory * times,
         cpus=None if model.cpus is None else model.cpus * times,
         max_runtime_ms=model.max_runtime,
-        may_stay_in_memory=model.stays_in_memory and can_be_stopped(model.container),
+        may_stay_in_memory=_may_stay_in_memory(model),
         counts_steps=model.count_steps,
     )
+
+
+def _may_stay_in_memory(model: JobFile) -> bool:
+    return model.stays_in_memory and can_be_stopped(model.container)
 
 
 def _fit_name(program: str) -> str:

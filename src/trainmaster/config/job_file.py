@@ -366,6 +366,11 @@ class JobFile(FileModel):
         description="node: one process on each node, which sees all GPUs of the job there. gpu: one"
         " process for each GPU.",
     )
+    preemptible: bool = Field(
+        True,
+        description="false: once it runs, policies neither suspend nor move nor resize it. Its queue"
+        " must allow that.",
+    )
     stays_in_memory: bool = Field(
         True, description="Whether it may be suspended in memory, by stopping its processes."
     )

@@ -189,9 +189,7 @@ class Switch(FileModel):
     can_freeze: Annotated[Literal["halt", "freeze"], _word("freeze")] = Field(
         default="halt", alias="by"
     )
-    saves_on_demand: Annotated[Literal["periodic", "on-demand"], _word("on-demand")] = Field(
-        default="periodic", alias="saves"
-    )
+    saves: Literal["never", "periodic", "on-demand"] = "periodic"
     path: Literal["driver", "cooperative", "none"] | None = None
     save_bytes_s: Rate = Field(default=0, alias="save_gb_s")
     load_bytes_s: Rate = Field(default=0, alias="load_gb_s")
@@ -201,7 +199,10 @@ class Switch(FileModel):
         rates = {}
         if (path := stated.pop("path", None)) is not None:
             rates = dict(zip(("save_bytes_s", "load_bytes_s"), PATHS[path], strict=True))
-        return rates | stated
+        saves = {}
+        if (when := stated.pop("saves", None)) is not None:
+            saves = {"saves_on_demand": when == "on-demand", "saves_ever": when != "never"}
+        return rates | saves | stated
 
 
 class NodeFailures(FileModel):

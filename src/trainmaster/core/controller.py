@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from trainmaster.core.invariants import rebuilt
+from trainmaster.core.last_resort import end_sparing, spare, spared_by
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.pending_launches import expire_late_launches, send_ready_launches
 from trainmaster.core.plan_check import admit
@@ -14,7 +15,7 @@ from trainmaster.core.policy import Policy
 from trainmaster.core.reducer import REDUCERS
 from trainmaster.core.slot_choice import keep_slots
 from trainmaster.core.state import State
-from trainmaster.core.suspension import clear_frozen, end_delays
+from trainmaster.core.suspension import PlannedMemory, clear_frozen, end_delays
 from trainmaster.core.view import View
 from trainmaster.model.actions import Order, Suspend
 from trainmaster.model.deadline_notices import DeadlineNotice
@@ -24,6 +25,8 @@ from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.reasons import Reason, Refusal, Refused
 from trainmaster.model.topology import Topology
 
+MOST_PLANS = 8
+"""How often a policy is asked in one pass; what it still must not do is refused then."""
 MakePolicy = Callable[[PolicySpec], Policy]
 
 
@@ -52,9 +55,15 @@ class Controller:
         *,
         can_freeze: bool = False,
         saves_on_demand: bool = True,
+        protects_unsaved: bool = False,
         make_policy: MakePolicy | None = None,
     ) -> None:
-        self.state = State(topology, can_freeze=can_freeze, saves_on_demand=saves_on_demand)
+        self.state = State(
+            topology,
+            can_freeze=can_freeze,
+            saves_on_demand=saves_on_demand,
+            protects_unsaved=protects_unsaved,
+        )
         self.view = View(self.state)
         self.policy = policy
         self.memo = policy.first_memo()
@@ -93,6 +102,8 @@ class Controller:
             expire_late_launches(state, now)
         if state.reservations:
             self._expire_reservations(now)
+        if state.spared and end_sparing(state, now):
+            state.log.caches_stale = state.log.needs_pass = True
         if state.log.caches_stale or state.new_policy is not None:
             self._start_over()
         asked = self._do_requests(now) if state.requests else ()
@@ -108,7 +119,7 @@ class Controller:
         if state.outbox:
             orders, state.outbox = state.outbox, []
         wake = self._wake_at
-        if state.pending_launches or state.reservations or state.delayed:
+        if state.pending_launches or state.reservations or state.delayed or state.spared:
             wake = self.next_step_at
         if asked:
             refusals = [*asked, *refusals]
@@ -139,7 +150,7 @@ class Controller:
         requests, state.requests = state.requests, []
         refusals: list[Refusal] = []
         for action in requests:
-            refusals += admit(Plan((action,)), state, now)
+            refusals += admit(Plan((action,)), state, now, is_requested=True)
             record = state.jobs.get(action.job)
             if isinstance(action, Suspend) and record is not None:
                 record.is_unplanned = True
@@ -152,21 +163,19 @@ class Controller:
         state.log.begin_pass()
         self._wake_at = None
         try:
-            plan = self.policy.plan(self.view, self.memo, now)
+            plan = self._plan(now)
         except Exception as error:
             # What it was booking when it raised is in no log.
             state.occupancy = rebuilt(state)
             self.view = View(state)
             self.policy.forget()
             return [Refusal("", Refused.POLICY_RAISED, _describe(error))], ()
-        finally:
-            state.occupancy.undo()
         self.memo = plan.memo
         state.log.end_pass(was_noop=not plan.actions)
         self._wake_by(plan.wake_at, now)
         if not plan.actions:
             if plan.wake_at is None and state.waiting and self.view.is_idle():
-                clear_frozen(state)
+                clear_frozen(state, now)
             return (), plan.notices
         if state.has_slots:
             plan = replace(plan, actions=keep_slots(plan.actions, state))
@@ -174,6 +183,21 @@ class Controller:
         if refusals:
             self.policy.forget()
         return refusals, plan.notices
+
+    def _plan(self, now: int) -> Plan:
+        """The policy's plan; it is asked again while it would end runs that are to be spared."""
+        state = self.state
+        for _ in range(MOST_PLANS):
+            plan = self.policy.plan(self.view, self.memo, now)
+            state.occupancy.undo()
+            if not state.protects_unsaved or not plan.actions:
+                break
+            planned = PlannedMemory.of(plan, state)
+            spared = list(spared_by(plan, state, now, planned))
+            if not [each for each in spared if spare(state, each, now)]:
+                break
+            self.forget()
+        return plan
 
     def _wake_by(self, time: int | None, now: int) -> None:
         """Ask again no later than then, and never in the same instant."""
@@ -193,7 +217,8 @@ class Controller:
         launches = [each.expires_ms for each in state.pending_launches.values()]
         reservations = [held.until_ms for held in state.reservations.values()]
         retries = [record.retry_at_ms for record in state.delayed.values()]
-        times = (self._wake_at, *launches, *reservations, *retries)
+        spared = [record.spared_until_ms for record in state.spared.values()]
+        times = (self._wake_at, *launches, *reservations, *retries, *spared)
         return min((at for at in times if at is not None), default=None)
 
     def explain(self, job: str) -> Reason:

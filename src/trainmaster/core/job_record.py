@@ -72,6 +72,17 @@ class JobRecord:
     is_moving: bool = field(init=False, default=False)
     is_unplanned: bool = field(init=False, default=False)
     """Whether its last suspension was not the policy's."""
+    cannot_save: bool = field(init=False, default=False)
+    """Whether it loses what it has not saved when its run is ended: it has not shown that it saves."""
+    lost_work: int = field(init=False, default=0)
+    """Work that was lost because its runs were ended for others."""
+    endings: int = field(init=False, default=0)
+    """How often that happened."""
+    is_spared: bool = field(init=False, default=False)
+    """Whether policies must not suspend, move or resize its run (core/last_resort.py)."""
+    spared_until_ms: int | None = field(init=False, default=None)
+    spared_for: str = field(init=False, default="")
+    """The job that was last refused its GPUs."""
     is_held: bool = field(init=False, default=False)
     """Whether it is not to be started: it is held, or will be once it is off its GPUs."""
 
@@ -81,6 +92,7 @@ class JobRecord:
         self.demand = job.demand
         self.is_whole = job.demand.mode is Sharing.EXCLUSIVE
         self.run = Run(job.id, 0)
+        self.is_spared = not job.preemptible
         self.waiting_since_ms = self.saved_ms = job.submit_ms
 
     def take(self, job: Job) -> None:
@@ -89,6 +101,10 @@ class JobRecord:
             self.demand = job.demand
             self.is_whole = job.demand.mode is Sharing.EXCLUSIVE
         self.job = job
+        self.is_spared = self.spared_until_ms is not None or not job.preemptible
+
+    def stop_sparing(self) -> None:
+        self.is_spared, self.spared_until_ms, self.spared_for = not self.job.preemptible, None, ""
 
     @property
     def is_live(self) -> bool:

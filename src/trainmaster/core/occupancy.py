@@ -170,6 +170,12 @@ class Occupancy(TopologyIndex):
         host = self.host_per_gpu[node] if demand.host_memory is None else demand.host_memory
         return host * share // WHOLE
 
+    def booked_host(self, node: int, share: int, demand: Demand, placement: Placement) -> int:
+        """Host memory that was booked with such a share of a placement."""
+        if demand.host_memory is None and is_opportunistic(placement):
+            return 0
+        return self.host_part(node, share, demand)
+
     def room_on(self, node: int, free: int, demand: Demand) -> int:
         """How many of the node's free GPUs its CPUs and host memory can carry for this job."""
         while free and not self.has_host_room(node, free * WHOLE, demand):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from trainmaster.core.last_resort import spared_by
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import begin_release, launch
 from trainmaster.core.reducer import stop
@@ -18,24 +19,33 @@ from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Refusal, Refused
 
 
-def admit(plan: Plan, state: State, now: int) -> list[Refusal]:
-    """Apply the plan's actions one by one; its migrations together, so that jobs can swap places."""
+def admit(plan: Plan, state: State, now: int, *, is_requested: bool = False) -> list[Refusal]:
+    """Apply the plan's actions one by one; its migrations together, so that jobs can swap places.
+
+    What users request is done even where it loses work: they were told.
+    """
     refusals: list[Refusal] = []
     has_moved = False
     planned = PlannedMemory.of(plan, state) if state.can_freeze else NOTHING_PLANNED
+    spared: dict[str, Refused] = {}
+    if not is_requested:
+        spared = {each.record.id: each.why for each in spared_by(plan, state, now, planned)}
     for action in plan.actions:
         if type(action) is a.Migrate:
             if not has_moved:
                 moves = [move for move in plan.actions if type(move) is a.Migrate]
-                refusals += _migrate_all(state, moves, now)
+                refusals += _migrate_all(state, moves, now, is_requested=is_requested)
                 has_moved = True
             continue
         record = state.jobs.get(action.job)
         if record is None:
             refusals.append(Refusal(action.job, Refused.UNKNOWN_JOB))
             continue
+        why = spared.get(action.job)
         if type(action) is a.Suspend:
-            why = _suspend(state, record, now, planned)
+            why = why or _suspend(state, record, now, planned)
+        elif type(action) is a.Resize:
+            why = _resize(state, record, action, now, is_requested=is_requested)
         else:
             why = ADMISSIONS[type(action)](state, record, action, now)
         if why is not None:
@@ -50,14 +60,34 @@ def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int
     why = shape_refusal(state, record, placement)
     if why is not None:
         return why
+    is_stuck = _is_stuck(state, record, placement)
+    if is_stuck and record.frozen is not None:
+        placement = record.frozen
     if state.reservations:
         state.drop_reservation(record.id)
     why = state.allocate(record, placement)
     if why is not None:
-        return why
+        return Refused.WORK_WOULD_BE_LOST if is_stuck else why
     state.move(record, Cause.START_ORDERED)
     launch(state, record, now)
     return None
+
+
+def _is_stuck(state: State, record: JobRecord, placement: Placement) -> bool:
+    """Whether its frozen run would have to be ended to start it there, and its work would be lost."""
+    return (
+        record.cannot_save
+        and record.frozen is not None
+        and record.run not in state.leaving
+        and not state.can_thaw_at(record, placement)
+    )
+
+
+def _restart_refusal(record: JobRecord) -> Refused | None:
+    """Why its run must not be ended and started again with another placement."""
+    if not record.job.preemptible:
+        return Refused.NOT_PREEMPTIBLE
+    return Refused.WORK_WOULD_BE_LOST if record.cannot_save else None
 
 
 def shape_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
@@ -120,7 +150,9 @@ def _suspend(state: State, record: JobRecord, now: int, planned: PlannedMemory) 
     return None
 
 
-def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal]:
+def _migrate_all(
+    state: State, moves: list[a.Migrate], now: int, *, is_requested: bool
+) -> list[Refusal]:
     """All moves of a plan or none: each may need GPUs that another one gives up."""
     going: list[tuple[JobRecord, Placement, Placement]] = []
     refusals: list[Refusal] = []
@@ -137,6 +169,9 @@ def _migrate_all(state: State, moves: list[a.Migrate], now: int) -> list[Refusal
             refusals.append(Refusal(move.job, Refused.WRONG_PHASE, "Migrate"))
             continue
         why_not = shape_refusal(state, record, move.placement)
+        is_free = record.id in state.pending_launches or is_requested
+        if not is_free and not can_rebind(state.topology, held, move.placement):
+            why_not = why_not or _restart_refusal(record)
         if why_not is not None:
             refusals.append(Refusal(move.job, why_not, "Migrate"))
             continue
@@ -186,12 +221,17 @@ def _book_moves(
     return None
 
 
-def _resize(state: State, record: JobRecord, action: a.Resize, now: int) -> Refused | None:
+def _resize(
+    state: State, record: JobRecord, action: a.Resize, now: int, *, is_requested: bool
+) -> Refused | None:
     if record.phase is not Phase.RUNNING:
         return Refused.WRONG_PHASE
     old, new = record.placement, action.placement
     assert old is not None
     why = shape_refusal(state, record, new)
+    is_unnoticed = can_rebind(state.topology, old, new)
+    if not is_unnoticed and not is_requested:
+        why = why or _restart_refusal(record)
     kept = {piece.gpu for piece in new.slices}
     if why is not None or any(gpu in state.releasing for gpu in kept):
         return why or Refused.GPU_TAKEN
@@ -200,6 +240,9 @@ def _resize(state: State, record: JobRecord, action: a.Resize, now: int) -> Refu
     if why is not None:
         state.restore(record, old)
         return why
+    if is_unnoticed:
+        _rebind(state, record, old, now)
+        return None
     record.update_service(now)
     left = tuple(piece for piece in old.slices if piece.gpu not in kept)
     if left:
@@ -228,7 +271,6 @@ def _reserve(state: State, record: JobRecord, action: a.Reserve, now: int) -> Re
 ADMISSIONS: dict[type, Callable[[State, JobRecord, Any, int], Refused | None]] = {
     a.Start: _start,
     a.Resume: _start,
-    a.Resize: _resize,
     a.Stop: lambda state, record, action, now: stop(state, record, now),
     a.Reserve: _reserve,
     a.Release: lambda state, record, action, now: state.drop_reservation(record.id),

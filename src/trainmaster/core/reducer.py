@@ -59,6 +59,7 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     record = JobRecord(job, state.submitted, group, event.estimate, event.oracle)
     record.profile = event.profile
     record.is_held = event.held
+    record.cannot_save = state.protects_unsaved
     record.attempt, record.run = event.attempts, Run(job.id, event.attempts)
     state.add(record, now)
 
@@ -163,6 +164,8 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
     if record is None:
         released(state, event.run)
         return
+    if not event.frozen:
+        _note_end(record, event.work)
     record.work = event.work
     if event.work > record.saved_work and not event.frozen:
         record.record_checkpoint(event.work, now)
@@ -184,6 +187,15 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         state.forget_frozen(record)
         state.log.needs_pass |= record.placement is None
     released(state, event.run)
+
+
+def _note_end(record: JobRecord, work: int) -> None:
+    """Its run was ended to make room: what that cost, or that it saves."""
+    if work < record.work:
+        record.lost_work += record.work - work
+        record.endings += 1
+    elif work > record.saved_work:
+        record.cannot_save = False
 
 
 def _after_suspension(state: State, record: JobRecord, event: e.RunSuspended, now: int) -> None:
@@ -223,6 +235,7 @@ def _run_saved(state: State, event: e.RunSaved, now: int) -> None:
     record = _current(state, event.run)
     if record is not None:
         record.record_checkpoint(event.work, now)
+        record.cannot_save = False
         state.log.note_job(record)
         state.note_nodes_of(record)
 

@@ -109,6 +109,7 @@ def snapshot_of(controller: Controller) -> dict[str, Json]:
         ],
         "residents": [list(there) for there in state.residents],
         "state": encode(_values(state)),
+        "protects_unsaved": state.protects_unsaved,
     }
 
 
@@ -166,6 +167,7 @@ def restored(
     *,
     can_freeze: bool,
     saves_on_demand: bool = True,
+    protects_unsaved: bool = False,
     make_policy: MakePolicy | None = None,
 ) -> Restored:
     """A controller that continues where the other one stopped; CodecError if the body cannot be read."""
@@ -174,12 +176,16 @@ def restored(
         policy,
         can_freeze=can_freeze,
         saves_on_demand=saves_on_demand,
+        protects_unsaved=protects_unsaved,
         make_policy=make_policy,
     )
     layout: Layout = decode(body["layout"])
     records = _records(body)
     state = controller.state
     _fill(state, body, records)
+    if protects_unsaved and not body.get("protects_unsaved"):  # a store of an earlier version
+        for record in state.jobs.values():
+            record.cannot_save = True
     is_same = layout == layout_of(topology)
     memo = decode(body["memo"]) if is_same else policy.first_memo()
     controller.resume(memo, body["now"], body["wake_at"])
@@ -215,6 +221,8 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
         state.waiting += record.phase in WAITING
         if record.phase is Phase.HELD:
             state.on_hold[record.id] = record
+        if record.spared_until_ms is not None:
+            state.spared[record.id] = record
         if record.retry_at_ms is not None:
             state.delayed[record.id] = record
     log = state.log

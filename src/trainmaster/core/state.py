@@ -66,12 +66,21 @@ class State:
     """Everything the controller knows. Facts and admitted plans change it; drafts only its occupancy."""
 
     def __init__(
-        self, topology: Topology, *, can_freeze: bool = False, saves_on_demand: bool = True
+        self,
+        topology: Topology,
+        *,
+        can_freeze: bool = False,
+        saves_on_demand: bool = True,
+        protects_unsaved: bool = False,
     ) -> None:
         self.topology = topology
         self.can_freeze = can_freeze
         self.saves_on_demand = saves_on_demand
         """Whether a run that is suspended saves first; else it falls back to its last checkpoint."""
+        self.protects_unsaved = protects_unsaved
+        """Whether programs are taken to lose their work when they are ended, until they have saved."""
+        self.spared: dict[str, JobRecord] = {}
+        """Runs that policies must leave alone for a while."""
         self.has_slots = any(kind.name == SLOT_TYPE for kind in topology.types)
         """Whether there are CPU slots that stand in for GPUs."""
         self.occupancy = Occupancy(topology, can_freeze=can_freeze)
@@ -173,6 +182,7 @@ class State:
         self.move(record, cause)
         assert record.phase in ENDED
         del self.jobs[record.id]
+        self.spared.pop(record.id, None)
         self._visible = None
         self.log.note_end(record)
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainmaster.core.lifecycle import ALLOCATED, ENDED, WAITING, Cause, Phase
-from trainmaster.core.pending_launches import begin_release, revoke_launch
+from trainmaster.core.pending_launches import begin_release, launch, revoke_launch
 from trainmaster.core.state import JobRecord, State, frozen_host, frozen_memory, is_on_slots
 from trainmaster.model import actions as a
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import Plan
+from trainmaster.model.units import WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +55,20 @@ def suspend(
     if record.phase is Phase.STARTING and record.id in state.pending_launches:
         revoke_launch(state, record)
         return False
+    freeze = will_freeze(state, record, planned)
+    order_suspension(state, record, state.deallocate(record), now, freeze=freeze)
+    return True
+
+
+def will_freeze(state: State, record: JobRecord, planned: PlannedMemory) -> bool:
+    """Whether its run, told to make room, would be frozen in place; else it saves and ends."""
     placement = record.placement
     assert placement is not None
-    is_on_slot = is_on_slots(state.topology, placement)
-    has_spare = is_on_slot or _can_freeze(state, record, placement, NOTHING_PLANNED)
-    has_spare &= record.phase is Phase.RUNNING or (is_on_slot and record.phase is Phase.STARTING)
-    state.deallocate(record)
-    freeze = has_spare and _can_freeze(state, record, placement, planned)
-    order_suspension(state, record, placement, now, freeze=freeze)
-    return True
+    is_slot = is_on_slots(state.topology, placement)
+    if record.phase is not Phase.RUNNING and not (is_slot and record.phase is Phase.STARTING):
+        return False
+    has_spare = is_slot or _can_freeze(state, record, placement, NOTHING_PLANNED)
+    return has_spare and _can_freeze(state, record, placement, planned, with_its_own=True)
 
 
 def order_suspension(
@@ -82,34 +88,70 @@ def order_suspension(
 
 
 def _can_freeze(
-    state: State, record: JobRecord, placement: Placement, planned: PlannedMemory
+    state: State,
+    record: JobRecord,
+    placement: Placement,
+    planned: PlannedMemory,
+    *,
+    with_its_own: bool = False,
 ) -> bool:
-    """Runs can be frozen in place while their nodes have host memory for them; on GPUs, exclusive ones."""
+    """Runs can be frozen in place while their nodes have host memory for them; on GPUs, exclusive ones.
+
+    `with_its_own`: counting what it would release itself.
+    """
     topology = state.topology
     is_alone = placement.sharing is Sharing.EXCLUSIVE
-    if not state.can_freeze or not (is_alone or is_on_slots(topology, placement)):
+    if not state.can_freeze or not record.job.stays_in_memory:
+        return False
+    if not (is_alone or is_on_slots(topology, placement)):
         return False
     host = frozen_host(topology, record.demand, placement)
     memory = frozen_memory(topology, placement)
     space = state.occupancy
+    own_host: dict[int, int] = {}
+    own_memory: dict[int, int] = {}
+    for piece in placement.slices if with_its_own else ():
+        share = WHOLE if is_alone else piece.share
+        part = space.booked_host(piece.node, share, record.demand, placement)
+        own_host[piece.node] = own_host.get(piece.node, 0) + part
+        own_memory[piece.gpu] = piece.memory
     return all(
-        space.free_host[node] - planned.host.get(node, 0)
+        space.free_host[node] + own_host.get(node, 0) - planned.host.get(node, 0)
         >= host * sum(piece.node == node for piece in placement.slices)
         for node in placement.nodes
     ) and all(
-        space.free_memory[gpu] - planned.memory.get(gpu, 0) >= memory for gpu in placement.gpus()
+        space.free_memory[gpu] + own_memory.get(gpu, 0) - planned.memory.get(gpu, 0) >= memory
+        for gpu in placement.gpus()
     )
 
 
-def clear_frozen(state: State) -> None:
-    """Save and end frozen runs: no job runs, and their memory may keep waiting jobs from starting."""
+def clear_frozen(state: State, now: int) -> None:
+    """No job runs, and the memory of frozen runs may keep waiting jobs from starting: make room.
+
+    Frozen runs save and end. If none can, they go on where they are, so that their memory is free when
+    they are done; only where not even that is possible are they ended.
+    """
     frozen = [record for record in state.jobs.values() if record.frozen is not None]
-    if len(frozen) - sum(record.phase is Phase.HELD for record in frozen) == state.waiting:
+    waiting = [record for record in frozen if record.phase is not Phase.HELD]
+    if len(waiting) == state.waiting:
         return  # only frozen jobs wait
-    for record in frozen:
+    safe = [record for record in frozen if not record.cannot_save]
+    if not safe and [record for record in waiting if _thaw_in_place(state, record, now)]:
+        return
+    for record in safe or frozen:
         if record.frozen is not None and record.run not in state.leaving:
             begin_release(state, record.run, record.frozen.slices)
             state.outbox.append(a.Halt(record.run))
+
+
+def _thaw_in_place(state: State, record: JobRecord, now: int) -> bool:
+    if record.frozen is None or record.run in state.leaving:
+        return False
+    if state.allocate(record, record.frozen) is not None:
+        return False
+    state.move(record, Cause.START_ORDERED)
+    launch(state, record, now)
+    return True
 
 
 # -- holds ------------------------------------------------------------------------------------------

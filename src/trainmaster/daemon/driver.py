@@ -247,6 +247,8 @@ class Driver:
                 self.raised = next((refusal.detail for refusal in raised), "")
         for refusal in (each for step in steps for each in step.decision.refusals):
             found[refusal.job] = refusal.why.value
+            if refusal.why in (Refused.WORK_WOULD_BE_LOST, Refused.NOT_PREEMPTIBLE):
+                continue
             self.refused = f"{refusal.job}: {refusal.why.value} {refusal.detail}".strip()
             log.warning("refused", job=refusal.job, why=refusal.why.value, detail=refusal.detail)
         return found

@@ -94,7 +94,13 @@ def replayed(
     snapshot = store.snapshot()
     if snapshot is None:
         policy = policy_of(first_policy)
-        fresh = Controller(topology, policy, can_freeze=can_freeze, make_policy=policy_of)
+        fresh = Controller(
+            topology,
+            policy,
+            can_freeze=can_freeze,
+            protects_unsaved=True,
+            make_policy=policy_of,
+        )
         return Replayed(fresh, first_policy)
     found = from_snapshot(snapshot, can_freeze=can_freeze)
     for step in store.steps(after=found.seq):
@@ -118,7 +124,15 @@ def _restored(
     make: MakePolicy = stored_policy_of
     if trouble:  # types of its memo may be gone with it
         body = {**body, "memo": None}
-    return restored(body, topology, made, can_freeze=can_freeze, make_policy=make), trouble
+    back = restored(
+        body,
+        topology,
+        made,
+        can_freeze=can_freeze,
+        protects_unsaved=True,
+        make_policy=make,
+    )
+    return back, trouble
 
 
 def from_snapshot(snapshot: SnapshotRow, *, can_freeze: bool | None = None) -> Replayed:

@@ -107,6 +107,8 @@ class _Division(Reallocation):
         grows: list[tuple[JobRecord, int]] = []
         for record, count in targets:
             held = record.placement
+            if held is not None and (record.is_spared or (record.cannot_save and count)):
+                continue
             if held is None:
                 if count:
                     starts.append((record, count))
@@ -162,6 +164,9 @@ class _Division(Reallocation):
     def _start(self, record: JobRecord, count: int) -> None:
         space, demand, budget = self.space, record.demand, self.draft.budget
         placement = self._thawed(record, count)
+        if placement is None and record.frozen is not None and record.cannot_save:
+            self.short.unplaced.append(record)
+            return
         if placement is None and not record.is_whole:
             placement = RELAXING.place(space, record, budget)
         elif placement is None:

@@ -54,7 +54,10 @@ class PreemptionGuards:
         return bool(self.starve_after_ms or self.min_run_ms)
 
     def is_protected(self, record: JobRecord, now: int) -> bool:
-        """Whether it holds GPUs and has not had them for long enough to be preempted."""
+        """Whether it holds GPUs and must not be preempted, or not yet."""
+        return record.is_spared or self._is_young(record, now)
+
+    def _is_young(self, record: JobRecord, now: int) -> bool:
         if not self.min_run_ms or record.phase not in ALLOCATED:
             return False
         return record.run_since_ms is None or now < record.run_since_ms + self.min_run_ms
@@ -70,7 +73,7 @@ class PreemptionGuards:
 
     def rank(self, record: JobRecord, rank: Rank, now: int) -> Rank:
         """The policy's rank, overruled where a guard holds, and valid until one may begin to."""
-        if self.is_protected(record, now):
+        if self._is_young(record, now):
             return Rank(PROTECTED, record.seq, until_ms=self._until(record, self.min_run_ms))
         if self.is_starving(record, now):
             until = self._until(record, self.starve_after_ms)

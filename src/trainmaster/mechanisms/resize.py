@@ -27,7 +27,7 @@ class CurrentSizePlacer(Placer):
         self, space: Occupancy, record: JobRecord, budget: int | None = None
     ) -> Placement | None:
         held, demand = record.placement, record.demand
-        if held is None or not record.is_whole:
+        if held is None or not record.is_whole or record.cannot_save:
             return Placer.place(self, space, record, budget)
         return self.shaped(space, demand, demand.sized(len(held.slices)), held.role, budget)
 
@@ -50,6 +50,7 @@ def can_resize(record: JobRecord, space: Occupancy) -> bool:
     return (
         placement is not None
         and record.phase is Phase.RUNNING
+        and not (record.cannot_save or record.is_spared)
         and record.is_whole
         and placement.sharing is Sharing.EXCLUSIVE
         and is_open(space, placement)
@@ -90,6 +91,8 @@ def _resizable(draft: Draft, runs: Iterable[JobRecord]) -> Iterator[tuple[JobRec
     for record in runs:
         placement = record.placement
         if record.phase is not Phase.RUNNING or placement is None or draft.is_touched(record):
+            continue
+        if record.cannot_save or record.is_spared:
             continue
         if placement.sharing is Sharing.EXCLUSIVE:
             yield record, placement

@@ -155,6 +155,10 @@ class Job:
     grace_ms: int = 30 * SECOND
     deadline_ms: int | None = None
     iterations: int | None = None
+    preemptible: bool = True
+    """Whether a policy may suspend, move or resize it once it runs."""
+    stays_in_memory: bool = True
+    """Whether it may be suspended where it is, by stopping its processes."""
 
 
 class Run(NamedTuple):

@@ -134,6 +134,8 @@ class Refused(Enum):
     MEMORY_TAKEN = "not enough GPU memory"
     HOST_TAKEN = "not enough CPUs or host memory"
     RESERVED = "a GPU is reserved for another job"
+    NOT_PREEMPTIBLE = "the job is not preemptible"
+    WORK_WOULD_BE_LOST = "the job can neither be frozen nor save: its work would be lost"
     POLICY_RAISED = "the policy raised an error"
 
 

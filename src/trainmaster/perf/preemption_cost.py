@@ -34,6 +34,10 @@ class PreemptionCost:
     saves_on_demand: bool = True
     """Whether a run that is told to end saves first; else it falls back to its last checkpoint."""
 
+    saves_ever: bool = True
+    """Whether runs save at all; else all of their work is lost when they are ended, and they are
+    protected as live programs are that cannot save."""
+
     def suspending(self, size: int, *, freezes: bool = False) -> int:
         """Milliseconds to release GPUs with this many bytes each; without saving, no bytes move."""
         if not freezes and not self.saves_on_demand:

@@ -58,8 +58,11 @@ class Placer:
             return None
         if record.frozen is not None:
             found = thaw_place(space, record, record.frozen)
-            if found is not None:
+            if found is not None or record.cannot_save:
                 return found
+        elif record.cannot_save and record.placement is not None:
+            found = thaw_place(space, record, record.placement)
+            return found if found and space.refusal(found, demand) is None else None
         if not record.is_whole:
             return self.shaped(space, demand, demand.nominal)
         return self._whole(space, demand, demand.nominal, record.job.role)

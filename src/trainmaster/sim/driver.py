@@ -97,6 +97,7 @@ class Simulation:
             policy,
             can_freeze=cost.can_freeze,
             saves_on_demand=cost.saves_on_demand,
+            protects_unsaved=not cost.saves_ever,
         )
         gpus = topology.training_gpus * WHOLE
         self.ledger = Ledger(

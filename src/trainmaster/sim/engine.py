@@ -17,6 +17,9 @@ from trainmaster.sim.accounting import Account, Ledger
 from trainmaster.sim.interference import NOBODY, InterferenceTracker
 from trainmaster.sim.sim_run import Activity, SimRun
 
+NEVER = 1 << 80
+"""More work than any job has."""
+
 
 class SimEngine:
     """Executes orders at once in virtual time; anything that takes time becomes a later fact."""
@@ -40,6 +43,8 @@ class SimEngine:
         self._saves_on_demand = self._perf.preemption_cost.saves_on_demand
         self._save_every = self._perf.node_failures.checkpoint_ms * NOMINAL
         """Work between two checkpoints."""
+        if not self._perf.preemption_cost.saves_ever:
+            self._save_every = NEVER
         self._dead: set[int] = set()
         """Failed nodes whose failure is not detected yet."""
         self.futile_suspensions = 0

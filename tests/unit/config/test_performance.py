@@ -174,7 +174,7 @@ MISTAKES = {
     ),
     "another time to save": (
         {"switch": {"saves": True}},
-        "switch.saves must be periodic or on-demand, not true.",
+        "switch.saves must be never, periodic or on-demand, not true.",
     ),
     "failures noticed before they happen": (
         {"node_failures": {"detection_s": -1}},

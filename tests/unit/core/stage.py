@@ -20,10 +20,18 @@ from trainmaster.model.units import HOUR, NOMINAL, SECOND
 class Strings:
     """Does one thing per call, checks every invariant after it, and remembers the last decision."""
 
-    def __init__(self, topology: str | Topology = "2x4", *, can_freeze: bool = False) -> None:
+    def __init__(
+        self,
+        topology: str | Topology = "2x4",
+        *,
+        can_freeze: bool = False,
+        protects_unsaved: bool = False,
+    ) -> None:
         self.topology = cluster(topology) if isinstance(topology, str) else topology
         self.script = Scripted()
-        self.controller = Controller(self.topology, self.script, can_freeze=can_freeze)
+        self.controller = Controller(
+            self.topology, self.script, can_freeze=can_freeze, protects_unsaved=protects_unsaved
+        )
         self.now = 0
         self.last: Decision | None = None
 

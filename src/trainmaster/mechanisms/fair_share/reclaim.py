@@ -111,7 +111,7 @@ class Reclaim:
         round_, size, leaf = self.round, self._size(victim), self._leaf(victim)
         if not 0 < size <= self.excess(leaf):
             return False
-        if round_.draft.is_touched(victim) or victim.phase not in ALLOCATED:
+        if round_.draft.is_touched(victim) or victim.phase not in ALLOCATED or victim.is_spared:
             return False
         if leaf.parent is not claimant.parent:
             around = set(claimant.path())

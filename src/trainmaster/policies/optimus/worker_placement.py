@@ -72,7 +72,9 @@ class WorkerPlacement(Reallocation):
     def start(self, record: JobRecord, count: int) -> bool:
         """Place a waiting job; the fewest nodes at all where none hold it evenly."""
         demand = record.demand
-        if record.is_whole:
+        if record.frozen is not None and record.cannot_save:
+            placement = RELAXING.place(self.space, record, self.draft.budget)
+        elif record.is_whole:
             placement = self._thawed(record, count) or self.place(record, count)
             if placement is None:
                 shape = demand.sized(count)

@@ -103,7 +103,11 @@ class Themis(BasePolicy[ThemisOptions, ThemisMemo]):
         granting = GrantPlacement(draft, self._estimator, memo.corrections)
         if not index.elastic and granting.give_to_all(index.in_line()):
             return draft.plan(self._leased(draft, memo, (), self._terms.lease(now)))
-        pool = [record for record in self._ends.due(now) if not draft.is_touched(record)]
+        due = self._ends.due(now)
+        for record in due:
+            if record.is_spared:
+                self._ends.put(record, self._terms.lease(now).end_ms)
+        pool = [each for each in due if not (each.is_spared or draft.is_touched(each))]
         if pool or view.occupancy.total_free():
             granting.learn(pool)
             memo = replace(memo, corrections=granting.corrections)

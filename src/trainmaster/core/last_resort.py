@@ -1,0 +1,127 @@
+"""The last resort: ending a run that can be neither frozen nor save, so that a waiting job can have its GPUs.
+
+Whatever a policy plans, such a run is ended only for a job that needs more GPUs than it has, and that has
+waited at least as long as the work that would be lost, and at least ten minutes; every time that it has been
+ended, twice as long (docs/design/0021-the-last-resort.md). Until then it is spared: it keeps the best rank of
+all, so that policies plan around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trainmaster.core.lifecycle import ALLOCATED
+from trainmaster.core.state import JobRecord, State
+from trainmaster.core.suspension import PlannedMemory, will_freeze
+from trainmaster.model import actions as a
+from trainmaster.model.plan import Plan
+from trainmaster.model.reasons import Refused
+from trainmaster.model.units import MINUTE, NOMINAL
+
+LEAST_WAIT_MS = 10 * MINUTE
+"""The shortest wait of a job for which such a run may be ended."""
+SHORTEST_SPARE_MS, LONGEST_SPARE_MS = MINUTE, 10 * MINUTE
+"""How soon, and at the latest, a policy may ask again for a run that was spared."""
+
+
+class Spared(NamedTuple):
+    """A run that a plan would take GPUs from, and may not."""
+
+    record: JobRecord
+    why: Refused
+    waiting: JobRecord | None
+    """The job that was to have them."""
+
+
+def unsaved_ms(record: JobRecord, now: int) -> int:
+    """Work since its last checkpoint, as time at nominal speed."""
+    return max(0, record.work_at(now) - record.saved_work) // NOMINAL
+
+
+def needed_wait_ms(record: JobRecord, now: int) -> int:
+    """How long a job must have waited for this run to be ended for it."""
+    at_stake = unsaved_ms(record, now) + record.lost_work // NOMINAL
+    return max(LEAST_WAIT_MS, at_stake) << record.endings
+
+
+def may_end(record: JobRecord, waiting: JobRecord, now: int) -> bool:
+    """Whether this run may be ended for that job.
+
+    A job that needs no more GPUs than the run has gets its turn when some run ends; so no two jobs can end
+    each other in turns.
+    """
+    assert record.placement is not None
+    if waiting.demand.nominal.total_share <= record.placement.total_share:
+        return False
+    return now - waiting.waiting_since_ms >= needed_wait_ms(record, now)
+
+
+def loses_work(state: State, record: JobRecord, now: int, planned: PlannedMemory) -> bool:
+    """Whether suspending it now would end it, and what it has not saved would be lost."""
+    if not record.cannot_save or record.phase not in ALLOCATED:
+        return False
+    if record.id in state.pending_launches or not unsaved_ms(record, now):
+        return False
+    return not will_freeze(state, record, planned)
+
+
+def spared_by(plan: Plan, state: State, now: int, planned: PlannedMemory) -> Iterator[Spared]:
+    """Runs that this plan suspends, and must not."""
+    for action in plan.actions:
+        record = state.jobs.get(action.job)
+        if type(action) is not a.Suspend or record is None or record.phase not in ALLOCATED:
+            continue
+        if record.id in state.pending_launches:
+            continue
+        if not record.job.preemptible:
+            yield Spared(record, Refused.NOT_PREEMPTIBLE, None)
+        elif loses_work(state, record, now, planned):
+            waiting = _in_need(plan, state, record)
+            if waiting is None or not may_end(record, waiting, now):
+                yield Spared(record, Refused.WORK_WOULD_BE_LOST, waiting)
+
+
+def _in_need(plan: Plan, state: State, victim: JobRecord) -> JobRecord | None:
+    """The largest job, then the one that waits longest, of those that the plan starts on its GPUs.
+
+    If none, of all that it starts.
+    """
+    assert victim.placement is not None
+    held = set(victim.placement.gpus())
+    starts = [each for each in plan.actions if isinstance(each, a.Start | a.Resume)]
+    there = [each for each in starts if not held.isdisjoint(each.placement.gpus())]
+    waiting = [state.jobs[each.job] for each in there or starts if each.job in state.jobs]
+    return min(waiting, key=_by_need, default=None)
+
+
+def _by_need(record: JobRecord) -> tuple[int, int, int]:
+    return -record.demand.nominal.total_share, record.waiting_since_ms, record.seq
+
+
+def spare(state: State, spared: Spared, now: int) -> bool:
+    """Keep a run out of reach for a while; False where it was already."""
+    record, _, waiting = spared
+    if record.is_spared:
+        return False
+    until = now + SHORTEST_SPARE_MS
+    if waiting is not None:
+        until = max(until, waiting.waiting_since_ms + needed_wait_ms(record, now))
+        record.spared_for = waiting.id
+    record.is_spared = True
+    record.spared_until_ms = min(until, now + LONGEST_SPARE_MS)
+    state.spared[record.id] = record
+    return True
+
+
+def end_sparing(state: State, now: int) -> bool:
+    """Let policies ask again for runs that were spared long enough; returns whether there were any."""
+    over = [
+        each
+        for each in state.spared.values()
+        if each.phase not in ALLOCATED or (each.spared_until_ms or 0) <= now
+    ]
+    for record in over:
+        del state.spared[record.id]
+        record.stop_sparing()
+    return bool(over)

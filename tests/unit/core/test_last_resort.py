@@ -1,0 +1,236 @@
+"""Runs that can be neither frozen nor save are ended only as the last resort, whatever a policy plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.builders import a_job, cluster
+from tests.unit.core.stage import Strings
+from trainmaster.catalog import policy_class, policy_names
+from trainmaster.config.options import read_options
+from trainmaster.core.controller import Controller
+from trainmaster.core.invariants import check
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.policy import Policy
+from trainmaster.core.snapshot import restored, snapshot_of
+from trainmaster.model import actions as a
+from trainmaster.model import events as e
+from trainmaster.model.job import Run, gpus
+from trainmaster.model.plan import Plan
+from trainmaster.model.reasons import Refused
+from trainmaster.model.topology import SLOT_TYPE, GpuType, NodeSpec, Topology, build
+from trainmaster.model.units import GIB, MINUTE, NOMINAL, SECOND
+
+LIVE_POLICIES = [name for name in policy_names() if not policy_class(name).needs_oracle]
+LOST = Refused.WORK_WOULD_BE_LOST
+
+
+def gpu_world() -> Strings:
+    """GPUs that no run can be frozen on, and programs that have not shown that they save."""
+    return Strings("1x2", protects_unsaved=True)
+
+
+def swap(stage: Strings, out: str, into: str) -> tuple[a.Action, ...]:
+    """Make room for a job of two GPUs."""
+    return a.Suspend(out), a.Start(into, stage.on(0, 1))
+
+
+def is_spared(stage: Strings, *actions: a.Action) -> bool:
+    """Whether the policy is asked again, and the run goes on."""
+    assert stage.try_plan(*actions) == []
+    return stage.job(actions[0].job).is_spared
+
+
+def test_it_is_not_ended_for_a_job_that_has_waited_less_than_it_would_lose() -> None:
+    stage = gpu_world().running("a", 0).later(1200).submit("b", 2).later(1199)
+    assert is_spared(stage, *swap(stage, "a", "b"))
+
+
+def test_it_is_never_ended_for_a_job_that_has_waited_less_than_ten_minutes() -> None:
+    stage = gpu_world().submit("b", 2).running("a", 0).later(599)
+    assert is_spared(stage, *swap(stage, "a", "b"))
+
+
+def test_it_is_ended_for_a_larger_job_that_has_waited_as_long() -> None:
+    stage = gpu_world().submit("b", 2).later(60).running("a", 0).later(600)
+    assert stage.plan(*swap(stage, "a", "b")) == [a.Halt(Run("a", 1))]
+
+
+def test_it_is_never_ended_for_a_job_of_its_own_size() -> None:
+    stage = gpu_world().submit("b").later(60).running("a", 0).later(86_400)
+    assert is_spared(stage, a.Suspend("a"), a.Start("b", stage.on(0)))
+
+
+def test_each_time_it_was_ended_the_next_must_wait_twice_as_long() -> None:
+    stage = gpu_world().submit("b", 2).submit("c", 2).running("a", 0).later(600)
+    stage.plan(*swap(stage, "a", "b"))
+    stage.tell(e.RunSuspended(Run("a", 1), 0))
+    stage.started("b")
+    stage.tell(e.RunSucceeded(Run("b", 1)))
+    stage.plan(a.Resume("a", stage.on(0)))
+    stage.started("a")
+    assert (stage.job("a").endings, stage.job("a").lost_work) == (1, 600 * SECOND * NOMINAL)
+    stage.later(500)
+    assert is_spared(stage, *swap(stage, "a", "c")), "1,100 s are less than 2 x (600 + 500) s"
+
+
+def test_a_policy_that_insists_is_refused() -> None:
+    stage = gpu_world().running("a", 0).later(60).submit("b")
+    plan = (a.Suspend("a"), a.Start("b", stage.on(0)))
+    stage.script.plan = lambda view, memo, now: Plan(plan, memo)  # type: ignore[method-assign]
+    assert stage.refused(*plan) == [("a", LOST), ("b", Refused.GPU_TAKEN)]
+    assert stage.phase("a") is Phase.RUNNING
+    assert stage.last is not None
+    assert stage.last.wake_at == stage.now + 10 * MINUTE, "when it may ask again"
+
+
+def test_a_run_that_has_saved_may_go_at_once() -> None:
+    stage = gpu_world().running("a", 0).submit("b", 2).later(300)
+    stage.tell(e.RunSaved(Run("a", 1), 300 * SECOND * NOMINAL))
+    stage.later(5)
+    assert stage.plan(*swap(stage, "a", "b")) == [a.Halt(Run("a", 1))]
+
+
+def test_one_that_has_saved_when_it_was_told_to_end_is_known_to() -> None:
+    stage = gpu_world().running("a", 0).later(60)
+    stage.tell(e.JobHeld("a"))
+    stage.tell(e.RunSuspended(Run("a", 1), 60 * SECOND * NOMINAL))
+    assert not stage.job("a").cannot_save
+    assert not stage.job("a").endings
+
+
+def test_moving_and_resizing_would_end_it_too() -> None:
+    stage = Strings("2x2", protects_unsaved=True).running("a", 0)
+    stage.submit("b", gpus(1, minimum=1, maximum=2)).start("b", 1).later(3600)
+    assert stage.refused(a.Migrate("a", stage.on(2))) == [("a", LOST)]
+    assert stage.refused(a.Resize("b", stage.on(1, 2))) == [("b", LOST)]
+
+
+def test_users_may_ask_for_what_loses_work() -> None:
+    stage = Strings("2x2", protects_unsaved=True).running("a", 0).later(3600)
+    assert stage.tell(e.ActionRequested(a.Migrate("a", stage.on(2)))) == [a.Halt(Run("a", 1))]
+
+
+def test_a_job_that_is_not_preemptible_is_left_alone() -> None:
+    stage = Strings().running("a", 0, preemptible=False).submit("b").later(86_400)
+    kept = Refused.NOT_PREEMPTIBLE
+    assert ("a", kept) in stage.refused(a.Suspend("a"), a.Start("b", stage.on(0)))
+    assert stage.refused(a.Migrate("a", stage.on(1))) == [("a", kept)]
+    stage.tell(e.JobHeld("a"))
+    assert stage.phase("a") is Phase.SUSPENDING, "its owner may"
+
+
+def slots(host: int = 32 * GIB) -> Topology:
+    kind = GpuType(SLOT_TYPE, 4 * GIB)
+    specs = [NodeSpec(f"n{n}", 1, (0,), kind, memory=host) for n in range(2)]
+    return build(("cluster", "node", "gpu"), specs)
+
+
+def frozen_at_0() -> Strings:
+    stage = Strings(slots(), can_freeze=True, protects_unsaved=True).running("a", 0).later(60)
+    stage.plan(a.Suspend("a"))
+    stage.tell(e.RunSuspended(Run("a", 1), 60 * SECOND * NOMINAL, frozen=True))
+    return stage
+
+
+def test_a_frozen_run_that_is_to_start_elsewhere_goes_on_in_its_place() -> None:
+    stage = frozen_at_0()
+    assert stage.plan(a.Resume("a", stage.on(1))) == [a.Thaw(Run("a", 1))]
+
+
+def test_it_waits_while_its_place_is_taken() -> None:
+    stage = frozen_at_0().running("b", 0)
+    assert stage.refused(a.Resume("a", stage.on(1))) == [("a", LOST)]
+    assert stage.phase("a") is Phase.SUSPENDED
+
+
+def test_frozen_runs_in_the_way_of_a_waiting_job_go_on_rather_than_end() -> None:
+    stage = frozen_at_0().submit("b")
+    stage.state.log.needs_pass = True
+    assert stage.tell() == [a.Thaw(Run("a", 1))]
+
+
+def test_frozen_runs_that_save_make_room() -> None:
+    stage = frozen_at_0()
+    stage.job("a").cannot_save = False
+    stage.submit("b")
+    stage.state.log.needs_pass = True
+    assert stage.tell() == [a.Halt(Run("a", 1))]
+
+
+def make_policy(name: str, options: Mapping[str, str]) -> Policy:
+    kind = policy_class(name)
+    made: Policy = kind(read_options(name, kind.options_type, options))
+    return made
+
+
+def live(policy: str, cluster_of: str = "1x2", **options: str) -> Controller:
+    return Controller(cluster(cluster_of), make_policy(policy, options), protects_unsaved=True)
+
+
+def play(controller: Controller, minutes: int, jobs: dict[str, int]) -> tuple[dict[str, int], int]:
+    """Run programs of so many minutes that never save, minute by minute; when each ended, and halts."""
+    left, running, ended, halts = dict(jobs), dict[str, Run](), dict[str, int](), 0
+    events: list[e.Event] = [e.JobSubmitted(a_job(name)) for name in jobs]
+    for minute in range(minutes):
+        now = minute * MINUTE
+        while True:
+            orders = controller.step(now, events).orders
+            check(controller.state)
+            events = []
+            for order in orders:
+                name = order.run.job
+                if isinstance(order, a.Launch):
+                    running[name], left[name] = order.run, jobs[name]
+                    events.append(e.RunStarted(order.run, NOMINAL))
+                elif isinstance(order, a.Halt):
+                    del running[name]
+                    events.append(e.RunSuspended(order.run, 0))
+                    halts += 1
+            if not events:
+                break
+        for name in running:
+            left[name] -= 1
+        over = [name for name in running if not left[name]]
+        events = [e.RunSucceeded(running.pop(name)) for name in over]
+        ended |= dict.fromkeys(over, minute + 1)
+    return ended, halts
+
+
+def test_under_time_slicing_programs_that_cannot_save_run_to_their_end() -> None:
+    for policy in LIVE_POLICIES:
+        jobs = dict.fromkeys("abcde", 60)
+        ended, halts = play(live(policy), 200, jobs)
+        assert (max(ended.values()), len(ended), halts) == (180, 5, 0), policy
+
+
+def test_what_is_spared_is_known_after_a_restart() -> None:
+    controller = live("las", quantum_s="60")
+    jobs = [e.JobSubmitted(a_job(name)) for name in "abc"]
+    controller.step(0, jobs)
+    controller.step(0, [e.RunStarted(Run(name, 1), NOMINAL) for name in "ab"])
+    controller.step(5 * MINUTE, [])
+    assert set(controller.state.spared) == {"a", "b"}
+    body = snapshot_of(controller)
+    policy = make_policy("las", {"quantum_s": "60"})
+    again = restored(
+        body, controller.state.topology, policy, can_freeze=False, protects_unsaved=True
+    ).controller
+    assert set(again.state.spared) == {"a", "b"}
+    assert again.next_step_at == controller.next_step_at
+    assert again.state.jobs["a"].is_spared
+
+
+def test_jobs_of_stores_of_before_are_taken_not_to_save() -> None:
+    controller = Controller(cluster("1x2"), make_policy("las", {}))
+    controller.step(0, [e.JobSubmitted(a_job("a"))])
+    body = {**snapshot_of(controller)}
+    del body["protects_unsaved"]
+    again = restored(
+        body,
+        controller.state.topology,
+        make_policy("las", {}),
+        can_freeze=False,
+        protects_unsaved=True,
+    ).controller
+    assert again.state.jobs["a"].cannot_save
