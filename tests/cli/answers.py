@@ -54,7 +54,6 @@ def job_details(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "remarks": [],
         "last_lines": [],
         "spec": {},
-        "record": {},
     }
     return job_row(id, state, **(details | more))
 

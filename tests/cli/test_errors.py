@@ -216,7 +216,7 @@ CASES = {
         f"{RUN} --report sealed/out", 1, "does not let you"
     ),
     "a trace of no jobs": Case("trace generate --jobs 0", 2, "'--jobs'"),
-    "a load of nothing": Case("trace generate --load 0", 2, "the load must be more than 0"),
+    "a load of nothing": Case("trace generate --load 0", 2, "is not a load"),
     "a likeness nobody knows": Case("trace generate --like mars", 2, "'--like'"),
     "a trace into a directory that is not there": Case(
         "trace generate --out no/t.csv", 1, "no directory"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -571,7 +572,10 @@ def test_every_command_has_examples_and_is_loaded_only_when_called(tm: Tm, name:
     assert said.code == 0
     assert "Examples" in said.out
     assert ("--url" in said.out) == (name != "up" and COMMANDS[name].panel != STUDIES)
-    assert f"$ trainmaster {'ps' if name == 'ls' else name}" in said.out
+    assert f"  trainmaster {'ps' if name == 'ls' else name}" in said.out
+    assert not any(noise in said.out for noise in ("<bool>", "<list", "[["))
+    assert not re.search(r"^Usage:.*\{", said.out)
+    assert "\n\n  trainmaster" not in said.out, "examples are compact"
 
 
 def test_the_overview_loads_no_command(process) -> None:

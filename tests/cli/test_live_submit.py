@@ -356,7 +356,7 @@ def test_every_flag_has_its_field(tm: Tm, daemon: Counterpart, write, folder: Pa
         "gpus": "H100:2",
         "cpus": 4.0,
         "memory": "16G",
-        "max_runtime": "5400s",
+        "max_runtime": "1:30:00",
         "priority": 3,
         "retries": 1,
         "depends_on": ["3", "4:any"],

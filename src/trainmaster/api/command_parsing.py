@@ -99,7 +99,7 @@ def _simple(line: str) -> Iterable[list[str]]:
         if word not in BREAKS:
             current.append(word)
             continue
-        bare = _bare(current)
+        bare = _bare(current) or [each for each in current if each in BEFORE][-1:]
         if bare:
             yield bare
         current = []

@@ -157,7 +157,6 @@ def job_details(status: JobStatus, now: int, last_lines: Sequence[str] = ()) -> 
         remarks=list(status.remarks),
         last_lines=list(last_lines),
         spec=plain(spec.get("spec", spec)),  # the file alone, without what the manager made of it
-        record=messages.details(status.row.record_json),
     )
 
 

@@ -57,7 +57,7 @@ class OwnTrace:
 def compare(
     trace: Annotated[
         Path | None,
-        typer.Argument(metavar="[TRACE]", help="A trace of your own, instead of a suite."),
+        typer.Argument(metavar="TRACE", help="A trace of your own, instead of a suite."),
     ] = None,
     suite: Annotated[
         str | None,

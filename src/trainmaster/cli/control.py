@@ -97,11 +97,14 @@ def _order_each(
     """POST the action for every job; exit code 1 if the manager refused one of them."""
     results: list[Json] = []
     for job in dict.fromkeys(jobs):
+        id = job
         try:
-            client.post(job_path(_whole(client, job), action), query=query)
+            id = _whole(client, job)
+            client.post(job_path(id, action), query=query)
         except RequestRefused as no:
-            print_error(str(no))
-            results.append({"job": job, "done": False, "error": str(no)})
+            error = _as_typed(str(no), job, id)
+            print_error(error)
+            results.append({"job": job, "done": False, "error": error})
             continue
         results.append({"job": job, "done": True})
         if not as_json:
@@ -110,6 +113,11 @@ def _order_each(
         write_json({"jobs": results})
     if not all(each["done"] for each in results):
         raise typer.Exit(FAILED)
+
+
+def _as_typed(error: str, job: str, id: str) -> str:
+    """The manager's sentence, with the name that the user typed beside the id."""
+    return error if job == id else re.sub(rf"(?i)\bjob {id}\b", f"job {job} ({id})", error)
 
 
 def _whole(client: Client, job: str) -> str:

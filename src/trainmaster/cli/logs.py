@@ -9,6 +9,7 @@ from typing import Annotated
 
 from trainmaster.cli.support import follow
 from trainmaster.cli.support.client import NOT_FOUND, Client, Query, RequestRefused, job_path
+from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.options import JobName, option
 
@@ -56,10 +57,21 @@ def logs(
                 client, job, query, lines.write if all_ranks else follow.write_plain, follow.Notes()
             )
     elif not all_ranks:
+        is_empty = True
         for piece in client.download(job_path(job, "logs"), query):
             follow.write_plain("", piece)
+            is_empty = False
+        if is_empty:
+            _say_if_unstarted(client, job)
     elif client.get(job_path(job))["start_s"] is not None:  # before that it has no ranks
         _write_ranks(client, job, query)
+
+
+def _say_if_unstarted(client: Client, job: str) -> None:
+    """Nothing was written by a job that has not started: say so."""
+    row = follow.row_now(client, job)
+    if row.start_s is None and not row.has_ended:
+        remark("Note", (f"job {row.id} has not started yet: {row.why or row.state}",))
 
 
 def _write_elements(client: Client, array: str, following: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.policies import policies
+from trainmaster.cli.queue import cautions
 from trainmaster.cli.support import completion
 from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.command import command, group
@@ -87,6 +88,7 @@ def change(
     """
     options = settings_of(settings or (), "Option")
     _show(client.put("/policy", _body(name, options)), as_json)
+    remark("Warning", cautions(client))
 
 
 def _body(name: str, options: Mapping[str, str]) -> Json:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
 
-from trainmaster.cli.support.client import Client
+from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.command import command, group
-from trainmaster.cli.support.console import cell, show_answer, show_table, write_json
+from trainmaster.cli.support.console import cell, remark, show_answer, show_table, write_json
+from trainmaster.cli.support.errors import Failed
 from trainmaster.cli.support.options import AsJson, argument, option
 
+DIVIDES = frozenset({"queues"})
+"""An option of the policies that divide GPUs between queues."""
 COLUMNS = {
     "queue": "name",
     "in": "parent",
@@ -90,6 +95,33 @@ def define(
     said = (f"{key.removesuffix('_gpus')} {cell(value)}" for key, value in wanted.items())
     sentence = f"Queue {name}: {', '.join(said) or 'as it was'}."
     show_answer(client.put(f"/queues/{quote(name, safe='')}", wanted), as_json, sentence)
+    remark("Warning", cautions(client))
+
+
+def cautions(client: Client) -> list[str]:
+    """What the queues promise and the cluster, or its policy, does not keep."""
+    with suppress(Failed):  # what was asked for is done
+        return list(_broken_promises(client))
+    return []
+
+
+def _broken_promises(client: Client) -> Iterator[str]:
+    defined = [each for each in client.get("/queues")["queues"] if each["is_defined"]]
+    promised = sum(each["guaranteed_gpus"] for each in defined if each["parent"] is None)
+    devices = client.get("/status")["devices"] or 0
+    if promised > devices:
+        yield f"queues are guaranteed {promised:g} GPUs together, and there are {devices}"
+    policy = client.get("/policy")
+    if not DIVIDES & policy["options"].keys() and any(map(_is_limited, defined)):
+        yield (
+            f"the policy {policy['name']} does not look at queues, so their weights, guarantees and"
+            " maxima have no effect; fair, two-level, philly, antman and trainmaster do"
+        )
+
+
+def _is_limited(queue: Json) -> bool:
+    stated = (queue["weight"] != 1, queue["guaranteed_gpus"], queue["maximum_gpus"] is not None)
+    return any(stated)
 
 
 @command(app, "rm")

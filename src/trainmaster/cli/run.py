@@ -12,7 +12,6 @@ from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.console import write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.follow import follow_to_end
-from trainmaster.cli.support.format import seconds_of
 from trainmaster.cli.support.options import (
     Command,
     Cpus,
@@ -24,7 +23,9 @@ from trainmaster.cli.support.options import (
     option,
 )
 from trainmaster.cli.support.submit_request import (
+    check_flags,
     environment_of,
+    naming_flags,
     send,
     show_dry_run,
     with_environment,
@@ -100,7 +101,7 @@ def run(
         "gpus": gpus,
         "cpus": cpus,
         "memory": memory,
-        "max_runtime": None if limit is None else _length(limit),
+        "max_runtime": limit,
         "priority": priority,
         "retries": retries,
         "depends_on": after or None,
@@ -115,10 +116,12 @@ def run(
         "container": None if container is None else _container(container),
     }
     spec = with_environment({field: value for field, value in stated.items() if value is not None})
-    if dry_run:
-        show_dry_run(client, [spec], as_json)
-        return
-    (job,) = send(client, [spec])
+    with naming_flags():
+        check_flags(spec)
+        if dry_run:
+            show_dry_run(client, [spec], as_json)
+            return
+        (job,) = send(client, [spec])
     if not detach:
         raise typer.Exit(follow_to_end(client, job, all_ranks))
     if as_json:
@@ -133,10 +136,6 @@ def _command(words: list[str]) -> str | list[str]:
     if not words:
         raise BadInput("There is no command: write it after `--`, as in `run -- python train.py`.")
     return words[0] if len(words) == 1 and len(words[0].split()) > 1 else words
-
-
-def _length(text: str) -> str:
-    return f"{seconds_of(text, '--time'):.0f}s" if ":" in text else text
 
 
 def _container(text: str) -> dict[str, str]:

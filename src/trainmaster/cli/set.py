@@ -7,10 +7,11 @@ from typing import Annotated, Any
 from trainmaster.cli.support.client import Client, job_path
 from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.format import settings_of
+from trainmaster.cli.support.format import seconds_of, settings_of
 from trainmaster.cli.support.options import AsJson, JobName, argument
 from trainmaster.text.suggest import did_you_mean
 
+LENGTHS = ("max_runtime", "deadline")
 WHOLE = ("priority", "retries")
 FIELDS = ("priority", "queue", "max_runtime", "deadline", "grace_period", "retries", "name")
 
@@ -36,7 +37,13 @@ def change(
 
 def _value(key: str, text: str) -> Any:
     if key not in FIELDS:
-        raise BadInput(f"A job's `{key}` cannot be changed: {did_you_mean(key, FIELDS)}")
+        from trainmaster.config.job_file import OTHER_WORDS
+
+        meant = OTHER_WORDS.get(key)
+        hint = f"did you mean {meant}?" if meant in FIELDS else did_you_mean(key, FIELDS)
+        raise BadInput(f"A job's `{key}` cannot be changed: {hint}")
+    if key in LENGTHS:
+        seconds_of(text, key)
     if key in WHOLE:
         try:
             return int(text)

@@ -19,7 +19,12 @@ from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.follow import Notes, poll, row_now
 from trainmaster.cli.support.format import seconds_of, state_label
 from trainmaster.cli.support.options import Cpus, Memory, Queue, argument, option
-from trainmaster.cli.support.submit_request import send, with_environment
+from trainmaster.cli.support.submit_request import (
+    check_flags,
+    naming_flags,
+    send,
+    with_environment,
+)
 from trainmaster.cli.support.terminal import Attached, DetachReason
 from trainmaster.daemon.response_models import JobRow
 from trainmaster_sdk import terminal_protocol as frames
@@ -74,7 +79,10 @@ def shell(
             "queue": queue,
             "name": name or ("notebook" if notebook else "shell"),
         }
-        (submitted,) = send(client, [_spec(client.url, stated, idle, command, notebook)])
+        spec = _spec(client.url, stated, idle, command, notebook)
+        with naming_flags():
+            check_flags(spec)
+            (submitted,) = send(client, [spec])
         job = submitted.id
         _note(
             f"Job {job} ({submitted.name}): `~.` leaves it, `trainmaster shell {job}` comes back."

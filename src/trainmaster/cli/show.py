@@ -48,7 +48,7 @@ def pairs_of(answer: Json) -> dict[str, str]:
         "command": command_text(spec.get("command")),
         "folder": str(spec.get("workdir") or ""),
         "ran in" if row.start_s is not None else "will run in": str(answer.get("ran_in") or ""),
-        "may run for": str(spec.get("max_runtime") or ""),
+        "may run for": words.stated_length(limit) if (limit := spec.get("max_runtime")) else "",
         "gpus": f"{row.gpus:g}",
         "runs on": ", ".join(row.devices) or ", ".join(row.nodes),
         "processes": ", ".join(map(str, answer.get("pids") or ())),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 app = group(help_if_bare, __doc__)
 MOST_JOBS = 50_000_000
+MOST_LOAD = 10.0
 PLOT_KINDS = (".png", ".svg", ".pdf")
 FORMAT = "Format of the trace. Default: recognised by its header."
 LOAD = "GPU time that jobs ask for, divided by the GPU time that there is while they arrive."
@@ -62,6 +63,11 @@ def generate(
     from trainmaster.traces import native, philly_like
 
     check_writable(out, "--out")
+    if not 0 < load <= MOST_LOAD:
+        raise BadInput(
+            f"--load {load:g} is not a load: it is a fraction of the cluster, 0.9 for 90 %,"
+            f" and at most {MOST_LOAD:g}."
+        )
     trace = philly_like.generate(jobs, gpus, load, seed)
     write_out(out, lambda stream: native.write(trace, stream))
 

@@ -42,6 +42,7 @@ OTHER_WORDS = {
     "mem": "memory",
     "num_gpus": "gpus",
     "partition": "queue",
+    "resources": "gpus",
     "run": "command",
     "script": "command",
     "time": "max_runtime",
@@ -139,7 +140,6 @@ def read_paths(value: object) -> tuple[str, ...]:
 
 DURATION_SCHEMA = {
     "anyOf": [
-        {"type": "number", "minimum": 0.001, "maximum": 315_360_000},
         {"type": "string", "pattern": r"^ *([0-9]+(\.[0-9]+)? *(ms|[smhdw]) *)+$"},
         {"type": "string", "pattern": r"^ *[0-9]{1,6}:[0-9]{1,2}(:[0-9]{1,2})? *$"},
     ],

@@ -18,7 +18,7 @@ MOST_ELEMENTS = 100_000
 LARGEST_INDEX = 10**9
 
 NUMBER = r"\d{1,16}(?:\.\d{1,9})?"
-TIME_UNITS = {"": SECOND, "ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
+TIME_UNITS = {"ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 TIME_PART = re.compile(rf"({NUMBER})\s*(ms|[smhdw])\s*")
 CLOCK = re.compile(r"(\d{1,6}):([0-5]\d)(?::([0-5]\d))?")
 SIZE = re.compile(rf"({NUMBER})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -30,12 +30,12 @@ TYPE_NAME = re.compile(r"[A-Za-z0-9][\w.+ /|-]{0,99}")
 
 
 def duration_ms(value: object) -> int:
-    """`90s`, `30m`, `4h`, `2d`, `1h30m`, `1:30:00`; a bare number is seconds."""
+    """`90s`, `30m`, `4h`, `2d`, `1h30m`, `1:30:00`; a number alone could be seconds or minutes."""
     text = _written(value)
     parts, clock = TIME_PART.findall(text), CLOCK.fullmatch(text)
     if re.fullmatch(NUMBER, text):
-        total = float(text) * SECOND
-    elif parts and not TIME_PART.sub("", text):
+        raise ValueError(f"must be a length of time with its unit: {text}s or {text}m?")
+    if parts and not TIME_PART.sub("", text):
         total = sum(float(number) * TIME_UNITS[unit] for number, unit in parts)
     elif clock:
         hours, minutes, seconds = (int(part or 0) for part in clock.groups())

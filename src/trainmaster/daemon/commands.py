@@ -34,19 +34,19 @@ from trainmaster.daemon.submitted_files import SubmittedFiles
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill, Migrate
 from trainmaster.model.causes import EndCode, EndReason, Suspender, Suspension
-from trainmaster.model.job import Demand, Job
+from trainmaster.model.job import Demand, Job, allows_type
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.model.topology import SLOT_TYPE, Topology
-from trainmaster.model.units import GIB, SECOND, WHOLE
+from trainmaster.model.units import GIB, WHOLE
 from trainmaster.placement.gang import bits
 from trainmaster.placement.placers import ever_fits
 from trainmaster.policy_files import is_path
 from trainmaster.store.rows import JobFilter, KeyRow
 from trainmaster.text.causes import ended_as
-from trainmaster.text.formatting import gpu_count, length, plural
+from trainmaster.text.formatting import exact_length, gpu_count, length, plural
 from trainmaster.text.suggest import did_you_mean
 
 MOST_ELEMENTS = 100_000
@@ -152,6 +152,7 @@ class Commands:
         demand = self._demands.setdefault(demand, demand)
         asked = replace(asked, job=replace(asked.job, demand=demand))
         is_moldable = self._driver.controller.policy.is_moldable
+        self._check_type(demand.gpu_type)
         if not ever_fits(self._empty, demand, is_moldable=is_moldable):
             raise RequestError(
                 f"{asked.recipe.name or 'the job'} asks for {_demand_words(asked)}, but"
@@ -170,6 +171,15 @@ class Commands:
             raise RequestError(
                 f"a grace period of {length(grace_ms)} is longer than the {length(most)} that this"
                 " manager allows (its limit max_grace): ask for less."
+            )
+
+    def _check_type(self, wanted: str | None) -> None:
+        """A type that no node has is a mistake; `A|B` is either of them."""
+        types = {node.type.name for node in self._driver.controller.state.topology.nodes}
+        if not any(allows_type(wanted, kind) for kind in types):
+            raise RequestError(
+                f"gpus must be a number, or TYPE:NUMBER with a type that is here"
+                f" ({', '.join(sorted(types))}), not {wanted!r}."
             )
 
     def _check_queue(self, name: str) -> None:
@@ -472,7 +482,7 @@ def _changed(job: Job, stated: Mapping[str, Any]) -> Job:
 
 def _shown(name: str, value: Any) -> object:
     """In the words of a job file."""
-    return f"{value / SECOND:g}s" if name in DURATIONS else value
+    return exact_length(value) if name in DURATIONS else value
 
 
 def _demand_words(asked: Submission) -> str:

@@ -261,7 +261,6 @@ class JobDetails(JobRow):
     """The end of its output, where it ended without success."""
     spec: dict[str, Any]
     """The job file as submitted."""
-    record: dict[str, Any]
     """What happened to it so far."""
 
 

@@ -69,6 +69,16 @@ def short_length(seconds: float) -> str:
     return f"{whole}s"
 
 
+def exact_length(ms: int) -> str:
+    """A length of time as people write it in a job file: `1m`, `1h30m`, `2d`, `0.5s`."""
+    parts, rest = [], ms
+    for size, unit in ((DAY, "d"), (HOUR, "h"), (MINUTE, "m")):
+        count, rest = divmod(rest, size)
+        parts += [f"{count}{unit}"] if count else []
+    parts += [f"{rest / SECOND:g}s"] if rest or not parts else []
+    return "".join(parts)
+
+
 def when(ms: int, now: int) -> str:
     """`in 5 min`, `now`, `5 min ago`."""
     if abs(ms - now) < SECOND:
@@ -78,7 +88,7 @@ def when(ms: int, now: int) -> str:
 
 def utc_time(ms: int) -> str:
     """A date and time of day, in UTC."""
-    return datetime.fromtimestamp(ms / SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(ms / SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def size(count: int) -> str:

@@ -76,7 +76,8 @@ def recognise(path: Path) -> str:
     name = _recognise_line(first)
     if name is None:
         raise TraceError(
-            f"{path} is in no trace format that Trainmaster knows; there are {', '.join(FORMATS)}."
+            f"{path} is in no trace format that Trainmaster knows: give a CSV of your own the columns"
+            f" {', '.join(native.REQUIRED)}, or name one of {', '.join(FORMATS)} with --format."
         )
     return name
 

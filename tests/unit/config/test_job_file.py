@@ -190,9 +190,12 @@ def test_amounts() -> None:
         "4h": 4 * HOUR,
         "2d": 2 * DAY,
         "1h30m": 90 * MINUTE,
+        "0.5s": SECOND // 2,
     }
     assert {text: duration_ms(text) for text in times} == times
-    assert (duration_ms(5), duration_ms(0.5), duration_ms("250ms")) == (5000, 500, 250)
+    assert duration_ms("250ms") == 250
+    with pytest.raises(ValueError, match=r"with its unit: 60s or 60m\?"):
+        duration_ms("60")
     sizes = {"16GiB": 16 * GIB, "16G": 16 * GIB, "512M": 512 * MIB, "1.5 GB": 3 * GIB // 2, "7": 7}
     assert {text: size_bytes(text) for text in sizes} == sizes
     assert gpus_of("H100|A100:0.25") == Gpus(1, 1, 250, "H100|A100")
@@ -200,7 +203,7 @@ def test_amounts() -> None:
     assert array_of("3%2") == Array((0, 1, 2), 2)
     assert array_of("1,5,9-11") == Array((1, 5, 9, 10, 11))
     assert array_of("3") == Array((0, 1, 2))
-    for bad in ("", " ", "h", "1h30", "-3s", "1e9d", "9" * 40, True, None, [], "0s"):
+    for bad in ("", " ", "h", "1h30", "-3s", "1e9d", "9" * 40, True, None, [], "0s", 5, 0.5):
         with pytest.raises(ValueError, match="must be"):
             duration_ms(bad)
 
@@ -255,7 +258,7 @@ def test_the_schema_and_the_model_agree_on_examples() -> None:
         {"command": "x", "gpus": gpus, "max_runtime": time, "memory": size, "array": array}
         for gpus, time, size, array in zip(
             (8, "2-8", 0.5, "H100:2"),
-            ("90s", "1h30m", 5, "2d"),
+            ("90s", "1h30m", "0.5s", "2d"),
             ("16GiB", "512M", 7, "1.5T"),
             ("0-99%8", 100, [1, 5], "1,5-9"),
             strict=True,

@@ -128,7 +128,7 @@ def test_a_story_tells_its_details() -> None:
         "n": None,
     }
     assert story_sentence("started", detail) == (
-        "Started (attempt 2, on n0:0 n0:1, took 2 s, at 2027-01-15 08:00:00)"
+        "Started (attempt 2, on n0:0 n0:1, took 2 s, at 2027-01-15 08:00:00 UTC)"
     )
     failed = {"why": "command not found", "code": 127}
     assert story_sentence("failed", failed) == "Failed (exit code 127): command not found"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -129,12 +130,17 @@ async def _job(service: Daemon, job: str) -> str:
     return render("job.html", page)
 
 
+def _clock(at_s: float) -> str:
+    """A date and time of day with its zone, as this machine has it."""
+    return f"{datetime.fromtimestamp(at_s, UTC).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+
+
 def _facts(job: JobDetails) -> list[tuple[str, str]]:
     facts = [
         ("state", job.state_words),
         ("user, queue", f"{job.user}, {job.queue}"),
         ("GPUs", f"{job.gpus:g} ({', '.join(job.devices) or 'none now'})"),
-        ("submitted", text.utc_time(round(job.submit_s * SECOND))),
+        ("submitted", _clock(job.submit_s)),
         (
             "ran",
             f"{text.length(round(job.run_s * SECOND))}, {job.gpu_s / 3_600:.2f} GPU-hours",
@@ -170,7 +176,7 @@ def _templates() -> Environment:
     )
     made.filters["sentence"] = lambda said: text.as_sentence(said[:1].upper() + said[1:])
     made.filters["quote"] = partial(quote, safe="")
-    made.filters["clock"] = lambda at_s: text.utc_time(round(at_s * SECOND))
+    made.filters["clock"] = _clock
     made.filters["when"] = pass_context(
         lambda page, at_s: text.when(round(at_s * SECOND), page["now"])
     )

@@ -10,7 +10,9 @@ from typing import Any
 
 import typer
 
-CONTEXT = {"help_option_names": ["-h", "--help"]}
+from trainmaster.cli.support.help import WIDEST, PlainCommand, PlainGroup
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": WIDEST}
 KEYWORD_ONLY = Parameter.KEYWORD_ONLY
 
 
@@ -21,7 +23,7 @@ def command(
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         settings: Any = help_of(function.__doc__) | {"context_settings": CONTEXT | context}
-        commands.command(name, **settings)(with_client(function))
+        commands.command(name, cls=PlainCommand, **settings)(with_client(function))
         return function
 
     return add
@@ -29,7 +31,7 @@ def command(
 
 def group(callback: Callable[..., Any] | None = None, text: str | None = None) -> typer.Typer:
     """A group of commands; the callback says what the group does without a command."""
-    made = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=CONTEXT)
+    made = typer.Typer(cls=PlainGroup, add_completion=False, context_settings=CONTEXT)
     if callback is not None:
         settings: Any = help_of(text or callback.__doc__)
         made.callback(invoke_without_command=True, **settings)(with_client(callback))
@@ -37,13 +39,12 @@ def group(callback: Callable[..., Any] | None = None, text: str | None = None) -
 
 
 def help_of(text: str | None) -> dict[str, str]:
-    """Help and examples of a docstring; the examples are shown last, one per line to copy."""
+    """Help and examples of a docstring; the examples are the epilog, one per line to copy."""
     help, _, examples = cleandoc(text or "").partition("\n\nExamples:\n")
     # A docstring's own line breaks would stay where the terminal is narrower.
     paragraphs = (" ".join(each.split("\n")) for each in help.split("\n\n"))
-    lines = [f"[dim]$[/dim] {line.strip()}" for line in examples.splitlines()]
-    shown = "\n\n".join(("[bold]Examples[/bold]", *lines)) if lines else ""
-    return {"help": "\n\n".join(paragraphs), "epilog": shown}
+    lines = "\n".join(line.strip() for line in examples.splitlines())
+    return {"help": "\n\n".join(paragraphs), "epilog": lines}
 
 
 def help_if_bare(context: typer.Context) -> None:

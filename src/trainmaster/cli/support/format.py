@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainmaster.cli.support.console import NOTHING
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.text.formatting import short_length
+from trainmaster.text.formatting import exact_length, short_length
 
 if TYPE_CHECKING:
     from trainmaster.daemon.response_models import JobRow
@@ -86,13 +86,23 @@ def ended_sentence(row: JobRow) -> str:
 
 
 def seconds_of(text: str, option: str) -> float:
-    """A length of time of the command line: 90, 90s, 1h30m, 2d, 01:30:00."""
+    """A length of time of the command line: 90s, 1h30m, 2d, 01:30:00."""
     from trainmaster.config.units import duration_ms
 
     try:
         return duration_ms(text) / 1000
     except ValueError as error:
-        raise BadInput(f"{option} {error}.") from None
+        raise BadInput(f"{option} {error}") from None
+
+
+def stated_length(value: object) -> str:
+    """A length of time of a job file, in one way of writing it."""
+    from trainmaster.config.units import duration_ms
+
+    try:
+        return exact_length(duration_ms(value))
+    except ValueError:  # of an earlier version: seconds
+        return f"{value}s"
 
 
 def moment_of(text: str, option: str) -> float:

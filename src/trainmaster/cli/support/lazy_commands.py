@@ -10,11 +10,12 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 from typer.main import get_command
 
 from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.help import PlainGroup
 
 NEAR = 0.7
 """Similarity from which a wrong name is taken for a command; `bogus` and `logs` have 0.67."""
@@ -106,7 +107,7 @@ OTHER_WORDS = {
 """Words of other systems, and what does it here."""
 
 
-class LazyCommands(TyperGroup):
+class LazyCommands(PlainGroup):
     """The commands of the table above: stand-ins for lists, the command itself when it is called."""
 
     def __init__(self, **settings: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from trainmaster.cli.support.completion import live_jobs
+from trainmaster.cli.support.help import LAST
 
 
 def option(shown: str, help: str, **more: Any) -> Any:
@@ -21,15 +22,14 @@ def argument(metavar: str, help: str, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=help, **more)
 
 
-WHERE = "Where the manager is"
 URL = "Address of the manager. Default: TRAINMASTER_URL, else the one that runs here."
 DATA = "Data folder of the manager. Default: TRAINMASTER_DATA, ./.trainmaster, or the user folder."
 SNAPSHOT = "Run in a copy of the code as it is now. Default: in the folder itself, if nodes see it."
 RANKS = "Processes: one per node, which sees all its GPUs (the default), or one per GPU."
 JOBS = "Job ids or names; an array's id stands for all its jobs."
 
-Url = Annotated[str | None, option("--url URL", URL, rich_help_panel=WHERE)]
-Data = Annotated[Path | None, option("--data DIR", DATA, rich_help_panel=WHERE)]
+Url = Annotated[str | None, option("--url URL", URL, rich_help_panel=LAST)]
+Data = Annotated[Path | None, option("--data DIR", DATA, rich_help_panel=LAST)]
 AsJson = Annotated[bool, option("--json", "Write JSON.")]
 DryRun = Annotated[bool, option("--dry-run", "Show what would happen without submitting anything.")]
 Queue = Annotated[str | None, option("-q --queue QUEUE", "Queue to submit to.")]

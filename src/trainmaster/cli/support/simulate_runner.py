@@ -79,7 +79,7 @@ def _remarks(simulation: Simulation, *, is_cut: bool) -> list[str]:
             " raise min_run_s or quantum_s, or lower checkpoint_every_s"
         )
         return found
-    stuck = [] if is_cut else simulation.stuck()
+    stuck = [] if is_cut or raised else simulation.stuck()
     if stuck:
         found.append(
             f"{name} never starts {plural(len(stuck), 'job')}, such as {stuck[0]}:"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.cli.explain import lines_of
-from trainmaster.cli.support.client import Client, Json, my_name
+from trainmaster.cli.support.client import Client, Json, RequestRefused, my_name
 from trainmaster.cli.support.console import remark, screen, write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import read_text
+from trainmaster.config.validation import ConfigError
 from trainmaster.daemon.response_models import JobRow
 from trainmaster.text.formatting import plural
 
@@ -116,6 +119,45 @@ def _value(name: str, value: object) -> str:
     if name not in os.environ:
         raise BadInput(f"{name} is not set here: give it a value with {name}=VALUE.")
     return os.environ[name]
+
+
+FLAGS = {
+    "max_runtime": "--time",
+    "memory": "--mem",
+    "depends_on": "--after",
+    "grace_period": "--grace",
+}
+"""Options whose name is not that of the field."""
+FIELD = re.compile(r"(?:job \d+: )?([a-z_]+)\b")
+
+
+@contextmanager
+def naming_flags() -> Iterator[None]:
+    """What is wrong with a job that was typed as options, by the names of the options."""
+    try:
+        yield
+    except ConfigError as bad:
+        raise BadInput(_in_flags(str(bad))) from None
+    except RequestRefused as no:
+        raise RequestRefused(_in_flags(str(no)), no.status) from None
+
+
+def check_flags(spec: Json) -> None:
+    """Check a job that was typed as options before anything is sent; by `naming_flags`."""
+    from trainmaster.config.job_file import job_file_of
+
+    job_file_of(spec)
+
+
+def _in_flags(sentence: str) -> str:
+    """The sentence with the option in the place of the field that it begins with."""
+    from trainmaster.config.job_file import JobFile
+
+    found = FIELD.match(sentence)
+    if found is None or found[1] not in JobFile.model_fields or found[1] == "command":
+        return sentence
+    flag = FLAGS.get(found[1], f"--{found[1].replace('_', '-')}")
+    return f"{flag}{sentence[found.end() :]}"
 
 
 def send(client: Client, specs: Sequence[Json]) -> list[Submitted]:

@@ -32,6 +32,8 @@ class Win:
     runner_up: ContenderScores
     lead: IntervalEstimate | None
     """The winner's excess over the next one's."""
+    winners: str
+    """Its label; where others are exactly as good, theirs too."""
 
     @property
     def is_clear(self) -> bool:
@@ -71,7 +73,9 @@ def _win(comparison: Comparison) -> Win | None:
     if len(ranked) < 2:
         return None
     winner, runner_up = ranked[:2]
-    return Win(comparison, winner, runner_up, ratio(winner, runner_up, measure))
+    equals = [each.label for each in ranked if values[each.label] == values[winner.label]]
+    lead = ratio(winner, runner_up, measure)
+    return Win(comparison, winner, runner_up, lead, " = ".join(equals))
 
 
 def records(found: Sequence[Comparison]) -> tuple[Record, ...]:
@@ -100,7 +104,7 @@ def _record(label: str, is_ours: bool, found: Sequence[Comparison]) -> Record | 
         if label not in values or len(values) < 2 or contender is None or best is None:
             continue
         places.append(ranks(values)[label])
-        won += contender is best
+        won += values[label] == values[best.label]
         above = ratio(contender, best, measure)
         if above is not None:
             tracks.setdefault(comparison.experiment.track, []).append(above.value)
@@ -152,7 +156,7 @@ def wins_table(won: Sequence[Win]) -> Table:
         (
             f"{win.comparison.experiment.title}: {win.comparison.title}",
             load_words(win.comparison.load, win.comparison.is_transient),
-            Cell(win.winner.label, "best" if win.is_clear else ""),
+            Cell(win.winners, "best" if win.is_clear else ""),
             signed_duration(win.winner.mean(excess)),
             win.runner_up.label,
             with_interval(win.lead),
