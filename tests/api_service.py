@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainmaster.catalog import CatalogError, policy_class
+from trainmaster.config.limits import Limits
 from trainmaster.config.options import OptionError, read_options
 from trainmaster.daemon import response_models
 from trainmaster.daemon.job_history import JobHistory, Progress
@@ -70,6 +71,7 @@ class MemoryService:
 
     def __init__(self, folder: Path, devices: int = 4, *, ends_at_once: bool = False) -> None:
         self.folder = folder
+        self.limits = Limits()
         self.now = 1_800_000_000_000
         self.known: dict[str, Known] = {}
         self.arrays: dict[str, tuple[str, ...]] = {}

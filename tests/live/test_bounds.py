@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import resource
+import socket
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -95,3 +101,105 @@ def test_a_grace_period_can_be_changed_while_a_job_runs_and_shrinks_with_the_lim
         daemon.until_active()
         daemon.call("POST", f"/api/v1/jobs/{other}/cancel")
         daemon.until_state(other, "cancelled")
+
+
+# -- requests ----------------------------------------------------------------------------------------------
+
+NARROW = {
+    "connections": "6",
+    "header_deadline": "1s",
+    "body_deadline": "1s",
+    "array_elements": "20",
+    "jobs_per_request": "30",
+    "live_jobs": "40",
+    "queue_names": "3",
+}
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    """A manager with hardly any room."""
+    limits = [word for each in NARROW.items() for word in ("--limit", "=".join(each))]
+    with live(tmp_path_factory.mktemp("narrow"), "--slots", "2", *limits) as started:
+        yield started
+
+
+def connected(daemon: LiveDaemon) -> socket.socket:
+    where = urlsplit(str(daemon.url))
+    return socket.create_connection((str(where.hostname), int(where.port or 0)), timeout=30)
+
+
+def answered(sock: socket.socket) -> str:
+    """All that comes until the other side closes."""
+    pieces = []
+    while piece := sock.recv(4096):
+        pieces.append(piece)
+    return b"".join(pieces).decode()
+
+
+def test_a_request_that_does_not_come_is_not_waited_for(narrow: LiveDaemon) -> None:
+    with connected(narrow) as silent, connected(narrow) as half:
+        half.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+        for sock in (silent, half):
+            said = answered(sock)
+            assert said.startswith("HTTP/1.1 408 ")
+            assert "(the limit header_deadline)" in said
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(narrow: LiveDaemon) -> None:
+    head = "POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with connected(narrow) as sock:
+        sock.sendall(f"{head}Content-Length: 1000\r\nConnection: close\r\n\r\n{{".encode())
+        said = answered(sock)
+        assert said.startswith("HTTP/1.1 408 ")
+        assert "(the limit body_deadline)" in said
+
+
+def test_connections_beyond_the_limit_are_refused_and_room_comes_back(narrow: LiveDaemon) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(6):
+            stack.enter_context(connected(narrow))
+        said = answered(stack.enter_context(connected(narrow)))
+        assert said.startswith("HTTP/1.1 503 ")
+        assert "(the limit connections)" in said
+    until(lambda: narrow.call("GET", "/healthz"), "room for another")
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "limit"),
+    [
+        ({"command": "true", "array": 21}, 422, "array_elements"),
+        ({"jobs": [{"command": "true", "array": 16}] * 2}, 422, "jobs_per_request"),
+        ({"jobs": [{"command": "true"}] * 31}, 422, "jobs_per_request"),
+    ],
+)
+def test_a_few_bytes_do_not_make_any_number_of_jobs(
+    narrow: LiveDaemon, asked: dict[str, object], status: int, limit: str
+) -> None:
+    code, said = refused(narrow, "POST", "/api/v1/jobs", asked)
+    assert (code, f"(the limit {limit})" in said) == (status, True), said
+
+
+def test_live_jobs_and_names_of_queues_have_a_limit(narrow: LiveDaemon) -> None:
+    for _ in range(2):
+        narrow.submit(command="true", array=20, held=True)
+    code, said = refused(narrow, "POST", "/api/v1/jobs", {"command": "true"})
+    assert (code, "(the limit live_jobs)" in said) == (429, True), said
+    narrow.call("POST", "/api/v1/jobs/1/cancel")
+    for name in ("a", "b"):
+        narrow.submit(command="true", queue=name, held=True)
+    code, said = refused(narrow, "POST", "/api/v1/jobs", {"command": "true", "queue": "c"})
+    assert (code, "(the limit queue_names)" in said) == (422, True), said
+
+
+def test_the_manager_may_open_more_files_than_its_jobs(narrow: LiveDaemon, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert narrow.process is not None
+    limits = Path(f"/proc/{narrow.process.pid}/limits").read_text()
+    (line,) = [each for each in limits.splitlines() if each.startswith("Max open files")]
+    assert line.split()[3:5] == [str(hard), str(hard)]
+    program = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    command = [sys.executable, "-S", "-c", program]
+    job = narrow.submit(command=command, workdir=str(tmp_path))
+    narrow.until_state(job, "succeeded")
+    assert narrow.log(job).strip() == str((soft, hard))

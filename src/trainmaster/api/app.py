@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from trainmaster import __version__
 from trainmaster.api import responses, schema
 from trainmaster.api.host_check import HostCheck
+from trainmaster.api.request_limits import RequestLimits
 from trainmaster.api.routes import cluster, jobs, logs, submit, web
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
@@ -54,6 +55,8 @@ def create_app(
         app.include_router(part.routes(service), prefix=ROOT)
     app.include_router(web.routes(service, metrics or Metrics()))
     responses.install(app)
+    app.state.limits = service.limits
+    app.add_middleware(RequestLimits, limits=service.limits)
     app.add_middleware(HostCheck, hosts=hosts)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app

@@ -68,6 +68,10 @@ def _module(words: Sequence[str]) -> str | None:
     return None
 
 
+ANALYSED = 8192
+"""Characters of a command that are looked at: splitting a long quoted word takes quadratic time."""
+
+
 @lru_cache(maxsize=256)
 def _commands(command: str | tuple[str, ...]) -> list[list[str]]:
     """The simple commands of a command line; cached, because many jobs have the same one."""
@@ -83,7 +87,7 @@ def _read(command: str | tuple[str, ...]) -> Iterable[list[str]]:
         elif bare:
             yield bare
         return
-    for line in command.replace("\\\n", " ").splitlines():
+    for line in command[:ANALYSED].replace("\\\n", " ").splitlines():
         yield from _simple(line)
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import Request
 
 from trainmaster.api.responses import ApiError
+from trainmaster.config.limits import Limits
 from trainmaster.config.validation import ConfigError, shown
 from trainmaster.config.yaml_file import check_plain
-from trainmaster.model.units import MIB
+from trainmaster.model.units import SECOND
+from trainmaster.text.formatting import size
 
-MOST_BYTES = 32 * MIB
 JSON = "application/json"
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 
@@ -23,18 +26,82 @@ def content_type(request: Request) -> str:
 
 
 async def body_of(request: Request) -> bytes:
-    """The whole body, or an error as soon as it is too large."""
-    too_large = ApiError(413, "The body is larger than 32 MiB: submit the jobs in several parts.")
+    """The whole body, or an error as soon as it is too large or too slow."""
+    limits: Limits = request.app.state.limits
+    name = "yaml_bytes" if content_type(request) in YAML_TYPES else "body_bytes"
+    most: int = getattr(limits, name)
+    too_large = ApiError(
+        413, f"The body is larger than {size(most)} (the limit {name}): submit it in several parts."
+    )
     stated = request.headers.get("content-length", "0")
-    if stated.isdecimal() and int(stated[:20]) > MOST_BYTES:
+    if stated.isdecimal() and int(stated[:20]) > most:
         raise too_large
-    pieces, size = [], 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > MOST_BYTES:
-            raise too_large
-        pieces.append(piece)
-    return b"".join(pieces)
+    wait_s = limits.body_deadline / SECOND
+    coming = BodiesComing.of(request)
+    try:
+        async with asyncio.timeout(wait_s):
+            with coming.another() as body:
+                async for piece in request.stream():
+                    body.add(piece)
+                    if body.size > most:
+                        raise too_large
+                return body.whole()
+    except TimeoutError:
+        said = (
+            f"The body did not come within {wait_s:g} s (the limit body_deadline): send it again."
+        )
+        raise ApiError(408, said) from None
+
+
+class BodiesComing:
+    """The bodies that are being received: how large they are together."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = 0
+
+    @classmethod
+    def of(cls, request: Request) -> BodiesComing:
+        state = request.app.state
+        if not hasattr(state, "bodies_coming"):
+            state.bodies_coming = cls(state.limits.bodies_bytes)
+        found: BodiesComing = state.bodies_coming
+        return found
+
+    @contextmanager
+    def another(self) -> Iterator[Body]:
+        body = Body(self)
+        try:
+            yield body
+        finally:
+            self._size -= body.size
+
+    def take(self, size_: int) -> None:
+        """Make room for so many bytes more, or refuse them."""
+        if self._size + size_ > self._most:
+            raise ApiError(
+                503,
+                f"The bodies that are coming are larger than {size(self._most)} together (the limit"
+                " bodies_bytes): try again later.",
+            )
+        self._size += size_
+
+
+class Body:
+    """What has come of one."""
+
+    def __init__(self, coming: BodiesComing) -> None:
+        self._coming = coming
+        self._pieces: list[bytes] = []
+        self.size = 0
+
+    def add(self, piece: bytes) -> None:
+        self._coming.take(len(piece))
+        self.size += len(piece)
+        self._pieces.append(piece)
+
+    def whole(self) -> bytes:
+        return b"".join(self._pieces)
 
 
 def text_of(body: bytes) -> str:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from trainmaster.config.validation import ConfigError, parameter_sentence
 from trainmaster.daemon.response_models import ErrorAnswer
-from trainmaster.daemon.service_api import Conflict, NotFound, RequestError, Unavailable
+from trainmaster.daemon.service_api import Conflict, NotFound, RequestError, TooMany, Unavailable
 from trainmaster.store.errors import StoreError
 
 LOG = logging.getLogger("trainmaster.api")
@@ -25,10 +25,12 @@ CODES = {
     403: "foreign_origin",
     404: "not_found",
     405: "no_such_method",
+    408: "too_slow",
     409: "conflict",
     413: "too_large",
     415: "unknown_content_type",
     422: "refused",
+    429: "too_many",
     500: "internal",
     503: "unavailable",
 }
@@ -37,19 +39,23 @@ MEANINGS = {
     403: "The request comes from another web site.",
     404: "There is no such job, queue, node or page.",
     409: "It cannot be done now: the job has ended, or the key was used for another submission.",
-    413: "The body is larger than 32 MiB.",
+    408: "The body did not come in time.",
+    413: "The body is larger than 32 MiB, or, as YAML, than 1 MiB.",
     415: "The body is neither JSON nor, for jobs, YAML, by its content type.",
     422: "A value in the request is invalid: the sentence names it.",
+    429: "There are too many: live jobs, or followers.",
     503: "Not now: this manager is a standby, or its store cannot be reached. Try again later.",
 }
 EXAMPLES = {
     400: "The body is not JSON: Expecting value: line 1 column 1 (char 0).",
     403: "This request comes from another web site, which may not change anything here.",
     404: "There is no job 99.",
+    408: "The body did not come within 60 s (the limit body_deadline): send it again.",
     409: "Job 12 has ended.",
     413: "The body is larger than 32 MiB: submit the jobs in several parts.",
     415: "Send jobs as application/json or application/yaml.",
     422: "unknown key 'gpu_count'; did you mean gpus?",
+    429: "50,000 jobs have not ended yet (the limit live_jobs): wait until some have.",
     503: "This manager is a standby: ask the active one.",
 }
 LATER = {"Retry-After": "5"}
@@ -167,6 +173,8 @@ def error_of(failure: Exception) -> JsonAnswer:
             return error(400 if failure.is_malformed else 422, said)
         case Unavailable() | StoreError():
             return error(503, said, LATER)
+        case TooMany():
+            return error(429, said, LATER)
         case NotFound():
             return error(404, said)
         case Conflict():

@@ -17,6 +17,7 @@ import structlog
 import uvicorn
 
 from trainmaster.api.app import create_app
+from trainmaster.api.connections import bounded_protocol
 from trainmaster.api.host_check import names_of
 from trainmaster.daemon.daemon import Daemon
 
@@ -126,6 +127,7 @@ def _server(daemon: Daemon, sock: socket.socket) -> Server:
         access_log=False,
         timeout_graceful_shutdown=LAST_ANSWERS_S,
         lifespan="off",
+        http=bounded_protocol(daemon.limits),
     )
     return Server(config)
 

@@ -15,6 +15,7 @@ from trainmaster.api.command_parsing import (
     program_of,
 )
 from trainmaster.config.job_file import JobFile
+from trainmaster.config.limits import Limits
 from trainmaster.config.validation import ConfigError
 from trainmaster.daemon.service_api import Submission
 from trainmaster.model.job import Demand, Job, Shape
@@ -33,10 +34,13 @@ class Defaults:
     """What a job gets that names no type: `cpu` where CPU slots stand in for GPUs."""
     snapshot: bool = False
     """Whether code is copied where a job does not say: where its node does not see the folder."""
+    command_bytes: int = Limits().command_bytes
+    """How long a command may be."""
 
 
 def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]) -> Submission:
     """The job as it is submitted; whether its folders exist, the manager checks."""
+    _check_command(model, defaults.command_bytes)
     workdir, keeps_code = _workdir(model, defaults)
     program = program_of(model.command)
     user = model.user or defaults.user
@@ -67,6 +71,16 @@ def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]
         data=tuple(str(_absolute("data", each, workdir)) for each in model.data),
         is_held=model.held,
     )
+
+
+def _check_command(model: JobFile, most: int) -> None:
+    words = [model.command] if isinstance(model.command, str) else model.command
+    length = sum(len(word.encode("utf-8", "replace")) for word in words)
+    if length > most:
+        raise ConfigError(
+            f"command has {length:,} bytes, and may have {most:,} (the limit command_bytes): put it into"
+            " a script."
+        )
 
 
 def demand_of(model: JobFile, device_type: str | None = None) -> Demand:

@@ -94,6 +94,7 @@ def up(
     from trainmaster.config.validation import ConfigError
     from trainmaster.daemon.data_folder import ColdStart
     from trainmaster.daemon.service_api import RequestError
+    from trainmaster.engines.local.descriptors import raise_limit
     from trainmaster.engines.protocol import EngineError
     from trainmaster.gpu.devices import detect_machine
     from trainmaster.store.errors import StoreError
@@ -120,6 +121,7 @@ def up(
     except OSError as error:
         where = error.filename or f"{host}:{PORT if port is None else port}"
         raise Failed(f"{where}: {system_reason(error)}.") from None
+    raise_limit()
     _log_to(folder / "daemon.log")
     try:
         asyncio.run(
@@ -265,8 +267,11 @@ def _log_to(path: Path) -> None:
 
     import structlog
 
+    from trainmaster.daemon.repeated_lines import RepeatedLines
+
     writer = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES)
     writer.setFormatter(logging.Formatter("%(message)s"))
+    writer.addFilter(RepeatedLines())
     root = logging.getLogger()
     root.handlers[:] = [writer]
     root.setLevel(logging.INFO)

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from trainmaster.config.units import duration_ms
+from trainmaster.config.units import duration_ms, size_bytes
 from trainmaster.config.validation import ConfigError, shown
-from trainmaster.model.units import MINUTE, SECOND
+from trainmaster.model.units import KIB, MIB, MINUTE, SECOND
 
 MOST = 10**9
 
@@ -25,6 +25,10 @@ def _count(value: object) -> int:
 
 def _number(default: int, says: str) -> Any:
     return field(default=default, metadata={"read": _count, "says": says})
+
+
+def _size(default: int, says: str) -> Any:
+    return field(default=default, metadata={"read": size_bytes, "says": says})
 
 
 def _time(default: int, says: str) -> Any:
@@ -48,6 +52,21 @@ class Limits:
     leader_silence: int = _time(
         30 * SECOND, "A leader that shows no sign of life for so long is replaced by a standby."
     )
+    connections: int = _number(512, "Open connections to the API.")
+    header_deadline: int = _time(10 * SECOND, "Time for the head of a request to come.")
+    body_deadline: int = _time(1 * MINUTE, "Time for the body of a request to come.")
+    body_bytes: int = _size(32 * MIB, "Size of the body of a request.")
+    bodies_bytes: int = _size(128 * MIB, "Size of all bodies that are coming, together.")
+    yaml_bytes: int = _size(1 * MIB, "Size of a body in YAML, which takes long to read.")
+    requests: int = _number(256, "Requests that are answered at once, those below apart.")
+    submissions: int = _number(32, "Submissions that are worked on at once.")
+    followers: int = _number(200, "Requests that follow logs or changes at once.")
+    array_elements: int = _number(10_000, "Jobs of one array.")
+    jobs_per_request: int = _number(10_000, "Jobs of one submission, elements of arrays included.")
+    live_jobs: int = _number(50_000, "Jobs that have not ended, in all.")
+    command_bytes: int = _size(64 * KIB, "Size of a job's command.")
+    queue_names: int = _number(100, "Names of queues that jobs may use where none is defined.")
+    story_rows: int = _number(2_000, "Entries in a job's story; beyond it only ends are kept.")
 
 
 def limits_of(stated: Iterable[str]) -> Limits:

@@ -29,6 +29,7 @@ from trainmaster.daemon.service_api import (
     NotFound,
     RequestError,
     Submission,
+    TooMany,
 )
 from trainmaster.daemon.submitted_files import SubmittedFiles
 from trainmaster.model import events as e
@@ -69,6 +70,8 @@ class Commands:
         self._demands: dict[Demand, Demand] = {}
         """Equal demands are one object: the controller caches by identity."""
         self._submitted_files = SubmittedFiles(folder, driver.engine.abilities.shares_files)
+        self._queue_names = {DEFAULT_QUEUE, *(live.job.queue for live in driver.jobs.values())}
+        """Each of them is a label in the metrics."""
         self._in_flight: dict[str, asyncio.Task[Sequence[Accepted]]] = {}
         """Idempotency keys of submissions in progress."""
 
@@ -105,6 +108,7 @@ class Commands:
     async def _submit(
         self, asked: Sequence[Submission], keys: Sequence[KeyRow]
     ) -> Sequence[Accepted]:
+        self._check_number(asked)
         checked = [self._checked(each) async for each in _yielding(asked)]
         waits = [
             await asyncio.to_thread(self._dependencies, each) if each.depends_on else ()
@@ -161,9 +165,28 @@ class Commands:
         self._check_queue(asked.job.queue)
         self._check_maximum(asked)
         self._check_grace(asked.recipe.grace_ms)
-        if asked.array is not None and len(asked.array.indices) > MOST_ELEMENTS:
-            raise RequestError(f"an array has at most {MOST_ELEMENTS:,} jobs.")
+        most = self._driver.site_limits.array_elements
+        if asked.array is not None and len(asked.array.indices) > most:
+            raise RequestError(
+                f"an array has at most {most:,} jobs here (the limit array_elements), not"
+                f" {len(asked.array.indices):,}: submit several."
+            )
         return asked
+
+    def _check_number(self, asked: Sequence[Submission]) -> None:
+        """Whether so many more jobs are taken."""
+        limits, live = self._driver.site_limits, len(self._driver.jobs)
+        count = sum(1 if each.array is None else len(each.array.indices) for each in asked)
+        if count > limits.jobs_per_request:
+            raise RequestError(
+                f"a submission has at most {limits.jobs_per_request:,} jobs here (the limit"
+                f" jobs_per_request), not {count:,}: submit them in several parts."
+            )
+        if live + count > limits.live_jobs:
+            raise TooMany(
+                f"this manager has {plural(live, 'job')} that have not ended and takes"
+                f" {limits.live_jobs:,} (the limit live_jobs): wait until some have ended."
+            )
 
     def _check_grace(self, grace_ms: int) -> None:
         most = self._driver.site_limits.max_grace
@@ -185,9 +208,16 @@ class Commands:
     def _check_queue(self, name: str) -> None:
         """Where queues are defined, an unknown name is a mistake."""
         queues = self._driver.controller.state.queues
+        most = self._driver.site_limits.queue_names
+        if not queues and name not in self._queue_names and len(self._queue_names) >= most:
+            raise RequestError(
+                f"jobs use {most:,} queues already (the limit queue_names): use one of them, or define"
+                " queues with `trainmaster queue set`."
+            )
         if queues and name not in {*queues, DEFAULT_QUEUE}:
             near = did_you_mean(name, sorted({*queues, DEFAULT_QUEUE}))
             raise RequestError(f"there is no queue {name}; {near}")
+        self._queue_names.add(name)
 
     def _check_maximum(self, asked: Submission) -> None:
         """Refuse a job that the maximum of its queue, or of one around it, keeps out for good."""

@@ -22,7 +22,7 @@ from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.dependencies import Dependencies, StateOf
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
-from trainmaster.daemon.job_events import job_of, story_of
+from trainmaster.daemon.job_events import job_of, story_of, thinned
 from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.metrics import Metrics, count_events
 from trainmaster.daemon.order_dispatch import OrderDispatcher
@@ -332,7 +332,8 @@ class Driver:
         record_causes(events, decision.orders, self.jobs, self.controller.state)
         self._record_notices(decision.notices, touched)
         topology = self.controller.state.topology
-        stories = story_of(events, decision.orders, decision.notices, self.jobs, topology, now, seq)
+        told = story_of(events, decision.orders, decision.notices, self.jobs, topology, now, seq)
+        stories = tuple(thinned(told, self.jobs, self.site_limits.story_rows))
         return Batch(
             step=StepRow(
                 seq,
@@ -341,7 +342,7 @@ class Driver:
                 codec.dumps(tuple(decision.orders)),
             ),
             jobs=tuple(self.jobs[id].row(now) for id in sorted(touched) if id in self.jobs),
-            stories=tuple(stories),
+            stories=stories,
         )
 
     def _record_notices(self, notices: Iterable[DeadlineNotice], touched: set[str]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from trainmaster.daemon.live_job import LiveJob, named_devices
 from trainmaster.daemon.report_events import LoggedEvent
@@ -106,6 +107,36 @@ def _suspension_detail(
     return {
         "for": [f"{id} ({jobs[id].name})" if id in jobs else id for id in suspension.jobs],
     }
+
+
+ALL_SAVES = 100
+"""Saves that are all told; later ones are told ever more rarely."""
+ENDS = frozenset({"withdrawn", "succeeded", "failed", "lost", "stopped"})
+"""What is told of a job however long its story is."""
+
+
+def thinned(
+    stories: Iterable[StoryRow], jobs: Mapping[str, LiveJob], most: int
+) -> Iterator[StoryRow]:
+    """Without what would make a job's story endless; the live jobs count what was told."""
+    for row in stories:
+        live = jobs.get(row.job)
+        if live is None:
+            yield row
+            continue
+        told, saves = live.history.told + 1, live.history.saves + (row.what == "saved")
+        is_kept = row.what in ENDS or told <= most
+        if row.what == "saved":
+            is_kept = is_kept and is_told(saves)
+        told -= not is_kept
+        live.history = replace(live.history, told=told, saves=saves)
+        if is_kept:
+            yield row
+
+
+def is_told(saves: int) -> bool:
+    """Whether this save is told: the first hundred are, then every second, every fourth and so on."""
+    return saves <= ALL_SAVES or saves % (1 << (saves // ALL_SAVES).bit_length()) == 0
 
 
 def _json(detail: Mapping[str, object]) -> str:

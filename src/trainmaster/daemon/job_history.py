@@ -63,6 +63,10 @@ class JobHistory:
     deadline: DeadlineNotice | None = None
     """What was last said about its deadline."""
     progress: Progress | None = None
+    told: int = 0
+    """Entries of its story."""
+    saves: int = 0
+    """How often it said that it had saved."""
     failures: int = 0
     preemptions: int = 0
     migrations: int = 0

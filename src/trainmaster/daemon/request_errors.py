@@ -15,5 +15,9 @@ class Conflict(RequestError):
     """It cannot be done to this job now: it has ended, or an idempotency key was used for another."""
 
 
+class TooMany(RequestError):
+    """There are as many jobs as this manager takes: later there may be room."""
+
+
 class Unavailable(RequestError):
     """Not now: a standby, or a store that cannot be written. Try again later."""

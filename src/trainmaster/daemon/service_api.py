@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from trainmaster.config.job_file import Duration, JobName, Name, Priority, Retries
 from trainmaster.config.validation import StrictModel
 from trainmaster.daemon.job_history import JobHistory
-from trainmaster.daemon.request_errors import Conflict, NotFound, RequestError, Unavailable
+from trainmaster.daemon.request_errors import Conflict, NotFound, RequestError, TooMany, Unavailable
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.job import Job
 from trainmaster.model.job_state import Transition
@@ -22,7 +22,13 @@ from trainmaster.store.rows import StoredJob
 
 # -- requests ------------------------------------------------------------------------------------------
 
-__all__ = ["Conflict", "NotFound", "RequestError", "Unavailable"]  # and what is defined here
+__all__ = [
+    "Conflict",
+    "NotFound",
+    "RequestError",
+    "TooMany",
+    "Unavailable",
+]  # and what is defined here
 
 
 class JobChanges(StrictModel):

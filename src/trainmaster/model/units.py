@@ -17,6 +17,7 @@ WHOLE = 1_000
 NOMINAL = 1_000_000
 """Speed of a job on its best placement, alone, in parts per million; work is ms x this."""
 
+KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
 

@@ -85,7 +85,7 @@ def routes(service: Daemon) -> APIRouter:
                 "content": {JSON: {"schema": schema(CheckedJobs, AcceptedJobs)}},
             },
             201: answer(AcceptedJobs, "Submitted: all of them, durably."),
-            **errors(400, 403, 404, 409, 413, 415, 422, 503),
+            **errors(400, 403, 404, 408, 409, 413, 415, 422, 429, 503),
         },
         openapi_extra={"requestBody": BODY},
     )
@@ -99,6 +99,7 @@ def routes(service: Daemon) -> APIRouter:
             user=_me(),
             device_type=_device_type(service),
             snapshot=not service.queries.shares_files,
+            command_bytes=service.limits.command_bytes,
         )
         asked, digest = await to_thread.run_sync(_read, body, kind, defaults)
         if dry_run:

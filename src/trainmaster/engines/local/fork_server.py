@@ -15,14 +15,15 @@ import signal
 import sys
 from typing import NoReturn
 
-from trainmaster.engines.local import processes
+from trainmaster.engines.local import descriptors, processes
 from trainmaster.engines.local.supervisor import supervise
 
 STDIN, STDOUT = 0, 1
 
 
-def serve() -> None:
-    """Fork one supervisor for each line, until there are no more."""
+def serve(open_files: int) -> None:
+    """Fork one supervisor for each line, until there are no more; `open_files`: their limit."""
+    descriptors.restore_limit(open_files)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     processes.set_process_name("tm fork server")
     gc.collect()
@@ -87,4 +88,4 @@ def _supervise(folder: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(int(sys.argv[1]))

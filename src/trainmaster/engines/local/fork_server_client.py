@@ -12,6 +12,7 @@ from pathlib import Path
 import structlog
 
 import trainmaster
+from trainmaster.engines.local import descriptors
 
 ANSWER_S = 30.0
 """How long a supervisor may take to answer on a machine that is very busy."""
@@ -86,6 +87,7 @@ class ForkServerClient:
                 return
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "trainmaster.engines.local.fork_server"),
+                str(descriptors.SOFT),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=os.environ | {"PYTHONPATH": _python_path()},

@@ -1,4 +1,4 @@
-"""Thins the progress reports of programs, so that journals of week-long jobs stay small."""
+"""Thins the reports of programs, so that journals of week-long jobs stay small."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ RAREST_S = 30.0
 """An old run has at most one entry in this many seconds."""
 AGE_PER_S = 3600.0
 """For every hour of age an entry covers a second more."""
+
+SAVES_AT_ONCE = 10
+SAVE_EVERY_S = 1.0
 
 NUMBERS = ("loss", "samples_per_s", "steps_per_s")
 COUNTS = ("step", "total_steps", "epoch_steps")
@@ -72,4 +75,25 @@ class ProgressThrottle:
         if taken is not None:
             rarer = (now - self._born) / AGE_PER_S
             self._due = now + min(RAREST_S, max(1 / MOST_PER_S, rarer))
+        return taken
+
+
+class SaveThrottle:
+    """Lets a burst of saves through, then one in a second: the newest."""
+
+    def __init__(self) -> None:
+        self._full_at = 0.0
+        """When as many would have been let through as may be."""
+        self.held: dict[str, Any] | None = None
+
+    @property
+    def due_at(self) -> float | None:
+        """When the one that is held may be written; None where none is."""
+        return None if self.held is None else self._full_at - SAVES_AT_ONCE * SAVE_EVERY_S
+
+    def take(self) -> dict[str, Any] | None:
+        """The one that is held, to be written now."""
+        taken, self.held = self.held, None
+        if taken is not None:
+            self._full_at = max(self._full_at, time.monotonic()) + SAVE_EVERY_S
         return taken

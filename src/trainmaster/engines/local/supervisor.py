@@ -58,6 +58,7 @@ class Supervisor:
             raise OSError(self._journal.trouble)
         self._cgroups = RunCgroups(run.cgroups, cgroup_name(run.socket))
         self._throttle = progress_throttle.ProgressThrottle()
+        self._saves = progress_throttle.SaveThrottle()
         self._gang = Gang(self._cgroups)
         self._failed: RankProcess | None = None
         """The first rank that ended with an error by itself."""
@@ -116,6 +117,7 @@ class Supervisor:
     def _patience_s(self) -> float:
         now = time.monotonic()
         waits = [self._housekeeping_at, self._throttle.due_at, self._sweep_at, self._track_at]
+        waits.append(self._saves.due_at)
         if self._stopping is not None:
             is_watched = self._stopping.until > now and not self._gang.has_ended
             waits.append(self._stopping.until if is_watched else now + 0.02)
@@ -136,6 +138,7 @@ class Supervisor:
         due = self._throttle.due_at
         if due is not None and due <= now:
             self._write_progress()
+        self._write_due_save()
         if not self._journal.is_written:
             self._control.send_to_followers(self._journal.retry())
         if self._housekeeping_at <= now:
@@ -309,9 +312,18 @@ class Supervisor:
         self._control.send_to_followers(self._journal.append(self._journal.entry(what, said)))
 
     def _write_progress(self) -> None:
+        """What is held back: of its progress, and of its saves."""
         held = self._throttle.take()
         if held is not None:
             self._write("progress", held)
+        saved = self._saves.take()
+        if saved is not None:
+            self._write("saved", saved)
+
+    def _write_due_save(self) -> None:
+        due = self._saves.due_at
+        if due is not None and due <= time.monotonic():
+            self._write_progress()
 
     def _on_line(self, connection: Connection, said: Message) -> None:
         """One line; unknown ones are ignored."""
@@ -332,9 +344,9 @@ class Supervisor:
             if report is not None and self._is_wanted(connection, report):
                 self._throttle.held = report
         elif word == "saved":
-            self._write_progress()
             step = progress_throttle.cleaned(said)
-            self._write("saved", {} if step is None else {"step": step["step"]})
+            self._saves.held = {} if step is None else {"step": step["step"]}
+            self._write_due_save()
         elif word == "leaving":
             self._has_left = True
         elif word == "done":
