@@ -180,6 +180,13 @@ def test_a_few_bytes_do_not_make_any_number_of_jobs(
     assert (code, f"(the limit {limit})" in said) == (status, True), said
 
 
+def test_a_workdir_with_a_name_that_no_system_has_is_refused(narrow: LiveDaemon) -> None:
+    for folder in ("/" + "x" * 300, "/x" * 3000):
+        asked = {"command": "true", "workdir": folder}
+        code, said = refused(narrow, "POST", "/api/v1/jobs", asked)
+        assert (code, "workdir" in said) == (422, True), said
+
+
 def test_live_jobs_and_names_of_queues_have_a_limit(narrow: LiveDaemon) -> None:
     for _ in range(2):
         narrow.submit(command="true", array=20, held=True)

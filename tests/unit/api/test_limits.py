@@ -46,12 +46,6 @@ def test_yaml_has_a_limit_of_its_own(service: MemoryService) -> None:
     assert "(the limit yaml_bytes)" in answer.json()["error"]["sentence"]
 
 
-def test_a_workdir_with_a_name_that_no_system_has_is_refused(client: TestClient) -> None:
-    answer = client.post(f"{V1}/jobs", json={"command": "true", "workdir": "/" + "x" * 300})
-    assert answer.status_code == 422
-    assert "does not exist" in answer.json()["error"]["sentence"]
-
-
 @pytest.mark.parametrize(
     ("method", "path", "query", "kind"),
     [
