@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import sqlite3
+import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -352,3 +355,66 @@ def own(daemon: LiveDaemon) -> set[int]:
     assert daemon.process is not None
     children = Path(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children").read_text()
     return {daemon.process.pid, os.getpid(), *map(int, children.split())}
+
+
+# -- ends get through ------------------------------------------------------------------------------------
+
+
+def locked_out(daemon: LiveDaemon) -> sqlite3.Connection:
+    """Another program that keeps the manager from writing."""
+    other = sqlite3.connect(daemon.folder / "trainmaster.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    return other
+
+
+def is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "is killed meanwhile"])
+def test_a_run_is_cancelled_while_the_store_cannot_be_written(tmp_path: Path, dies: bool) -> None:
+    with live(tmp_path, "--slots", "2") as daemon:
+        id = submit(daemon, command=sleeping(3600))
+        (pid,) = until(lambda: daemon.job(id)["pids"], "the job to run")
+        other = locked_out(daemon)
+        daemon.call("POST", f"/api/v1/jobs/{id}/cancel")  # the first caller does not hang
+        until(lambda: is_gone(pid), "the run to end")
+        until(lambda: health(daemon)["trouble"], "the trouble to be told")
+        if dies:
+            daemon.kill()
+        other.rollback()
+        other.close()
+        if dies:
+            daemon.start()
+            daemon.until_active()
+        ended = daemon.until_state(id, "cancelled")
+        assert ended["end_reason"]["code"] == "Cancelled"
+        assert ended["attempt"] == 1
+
+
+def test_on_a_full_disk_the_job_that_fills_it_is_cancelled(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk, live(disk / "data", "--slots", "2") as daemon:
+        fills = f"dd if=/dev/zero of={disk}/junk bs=64k; dd if=/dev/zero of={disk}/more bs=512; sleep 3600"
+        id = submit(daemon, command=fills, workdir=str(disk))
+        pid, *_ = until(lambda: daemon.job(id)["pids"], "the job to run")
+        until(lambda: os.statvfs(disk).f_bavail == 0, "the disk to be full")
+        daemon.call("POST", f"/api/v1/jobs/{id}/cancel")
+        until(lambda: is_gone(pid), "the run to end")
+        (disk / "junk").unlink()
+        daemon.until_state(id, "cancelled")
+        said = (daemon.folder / "out.txt").read_text()
+        assert "Logging error" not in said
+        assert "Traceback" not in said
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of 24 MB; skipped where none can be mounted."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -272,6 +272,7 @@ def _log_to(path: Path) -> None:
     writer = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES)
     writer.setFormatter(logging.Formatter("%(message)s"))
     writer.addFilter(RepeatedLines())
+    logging.raiseExceptions = False  # a log on a full disk is not worth a traceback for every line
     root = logging.getLogger()
     root.handlers[:] = [writer]
     root.setLevel(logging.INFO)

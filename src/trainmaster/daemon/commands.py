@@ -19,6 +19,7 @@ from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission, submitted_job
 from trainmaster.daemon.policies import policy_of
 from trainmaster.daemon.queries import Queries
+from trainmaster.daemon.recovery import has_run
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import (
     Accepted,
@@ -30,6 +31,7 @@ from trainmaster.daemon.service_api import (
     RequestError,
     Submission,
     TooMany,
+    Unavailable,
 )
 from trainmaster.daemon.submitted_files import SubmittedFiles
 from trainmaster.model import events as e
@@ -292,18 +294,35 @@ class Commands:
     # -- changing --------------------------------------------------------------------------------------
 
     async def cancel(self, job: str, user: str = "", *, now: bool = False) -> None:
-        """End it; `now`: without a grace period, also where it is being ended already."""
+        """End it; `now`: without a grace period, also where it is being ended already.
+
+        While the store cannot be written, runs are ended all the same: it may be this one that fills the
+        disk. Their journals say so, and the store as soon as it can.
+        """
         lives = await self._driver.live(job)
         end, by = EndReason(EndCode.CANCELLED, by=user), _by(user)
         if now:
-            self._driver.writer.refuse_in_trouble()
             for live in lives:
                 live.with_grace(0)
-        await self._submit_events([LoggedEvent(e.JobWithdrawn(live.id), by, end) for live in lives])
+        request = Request(events=[LoggedEvent(e.JobWithdrawn(live.id), by, end) for live in lives])
+        try:
+            await self._driver.ask(request)
+        except Unavailable:
+            if not await self._end_unrecorded(lives):
+                raise
+            self._driver.inbox.request(request)
+            return
         if now:
             standing = self._driver.dispatcher.standing
             kills = [standing.get(live.id) for live in lives]
             await self._driver.dispatcher.send(each for each in kills if isinstance(each, Kill))
+
+    async def _end_unrecorded(self, lives: Iterable[LiveJob]) -> bool:
+        """End the runs of these jobs before that is stored; whether there were any."""
+        records = [live.record for live in lives if live.record is not None]
+        kills = [Kill(record.run, cancels=True) for record in records if has_run(record)]
+        await self._driver.dispatcher.send_unconfirmed(kills)
+        return bool(kills)
 
     async def suspend(self, job: str, user: str = "") -> None:
         """Take it off its devices and hold it until it is resumed."""

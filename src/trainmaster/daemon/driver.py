@@ -28,7 +28,7 @@ from trainmaster.daemon.metrics import Metrics, count_events
 from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.report_events import LoggedEvent, events_of
 from trainmaster.daemon.runtime_limits import RuntimeLimits
-from trainmaster.daemon.service_api import Conflict, NotFound, RequestError
+from trainmaster.daemon.service_api import Conflict, NotFound, RequestError, Unavailable
 from trainmaster.daemon.step_writer import RETRY_S, StepWriter
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
@@ -46,6 +46,8 @@ from trainmaster.text.causes import ended_as
 
 log = structlog.get_logger("trainmaster.daemon")
 
+ANSWER_S = 5.0
+"""How long a request waits for a store that cannot be written, before its user is told."""
 EVENTS_PER_STEP = 250
 """Events of one step. Ten thousand jobs at once become several steps that are stored together, and other
 tasks run in between."""
@@ -59,6 +61,12 @@ class _Step:
     decision: Decision
     batch: Batch
     touched: set[str]
+
+
+def _retrieved(done: asyncio.Future[None]) -> None:
+    """For an answer that is not waited for any more: its exception is not reported as forgotten."""
+    if not done.cancelled():
+        done.exception()
 
 
 class Driver:
@@ -128,6 +136,13 @@ class Driver:
         """Process a request; returns when the result is durable."""
         self.writer.refuse_in_trouble()
         self.inbox.request(request)
+        while not (await asyncio.wait([request.done], timeout=ANSWER_S))[0]:
+            if self.writer.trouble:
+                request.done.add_done_callback(_retrieved)
+                raise Unavailable(
+                    f"{self.writer.trouble} What was asked for is carried out when that works again:"
+                    " do not ask twice."
+                )
         await request.done
 
     def limit(self, live: LiveJob) -> None:

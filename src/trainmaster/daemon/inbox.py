@@ -25,6 +25,7 @@ class Request:
     rows: Sequence[StoredJob] = ()
     """Jobs that are only recorded: they ended under a store that is gone."""
     keys: Sequence[KeyRow] = ()
+    is_taken: bool = False
     is_late: bool = False
     """All its jobs had ended before it was processed."""
     about: str | None = None
@@ -58,6 +59,10 @@ class Inbox:
         return bool(self._post.requests or self._post.followups)
 
     def request(self, request: Request) -> None:
+        """Take it in, once."""
+        if request.is_taken:
+            return
+        request.is_taken = True
         self._post.requests.append(request)
         self.wake()
 

@@ -59,7 +59,11 @@ class OrderDispatcher:
         except StoreError:  # whether another manager leads cannot be found out now
             self.unsent = waiting
             return
-        for order in waiting:
+        await self.send_unconfirmed(waiting)
+
+    async def send_unconfirmed(self, orders: Iterable[Order]) -> None:
+        """Send them without asking the store whether this manager still leads."""
+        for order in orders:
             live = self._jobs.get(order.run.job)
             if live is None:
                 continue

@@ -129,6 +129,10 @@ def _ended(
     if said.asked is r.StopOrder.KILL:
         if record.phase is Phase.STOPPING:
             yield LoggedEvent(e.RunStopped(said.run), detail)
+        elif said.cancelled:  # while the store could not be written
+            cancelled = EndReason(EndCode.CANCELLED)
+            yield LoggedEvent(e.JobWithdrawn(live.id), {}, cancelled)
+            yield LoggedEvent(e.RunStopped(said.run), detail)
         else:  # ended as an orphan by a manager that did not know it
             yield loss_of(record, detail, now, limits)
     elif said.asked is r.StopOrder.HALT and record.phase is Phase.RUNNING:

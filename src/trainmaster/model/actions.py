@@ -117,6 +117,8 @@ class Kill:
     """End for good."""
 
     run: Run
+    cancels: bool = False
+    """Its user ended it while the store could not be written: the run's own record must say so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,8 @@ class Ended:
     """One sentence where the engine knows more: out of memory, command not found."""
     tail: str = ""
     """The last lines of the deciding rank."""
+    cancelled: bool | None = None
+    """Its user ended it while the store could not be written."""
     steady_ms: int | None = None
 
 

@@ -143,6 +143,8 @@ class LocalEngine:
             if order.placement is not None:
                 self._rebind(order.run, order.placement, spec)
             self._send(order.run, spec, "thaw")
+        elif isinstance(order, Kill) and order.cancels:
+            self._send(order.run, spec, "kill", cancels=True)
         else:
             self._send(order.run, spec, ORDERS[type(order)])
         await asyncio.sleep(0)
@@ -282,10 +284,10 @@ class LocalEngine:
         except (OSError, ValueError) as problem:
             log.warning("the new slots could not be written down", run=run, why=str(problem))
 
-    def _send(self, run: Run, spec: LaunchSpec, order: str) -> None:
+    def _send(self, run: Run, spec: LaunchSpec, order: str, **more: bool) -> None:
         follower = self._follower_of(run, spec.uuid)
         if follower is not None:
-            follower.send({"order": order, "grace_ms": spec.grace_ms})
+            follower.send({"order": order, "grace_ms": spec.grace_ms, **more})
 
     # -- watching ------------------------------------------------------------------------------------
 

@@ -77,6 +77,7 @@ class Supervisor:
         self._sweep_at: float | None = None
         self._track_at: float | None = None
         self._is_over = False
+        self._is_cancelled = False
         self._trouble = ""  # what went wrong in here last
 
     # -- the loop ------------------------------------------------------------------------------------
@@ -258,7 +259,8 @@ class Supervisor:
         elif self._is_resizing and not status.is_success:
             self._start_next_generation()
         else:
-            self._conclude("ended", status.said())
+            cancelled = {"cancelled": True} if self._is_cancelled else {}
+            self._conclude("ended", status.said() | cancelled)
 
     def _exit_status(self) -> ExitStatus:
         stopping = self._stopping
@@ -370,6 +372,7 @@ class Supervisor:
         stated = said.get("grace_ms")
         grace_ms = stated if isinstance(stated, int) and stated >= 0 else None
         if order in ("halt", "kill"):
+            self._is_cancelled |= said.get("cancels") is True
             self._end(StopCause.HALT if order == "halt" else StopCause.KILL, grace_ms)
         elif order == "reshape":
             self._reshape(said.get("generation"), grace_ms)
