@@ -67,7 +67,7 @@ def up(
     max_grace: Annotated[str | None, option("--max-grace DURATION", MAX_GRACE)] = None,
     limits: Annotated[list[str] | None, option("--limit NAME=VALUE", LIMITS)] = None,
     demo: Annotated[
-        bool, option("--demo", "Submit a few real training jobs on the first start.")
+        bool, option("--demo", "Submit a few real training jobs, and again when they have ended.")
     ] = False,
     detach: Annotated[bool, option("-d --detach", DETACH)] = False,
     ends_demo: Annotated[
@@ -210,7 +210,7 @@ async def _serve(
         for remark in engine.abilities.remarks:
             typer.echo(f"Note: {remark}")
         if demo:
-            await demonstrate(active, folder)
+            await demonstrate(active, folder, url_of(sock))
 
     async def before_end(active: Daemon) -> None:
         await end_demonstration(active, folder)
