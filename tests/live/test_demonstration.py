@@ -94,7 +94,9 @@ def test_a_new_round_begins_when_one_has_ended(tmp_path: Path) -> None:
         until(lambda: len(noted(tmp_path / "state")) >= 3, "three rounds")
         printed = [line for line in output.read_text().splitlines() if line.startswith("  ")]
         (ps,) = [line for line in printed if " ps " in line]
-        listed = subprocess.run(f"{ps} -a", shell=True, cwd=tmp_path, text=True, stdout=-1, timeout=60)
+        listed = subprocess.run(
+            f"{ps} -a", shell=True, cwd=tmp_path, text=True, stdout=-1, timeout=60
+        )
         assert listed.returncode == 0
         assert listed.stdout.startswith("id")
     finally:
