@@ -83,7 +83,7 @@ def test_run_shows_the_output_and_returns_the_code(tm: Line) -> None:
 
 
 def test_nobody_else_reads_the_state(tm: Line) -> None:
-    names = ("trainmaster.db", "address", "daemon.log")
+    names = ("trainmaster.db", "address", "manager.log")
     assert {(tm.daemon.folder / name).stat().st_mode & 0o777 for name in names} == {0o600}
 
 

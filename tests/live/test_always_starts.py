@@ -106,7 +106,7 @@ def test_a_policy_that_raises_at_load_leaves_a_manager_that_watches(tmp_path: Pa
         assert "fifo decides meanwhile" in note
         assert note in daemon.call("GET", "/api/v1/policy")["trouble"]
         assert note in (daemon.folder / "out.txt").read_text()
-        assert "no flag" in (daemon.folder / "daemon.log").read_text()
+        assert "no flag" in (daemon.folder / "manager.log").read_text()
         assert f"Note: {note}" in tm(daemon, "ps", cwd=tmp_path).stderr
         now = [daemon.job(id) for id in ids]
         assert [row["pids"] for row in now] == [row["pids"] for row in before]

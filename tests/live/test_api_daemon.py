@@ -70,7 +70,7 @@ def test_a_real_daemon_answers_as_its_document_says(tmp_path: Path) -> None:
             for method in known:
                 if path != ENDLESS:
                     _try(schema, method.upper(), path, jobs)
-        said = (daemon.folder / "daemon.log").read_text()
+        said = (daemon.folder / "manager.log").read_text()
         assert "Traceback" not in said, said[-3000:]
 
 

@@ -153,7 +153,7 @@ def test_a_run_that_cannot_be_followed_is_ended_and_lost(tmp_path: Path) -> None
             report, number = await last_of(again)
             assert isinstance(report, Lost)
             assert number > 9
-            assert "daemon.log" in report.why
+            assert "manager.log" in report.why
             assert again.alive(RUN) == []
             assert supervisors(again.engine.folder_of(RUN)) == []
 

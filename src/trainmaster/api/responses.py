@@ -187,4 +187,4 @@ def error_of(failure: Exception) -> JsonAnswer:
         case RequestValidationError():
             return error(422, parameter_sentence(failure.errors()[0]))
     LOG.error("a request failed", exc_info=failure)
-    return error(500, "Internal error in the manager: see its log (daemon.log).")
+    return error(500, "Internal error in the manager: see its log (manager.log).")

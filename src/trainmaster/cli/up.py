@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainmaster.cli.support.address import DATA, PORT, USUAL_HOST, user_data_folder
-from trainmaster.cli.support.background import OUTPUT, arguments_of, start_in_background
+from trainmaster.cli.support.background import LOG, OUTPUT, arguments_of, start_in_background
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import option
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PORTS = f"TCP port; 0 picks a free one. Default: {PORT}, or the next that is free."
 LOG_BYTES = 16 << 20
 LOG_FILES = 4
-OWN_FILES = ("trainmaster.db*", "address", "daemon.log*", OUTPUT, "store.json", "lock")
+OWN_FILES = ("trainmaster.db*", "address", f"{LOG}*", "daemon.log*", OUTPUT, "store.json", "lock")
 OWN_FOLDERS = ("runs", "jobs", "programs", "backups")
 SLOTS = (
     "Use CPU slots instead of GPUs: N slots, or NxM for N nodes of M slots."
@@ -122,7 +122,7 @@ def up(
         where = error.filename or f"{host}:{PORT if port is None else port}"
         raise Failed(f"{where}: {system_reason(error)}.") from None
     raise_limit()
-    _log_to(folder / "daemon.log")
+    _log_to(folder / LOG)
     try:
         asyncio.run(
             _serve(folder, sock, found, database, chosen, cold_start, bounds, demo, ends_demo)

@@ -34,7 +34,7 @@ def test_a_new_folder_and_all_that_comes_into_it_is_the_users_alone(tmp_path: Pa
 
 
 def test_a_folder_that_was_there_stays_as_it_is_and_our_files_in_it_do_not(tmp_path: Path) -> None:
-    ours = ("trainmaster.db", "trainmaster.db-wal", "address", "daemon.log", "daemon.log.1")
+    ours = ("trainmaster.db", "trainmaster.db-wal", "address", "manager.log", "manager.log.1")
     for name in (*ours, "theirs.txt"):
         (tmp_path / name).touch()
     (tmp_path / "jobs").mkdir()

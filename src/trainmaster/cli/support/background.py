@@ -13,6 +13,7 @@ import typer
 
 from trainmaster.cli.support.errors import Failed, system_reason
 
+LOG = "manager.log"
 OUTPUT = "up.out"
 """What a manager in the background prints, beside its log."""
 READY = "Trainmaster at "
@@ -62,6 +63,4 @@ def start_in_background(folder: Path, arguments: Sequence[str]) -> None:
             raise Failed(f"it has not answered within {LONGEST_S:g} s: see {output}.")
         time.sleep(0.05)
     sys.stdout.write(output.read_text(errors="replace"))
-    typer.echo(
-        f"Process {process.pid}, log in {folder / 'daemon.log'}; `trainmaster down` stops it."
-    )
+    typer.echo(f"Process {process.pid}, log in {folder / LOG}; `trainmaster down` stops it.")

@@ -32,7 +32,7 @@ PIECE = 500
 PING: Message = {"say": "ping"}
 
 NEVER_BEGUN = "Its supervisor could not be started: look into supervisor.log in the run's folder."
-NOT_FOLLOWED = "It could not be followed any more and was ended: daemon.log says why."
+NOT_FOLLOWED = "It could not be followed any more and was ended: manager.log says why."
 ORPHANED = "It was ended as an orphan, before it was launched again."
 
 
