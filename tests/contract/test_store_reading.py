@@ -267,3 +267,15 @@ def test_a_list_may_leave_the_job_files_out(store: Store) -> None:
     assert [replace(row, spec_json="") for row in whole] == list(brief)
     states = frozenset({"running"})
     assert [row.spec_json for row in store.jobs(JobFilter(states=states, is_brief=True))] == [""]
+
+
+def test_a_job_is_found_by_its_exact_name_however_many_contain_it(store: Store) -> None:
+    rows = [
+        replace(job(str(n)), name="train" if n in (1, 2) else f"train-{n}") for n in range(1, 1200)
+    ]
+    store.append([batch(1, *rows)])
+    found = store.named("train")
+    assert found is not None
+    assert found.id == "2"
+    assert store.named("TRAIN") is None
+    assert store.named("trai") is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 import socket
 import sys
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.live.daemons import LiveDaemon, live, until
+from trainmaster.cli.main import main
 
 pytestmark = pytest.mark.live
 
@@ -188,15 +190,40 @@ def test_a_workdir_with_a_name_that_no_system_has_is_refused(narrow: LiveDaemon)
 
 
 def test_live_jobs_and_names_of_queues_have_a_limit(narrow: LiveDaemon) -> None:
-    for _ in range(2):
-        narrow.submit(command="true", array=20, held=True)
+    for name in ("first", "second"):
+        narrow.submit(command="true", array=20, held=True, name=name)
     code, said = refused(narrow, "POST", "/api/v1/jobs", {"command": "true"})
     assert (code, "(the limit live_jobs)" in said) == (429, True), said
-    narrow.call("POST", "/api/v1/jobs/1/cancel")
+    for name in ("first", "second"):
+        narrow.call("POST", f"/api/v1/jobs/{name}/cancel")  # by its name, all of an array
     for name in ("a", "b"):
         narrow.submit(command="true", queue=name, held=True)
     code, said = refused(narrow, "POST", "/api/v1/jobs", {"command": "true", "queue": "c"})
     assert (code, "(the limit queue_names)" in said) == (422, True), said
+
+
+def test_the_log_says_who_asked_for_what(narrow: LiveDaemon, tmp_path: Path) -> None:
+    job = narrow.submit(command="sleep 600", workdir=str(tmp_path))
+    narrow.call("POST", f"/api/v1/jobs/{job}/cancel", **{"Trainmaster-User": "ada"})
+
+    def line() -> dict[str, object] | None:
+        lines = (narrow.folder / "daemon.log").read_text().splitlines()
+        said = [json.loads(each) for each in lines if "trainmaster.audit" in each]
+        return next((each for each in said if each["path"].endswith(f"/{job}/cancel")), None)
+
+    said = until(line, "the line")
+    assert (said["verb"], said["status"], said["user"]) == ("POST", 200, "ada")
+    assert said["uid"] == os.getuid()
+    assert said["peer"].startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_an_address_on_the_network_is_refused(
+    host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["up", "--data", str(tmp_path / "data"), "--host", host]) == 2
+    assert "run commands as you" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
 
 
 def test_the_manager_may_open_more_files_than_its_jobs(narrow: LiveDaemon, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from trainmaster import __version__
 from trainmaster.api import responses, schema
+from trainmaster.api.audit_log import AuditLog
 from trainmaster.api.host_check import HostCheck
 from trainmaster.api.request_limits import RequestLimits
 from trainmaster.api.routes import cluster, jobs, logs, submit, web
@@ -58,6 +59,7 @@ def create_app(
     app.state.limits = service.limits
     app.add_middleware(RequestLimits, limits=service.limits)
     app.add_middleware(HostCheck, hosts=hosts)
+    app.add_middleware(AuditLog)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 

@@ -40,6 +40,7 @@ START_FRESH = "Leave such runs alone, and number new jobs above them."
 DETACH = "Start in the background: return as soon as it answers."
 SETTING = "Option of the policy, by default of `trainmaster`; can be repeated."
 MAX_GRACE = "Longest grace period that a job may ask for. Default: 5m."
+HOST = "Address to listen on: one of this machine itself."
 LIMITS = "Limit of this manager (docs/limits.md lists them); can be repeated."
 POLICY = (
     "Scheduling policy, or a file with one of your own. Default: the one that was set last, or"
@@ -53,7 +54,7 @@ def up(
         Path | None,
         option("--data DIR", "Data folder for the manager's state. Default: the user data folder."),
     ] = None,
-    host: Annotated[str, option("--host ADDRESS", "Address to listen on.")] = USUAL_HOST,
+    host: Annotated[str, option("--host ADDRESS", HOST)] = USUAL_HOST,
     port: Annotated[int | None, option("--port PORT", PORTS, min=0, max=65535)] = None,
     slots: Annotated[str | None, option("--slots N|NxM", SLOTS)] = None,
     database: Annotated[str | None, option("--database URL", DATABASE)] = None,
@@ -99,6 +100,7 @@ def up(
     from trainmaster.gpu.devices import detect_machine
     from trainmaster.store.errors import StoreError
 
+    _refuse_network(host)
     if adopt and starts_fresh:
         raise BadInput("--adopt and --start-fresh exclude each other: say one of them.")
     cold_start = (
@@ -129,6 +131,21 @@ def up(
         )
     except (RequestError, StoreError, EngineError) as error:
         raise Failed(str(error)) from None
+
+
+def _refuse_network(host: str) -> None:
+    """Whoever reaches the manager can run commands as its user, so only this machine may."""
+    import ipaddress
+
+    try:
+        found = {each[4][0] for each in socket.getaddrinfo(host, None)}
+    except OSError:
+        raise BadInput(f"--host {host} is not an address of this machine.") from None
+    if not all(ipaddress.ip_address(str(each).partition("%")[0]).is_loopback for each in found):
+        raise BadInput(
+            f"--host {host} would let everyone on the network run commands as you: use 127.0.0.1, and"
+            " reach it from elsewhere through `ssh -L 8470:127.0.0.1:8470 HOST`."
+        )
 
 
 def _stated_policy(name: str | None, settings: Mapping[str, str]) -> PolicySpec | None:

@@ -119,10 +119,13 @@ def _complete(into: Path, source: Path) -> Iterator[Path]:
         ) from error
 
 
-def is_as_copied(path: Path) -> bool:
-    """Whether this file or link of a copy is as it was copied: the job has not written to it."""
+def is_as_copied(path: Path | str, at: int | None = None) -> bool:
+    """Whether this file or link of a copy is as it was copied: the job has not written to it.
+
+    `at` is a descriptor of the folder that it is in, where it is given by its name there.
+    """
     try:
-        seen = path.lstat()
+        seen = os.stat(path, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
         return False
     return not stat.S_ISDIR(seen.st_mode) and seen.st_mtime_ns == COPIED_NS

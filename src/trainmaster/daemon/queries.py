@@ -120,9 +120,9 @@ class Queries:
         elements = await asyncio.to_thread(store.jobs, JobFilter(array=job, limit=MOST_ELEMENTS))
         if elements:
             return self._folded(job, await self._all(elements))
-        for each in await asyncio.to_thread(store.jobs, JobFilter(text=job, limit=1000)):
-            if each.name == job:
-                return self._status(each, now)
+        named = await asyncio.to_thread(store.named, job)
+        if named is not None:
+            return self._status(named, now)
         raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
 
     def _status(self, row: StoredJob, now: int, *, may_be_old: bool = False) -> JobStatus:

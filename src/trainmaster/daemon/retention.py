@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def drop_code(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> in
     dropped = 0
     for place in _folders(folder / "jobs"):
         code = place / "code"
-        if not code.is_dir() or is_live(place.name):
+        if not code.is_dir() or code.is_symlink() or is_live(place.name):
             continue
         row = store.job(place.name)
         rows = store.jobs(JobFilter(array=place.name, limit=1_000_000)) if row is None else [row]
@@ -64,15 +65,19 @@ def drop_program_lists(folder: Path, used: Collection[str], before_ms: int) -> N
 
 def _drop_copied(code: Path) -> int:
     """Remove what was copied, and nothing that the job wrote there itself; whether there was anything."""
-    copied = [path for path in code.rglob("*") if is_as_copied(path)]
-    for path in copied:
-        path.unlink(missing_ok=True)
-    for folder in sorted((path for path in code.rglob("*") if path.is_dir()), reverse=True):
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+    dropped = False
+    # By descriptors: a link that the job has put in the place of a folder is never followed.
+    for _, folders, files, at in os.fwalk(code, topdown=False, follow_symlinks=False):
+        for name in (*files, *folders):
+            with contextlib.suppress(OSError):
+                if is_as_copied(name, at):
+                    os.unlink(name, dir_fd=at)
+                    dropped = True
+                elif name in folders:
+                    os.rmdir(name, dir_fd=at)
     with contextlib.suppress(OSError):
         code.rmdir()
-    return bool(copied)
+    return dropped
 
 
 def _row(store: Store, id: str) -> Sequence[StoredJob]:
@@ -89,4 +94,8 @@ def _is_over(rows: Sequence[StoredJob], before_ms: int) -> bool:
 def _folders(place: Path) -> list[Path]:
     if not place.is_dir():
         return []
-    return [each for each in place.iterdir() if each.is_dir() and not each.name.startswith(".")]
+    return [
+        each
+        for each in place.iterdir()
+        if each.is_dir() and not each.is_symlink() and not each.name.startswith(".")
+    ]

@@ -101,6 +101,12 @@ class StoreReader:
         query = select(*columns(StepRow)).where(STEPS.c.seq > after).order_by(STEPS.c.seq)
         return self._rows(StepRow, query if limit is None else query.limit(max(0, limit)))
 
+    def named(self, name: str) -> StoredJob | None:
+        """The newest job of exactly this name."""
+        newest = (JOBS.c.number.desc(), JOBS.c.place.desc())
+        query = select(*columns(StoredJob)).where(JOBS.c.name == name).order_by(*newest).limit(1)
+        return self._first(StoredJob, query)
+
     def jobs(self, wanted: JobFilter) -> Sequence[StoredJob]:
         with self._look() as connection:
             conditions = list(_conditions(wanted))

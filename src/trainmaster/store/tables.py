@@ -95,6 +95,7 @@ JOBS = _table(
     Column("place", BigInteger, nullable=False),
     Column("folded_name", Text, nullable=False),
     Index("jobs_number", "number"),
+    Index("jobs_name", "name", "number", "place"),
     # Pages are read along these two, and what they filter by is in them, so that a page of few
     # matches among many jobs looks at the index only.
     Index("jobs_page", *_PAGE),

@@ -72,3 +72,20 @@ def test_code_of_a_submission_under_way_is_left_alone(store: Store, tmp_path: Pa
 def test_checkpoints_stay(store: Store, tmp_path: Path) -> None:
     drop_code(tmp_path, store, is_live, before_ms=100)
     assert len(list(tmp_path.glob("jobs/*/checkpoints"))) == 4
+
+
+def test_a_link_that_a_job_left_in_the_place_of_its_code_is_not_followed(
+    store: Store, tmp_path: Path
+) -> None:
+    away = tmp_path / "away"
+    for id in ("1", "4"):
+        (tmp_path / "jobs" / id / "code").rename(away if id == "1" else away / "inner")
+    (away / "empty").mkdir()
+    (tmp_path / "jobs" / "1" / "code").symlink_to(away)
+    code = tmp_path / "jobs" / "4" / "code"
+    code.mkdir()
+    (code / "data").symlink_to(away)
+    drop_code(tmp_path, store, is_live, before_ms=100)
+    assert (away / "train.py").exists()
+    assert (away / "inner" / "train.py").exists()
+    assert (away / "empty").is_dir()

@@ -171,7 +171,7 @@ def _commands(router: APIRouter, service: Daemon) -> None:
     async def cancel(
         job: params.JobId, user: params.User = "", now: params.Now = False
     ) -> Response:
-        status = await find_job(service, job)
+        status = await _whole(service, job)
         await service.commands.cancel(status.row.id, user, now=now)
         return await _row_now(service, status)
 
@@ -207,7 +207,7 @@ def _action(router: APIRouter, service: Daemon, name: str) -> None:
     summary, description = ACTIONS[name]
 
     async def do(job: params.JobId, user: params.User = "") -> Response:
-        status = await find_job(service, job)
+        status = await _whole(service, job)
         await getattr(service.commands, name)(status.row.id, user)
         return await _row_now(service, status)
 
@@ -221,6 +221,14 @@ def _action(router: APIRouter, service: Daemon, name: str) -> None:
         description=f"{description} The answer is the job as it is now.",
         **changes(models.JobRow),
     )
+
+
+async def _whole(service: Daemon, job: str) -> JobStatus:
+    """The job of that id or name; all of an array where its name was given, which its elements have."""
+    status = await find_job(service, job)
+    array = status.row.array
+    is_named = array is not None and job == status.row.name
+    return await service.queries.job(array) if is_named and array else status
 
 
 async def _row_now(service: Daemon, before: JobStatus) -> Response:
