@@ -207,7 +207,7 @@ def test_the_log_says_who_asked_for_what(narrow: LiveDaemon, tmp_path: Path) -> 
     narrow.call("POST", f"/api/v1/jobs/{job}/cancel", **{"Trainmaster-User": "ada"})
 
     def line() -> dict[str, object] | None:
-        lines = (narrow.folder / "daemon.log").read_text().splitlines()
+        lines = (narrow.folder / "manager.log").read_text().splitlines()
         said = [json.loads(each) for each in lines if "trainmaster.audit" in each]
         return next((each for each in said if each["path"].endswith(f"/{job}/cancel")), None)
 
