@@ -255,10 +255,13 @@ class MemoryService:
 
     async def job(self, job: str) -> JobStatus:
         found = self._status(self._named(job))
-        if job in self.arrays:
-            count = f"An array of {len(self.arrays[job])} jobs."
-            row = replace(found.row, id=job, array=None, array_index=None)
-            return replace(found, row=row, reason=None, remarks=(count,))
+        array = job if job in self.arrays else None
+        if found.row.array is not None and job == found.row.name:
+            array = found.row.array
+        if array is not None:
+            row = replace(found.row, id=array, array=None, array_index=None)
+            elements = tuple(self._status(self.known[id]) for id in self.arrays[array])
+            return replace(found, row=row, elements=elements)
         return found
 
     async def forecast(self, what: str | Submission) -> Forecast:

@@ -52,6 +52,7 @@ def job_details(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "ran_in": None,
         "saved_at_s": None,
         "remarks": [],
+        "elements": None,
         "last_lines": [],
         "spec": {},
     }

@@ -304,6 +304,7 @@ def test_explain_with_an_expected_start(tm: Tm, daemon: Counterpart) -> None:
         "name": "job-3",
         "state": "pending",
         "suspended_by": None,
+        "array": None,
         "code": "NotEnoughFree",
         "sentence": "It needs 8 GPUs and 5 are free.",
         "numbers": {"need": 8, "free": 5, "largest_block": 3, "until_s": None},
@@ -354,15 +355,14 @@ def test_a_action_for_several_jobs_goes_on_after_a_refusal(
 ) -> None:
     daemon.on("POST", f"/jobs/1/{action}", job("1"))
     daemon.on("POST", f"/jobs/2/{action}", refusal(409, "conflict", "Job 2 has ended."))
-    daemon.on("GET", "/jobs/a b", job_details("7_3", array="7", array_index=3))
-    daemon.on("POST", f"/jobs/7/{action}", job("7"))
+    daemon.on("POST", f"/jobs/a b/{action}", job("7"))
     said = tm(f"{action} 1 2 'a b' 1")
     assert said.code == 1
     assert said.err == "Error: Job 2 has ended.\n"
     assert "Job 1 " in said.out
     assert "Job a b " in said.out
     assert [each.path for each in daemon.asked if each.method == "POST"] == [
-        *(f"/jobs/1/{action}", f"/jobs/2/{action}", f"/jobs/7/{action}"),
+        *(f"/jobs/1/{action}", f"/jobs/2/{action}", f"/jobs/a b/{action}"),
     ]
     found = json.loads(tm(f"{action} 1 2 --json").out)["jobs"]
     assert [each["done"] for each in found] == [True, False]

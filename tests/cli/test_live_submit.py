@@ -629,6 +629,7 @@ def test_a_user_who_stops_waiting_is_told_that_the_jobs_go_on(
 
 def test_logs_are_the_bytes_that_were_written(daemon: Counterpart, folder: Path) -> None:
     content = bytes(range(256)) * 4096
+    daemon.on("GET", "/jobs/a b", job_details("5"))
     daemon.on("GET", "/jobs/a b/logs", Answer(200, content, "text/plain"))
     ended = subprocess.run(
         [
@@ -644,7 +645,7 @@ def test_logs_are_the_bytes_that_were_written(daemon: Counterpart, folder: Path)
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == content
-    assert daemon.asked[0].query == {"rank": "3", "attempt": "2", "tail": "10"}
+    assert daemon.asked[-1].query == {"rank": "3", "attempt": "2", "tail": "10"}
 
 
 def test_logs_followed_to_the_end(tm: Tm, daemon: Counterpart) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from trainmaster.daemon.daemon import Daemon
-from trainmaster.daemon.service_api import JobStatus, NotFound
+from trainmaster.daemon.service_api import JobStatus, NotFound, RequestError
 
 ELEMENT = re.compile(r"(.+)_(\d+)")
 """`sweep_3`: the third element of the array `sweep`."""
@@ -20,10 +22,21 @@ async def find_job(service: Daemon, job: str) -> JobStatus:
         if named is None:
             raise
         try:
-            newest = await service.queries.job(named[1])
-            if newest.row.array is None:
+            array = await service.queries.job(named[1])
+            if not array.elements:
                 raise
-            return await service.queries.job(f"{newest.row.array}_{named[2]}")
+            return await service.queries.job(f"{array.row.id}_{named[2]}")
         except NotFound:
             pass
         raise
+
+
+@contextmanager
+def named_as(typed: str, id: str) -> Iterator[None]:
+    """Let errors name a job as its user did: `job bert (33) has ended`."""
+    try:
+        yield
+    except RequestError as error:
+        if typed == id:
+            raise
+        raise type(error)(str(error).replace(f"job {id}", f"job {typed} ({id})")) from error

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
 
 from trainmaster.api import messages
+from trainmaster.daemon.array_rows import ranges
 from trainmaster.daemon.job_history import Progress
 from trainmaster.daemon.response_models import (
+    ArraySummary,
     DeadlineRow,
     Explanation,
     ForecastRow,
@@ -31,12 +34,13 @@ from trainmaster.daemon.service_api import (
 )
 from trainmaster.model.causes import EndReason
 from trainmaster.model.deadline_notices import DeadlineNotice
-from trainmaster.model.job_state import JobState
+from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.reasons import Why
 from trainmaster.model.units import WHOLE
 from trainmaster.store import rows as stored
 from trainmaster.text.causes import end_sentence
 from trainmaster.text.deadlines import deadline_sentence
+from trainmaster.text.formatting import plural
 from trainmaster.text.messages import forecast_sentence, story_sentence
 
 DEFAULT_QUEUE = "default"
@@ -155,8 +159,28 @@ def job_details(status: JobStatus, now: int, last_lines: Sequence[str] = ()) -> 
         ran_in=messages.ran_in(spec),
         saved_at_s=seconds(status.history.saved_at_ms),
         remarks=list(status.remarks),
+        elements=array_summary(status) if status.elements else None,
         last_lines=list(last_lines),
         spec=plain(spec.get("spec", spec)),  # the file alone, without what the manager made of it
+    )
+
+
+def array_summary(status: JobStatus) -> ArraySummary:
+    """The jobs of an array: how many are in which state, and which did not succeed."""
+    rows = [each.row for each in status.elements]
+    states = Counter(row.state for row in rows)
+    bad = [row for row in rows if row.state in ENDED_STATES and row.state != JobState.SUCCEEDED]
+    said = []
+    for state in JobState:
+        if states[state]:
+            own = [row.array_index or 0 for row in bad if row.state == state]
+            which = f" ({status.row.id}_[{ranges(own)}])" if own else ""
+            said.append(f"{states[state]:,} {state.label}{which}")
+    return ArraySummary(
+        jobs=len(rows),
+        states=dict(states),
+        unsuccessful=[row.id for row in bad[:MOST_HOLDERS]],
+        sentence=f"{plural(len(rows), 'job')}: {', '.join(said)}.",
     )
 
 
@@ -174,9 +198,12 @@ def explanation(
     holders: list[Holder],
     now: int,
     last_lines: Sequence[str] = (),
+    array: str | None = None,
 ) -> Explanation:
     """Why a job waits, with the numbers, the jobs that block it, and when it may start."""
     code, sentence = messages.status_sentence(status, now)
+    if status.elements:
+        code, sentence = None, array_summary(status).sentence
     reason = status.reason
     numbers = None
     if reason is not None and reason.why not in NOT_BY_NUMBERS:
@@ -191,6 +218,7 @@ def explanation(
         name=status.row.name,
         state=JobState(status.row.state),
         suspended_by=messages.suspended_by(status),
+        array=array,
         code=code,
         sentence=sentence,
         numbers=numbers,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -12,9 +11,6 @@ from trainmaster.cli.support.client import Client, Json, Query, RequestRefused, 
 from trainmaster.cli.support.console import screen, show_answer, write_json
 from trainmaster.cli.support.errors import FAILED, print_error
 from trainmaster.cli.support.options import AsJson, JobName, JobNames, option
-from trainmaster.daemon.response_models import JobRow
-
-ID = re.compile(r"\d+(_\d+)?")
 
 
 def suspend(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
@@ -27,8 +23,9 @@ def suspend(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
         trainmaster suspend 12
         trainmaster suspend 12 13 sweep
     """
-    done = "is being suspended: `trainmaster resume {job}` lets it go on"
-    _order_each(client, jobs, "suspend", done, as_json)
+    done = "is being suspended: `trainmaster resume {job}` lets it continue"
+    held = "is held: `trainmaster resume {job}` lets it start"
+    _order_each(client, jobs, "suspend", done, as_json, unstarted=held)
 
 
 def resume(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
@@ -38,7 +35,8 @@ def resume(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
         trainmaster resume 12
         trainmaster resume 12 13 sweep
     """
-    _order_each(client, jobs, "resume", "goes on as soon as there is room", as_json)
+    done, starts = "continues as soon as there is room", "starts as soon as there is room"
+    _order_each(client, jobs, "resume", done, as_json, unstarted=starts)
 
 
 def cancel(
@@ -93,36 +91,23 @@ def _order_each(
     done: str,
     as_json: bool,
     query: Query | None = None,
+    *,
+    unstarted: str = "",
 ) -> None:
     """POST the action for every job; exit code 1 if the manager refused one of them."""
     results: list[Json] = []
     for job in dict.fromkeys(jobs):
-        id = job
         try:
-            id = _whole(client, job)
-            client.post(job_path(id, action), query=query)
+            row = client.post(job_path(job, action), query=query)
         except RequestRefused as no:
-            error = _as_typed(str(no), job, id)
-            print_error(error)
-            results.append({"job": job, "done": False, "error": error})
+            print_error(str(no))
+            results.append({"job": job, "done": False, "error": str(no)})
             continue
         results.append({"job": job, "done": True})
         if not as_json:
-            screen().print(f"Job {job} {done.format(job=job)}.", markup=False)
+            said = unstarted if unstarted and row.get("start_s") is None else done
+            screen().print(f"Job {job} {said.format(job=job)}.", markup=False)
     if as_json:
         write_json({"jobs": results})
     if not all(each["done"] for each in results):
         raise typer.Exit(FAILED)
-
-
-def _as_typed(error: str, job: str, id: str) -> str:
-    """The manager's sentence, with the name that the user typed beside the id."""
-    return error if job == id else re.sub(rf"(?i)\bjob {id}\b", f"job {job} ({id})", error)
-
-
-def _whole(client: Client, job: str) -> str:
-    """The id of a job; of the whole array where its name was given, which all its elements have."""
-    if ID.fullmatch(job):
-        return job
-    row = JobRow.from_json(client.get(job_path(job)))
-    return row.array or row.id

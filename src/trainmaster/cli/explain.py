@@ -27,6 +27,8 @@ def lines_of(answer: Json) -> list[str]:
     """The explanation, a line for each thing that is known."""
     code = f" ({answer['code']})" if answer.get("code") else ""
     lines = [f"{answer['sentence']}{code}"]
+    if answer.get("array") and answer["id"] != answer["array"]:
+        lines.insert(0, f"Of array {answer['array']}, job {answer['id']} is the first that waits:")
     numbers = answer.get("numbers") or {}
     stated = [f"{word} {numbers[key]:g}" for key, word in NUMBERS.items() if key in numbers]
     if stated:

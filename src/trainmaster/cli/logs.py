@@ -13,7 +13,7 @@ from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.options import JobName, option
 
-ID = re.compile(r"\d+")
+ELEMENT = re.compile(r"\d+_\d+")
 WHOLE = {"rank": 0, "attempt": None, "tail": None}
 """All output of the last attempt."""
 RANK = "Rank (process) whose output is shown."
@@ -45,12 +45,13 @@ def logs(
         trainmaster logs 12 --attempt 1 > first.log
     """
     query: Query = {"rank": "all" if all_ranks else rank, "attempt": attempt, "tail": tail}
-    if ID.fullmatch(job) and follow.is_array(client, job):
+    array = None if ELEMENT.fullmatch(job) else follow.array_id(client, job)
+    if array is not None:
         if query != WHOLE:
             raise BadInput(
-                f"--rank, --attempt and --tail need one element: name one, as in {job}_0."
+                f"--rank, --attempt and --tail need one element: name one, as in {array}_0."
             )
-        _write_elements(client, job, following)
+        _write_elements(client, array, following)
     elif following:
         with closing(follow.PrefixedLines()) as lines:
             follow.follow(
@@ -70,8 +71,11 @@ def logs(
 def _say_if_unstarted(client: Client, job: str) -> None:
     """Nothing was written by a job that has not started: say so."""
     row = follow.row_now(client, job)
-    if row.start_s is None and not row.has_ended:
-        remark("Note", (f"job {row.id} has not started yet: {row.why or row.state}",))
+    if row.start_s is None:
+        name = job if row.id == job else f"{job} ({row.id})"
+        how = "never started" if row.has_ended else "has not started yet"
+        why = row.why or row.ended_because or row.state_words
+        remark("Note", (f"job {name} {how}: {why}",))
 
 
 def _write_elements(client: Client, array: str, following: bool) -> None:

@@ -62,7 +62,7 @@ def run(
     retries: Annotated[
         int, option("--retries N", "How often a failed job is started again.", min=0)
     ] = 0,
-    after: Annotated[list[str] | None, option("--after ID[:ok|any|fail]", AFTER)] = None,
+    after: Annotated[list[str] | None, option("--after JOB[:ok|any|fail]", AFTER)] = None,
     deadline: Annotated[str | None, option("--deadline TIME", DEADLINE)] = None,
     grace: Annotated[str | None, option("--grace TIME", GRACE)] = None,
     held: Annotated[bool, option("--held", HELD)] = False,
@@ -93,6 +93,7 @@ def run(
         trainmaster run --gpus H100:2 --env WANDB_API_KEY -d -- python train.py
         trainmaster run --array 0-99%8 -- python sweep.py
         trainmaster run --after 12:any -- python evaluate.py
+        trainmaster run --after prep -- python train.py
     """
     stated: dict[str, Any] = {
         "command": _command(command),

@@ -35,12 +35,14 @@ def pairs_of(answer: Json) -> dict[str, str]:
     """What is known of a job, by name; what is not known is left out."""
     row = JobRow.from_json(answer)
     kept: Json = answer.get("spec") or {}
+    elements: Json = answer.get("elements") or {}
     spec: Json = kept.get("spec", kept)  # the file itself, also beside what the manager made of it
     loss = None if row.progress is None else row.progress.loss
     speed = None if row.progress is None else row.progress.steps_per_s
     found = {
-        "job": f"{row.id}  {row.name}".rstrip(),
+        "array" if elements else "job": f"{row.id}  {row.name}".rstrip(),
         "state": row.state_words,
+        "jobs": elements.get("sentence", ""),
         "exit code": "" if row.exit_code is None else str(row.exit_code),
         "why": row.why,
         "user, queue": f"{row.user or NOTHING}, {row.queue}",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import show_table, write_json
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.follow import elements_of
+from trainmaster.cli.support.follow import array_id, elements_of
 from trainmaster.cli.support.format import at, length
 from trainmaster.cli.support.options import AsJson, JobName
 
@@ -30,7 +30,7 @@ def story(client: Client, job: JobName, as_json: AsJson = False) -> None:
     if answer["story"]:
         _show(answer["story"])
         return
-    elements = elements_of(client, job)
+    elements = elements_of(client, array_id(client, job) or job)
     if len(elements) > MOST:
         raise BadInput(
             f"Array {job} has {len(elements)} jobs: name one, as in `trainmaster story {job}_0`."

@@ -182,6 +182,7 @@ DEPENDENCY_SCHEMA = {
     "anyOf": [
         {"type": "integer", "minimum": 0, "maximum": 10**15 - 1},
         {"type": "string", "pattern": r"^[0-9]{1,15}(_[0-9]{1,10})?(:(ok|any|fail))?$"},
+        {"type": "string", "pattern": rf"^{units.JOB_NAME.pattern}(:(ok|any|fail))?$"},
     ]
 }
 
@@ -358,7 +359,8 @@ class JobFile(FileModel):
     )
     depends_on: Dependencies = Field(
         (),
-        description="Jobs to wait for by id: 12 must succeed, 12:any must end, 12:fail must fail.",
+        description="Jobs to wait for, by id or name: 12 must succeed, 12:any must end, 12:fail must"
+        " fail.",
     )
     container: Container | None = Field(None, description="Run the command in a container.")
     ranks: Literal["node", "gpu"] = Field(

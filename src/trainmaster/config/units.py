@@ -26,6 +26,8 @@ SIZE_UNITS = {"": 1, "k": 1 << 10, "m": MIB, "g": GIB, "t": 1 << 40}
 RANGE = re.compile(r"\s*(\d{1,10})\s*-\s*(\d{1,10})\s*")
 WHOLE_NUMBER = re.compile(r"\s*\d{1,10}\s*")
 JOB_ID = re.compile(r"\d{1,15}(_\d{1,10})?")
+JOB_NAME = re.compile(r"[^\s\d:/\x00-\x1f\x7f]([^:/\x00-\x1f\x7f]{0,98}[^\s:/\x00-\x1f\x7f])?")
+"""A name that a dependency may be given by: never like an id."""
 TYPE_NAME = re.compile(r"[A-Za-z0-9][\w.+ /|-]{0,99}")
 
 
@@ -186,7 +188,7 @@ def _array(indices: tuple[int, ...], limit: int | None, value: object) -> Array:
 
 
 def dependencies_of(value: object) -> tuple[Dependency, ...]:
-    """One or a list of `12`, `12:ok`, `12:any`, `12:fail`, `12_3`."""
+    """One or a list of `12`, `12:ok`, `12:any`, `12:fail`, `12_3`, `name`, `name:any`."""
     given = value if isinstance(value, list) else [value]
     found = tuple(_dependency(each) for each in given)
     if len(found) > MOST_ELEMENTS:
@@ -196,10 +198,14 @@ def dependencies_of(value: object) -> tuple[Dependency, ...]:
 
 def _dependency(value: object) -> Dependency:
     if not isinstance(value, bool) and isinstance(value, int | str):
-        job, colon, when = str(value).strip().partition(":")
-        if JOB_ID.fullmatch(job) and (not colon or when in {each.value for each in When}):
-            return Dependency(job, When(when) if colon else When.OK)
+        job, colon, when = str(value).strip().rpartition(":")
+        if colon and when in {each.value for each in When}:
+            how = When(when)
+        else:
+            job, how = str(value).strip(), When.OK
+        if JOB_ID.fullmatch(job) or JOB_NAME.fullmatch(job):
+            return Dependency(job, how)
     raise ValueError(
-        "must name jobs by their ids, such as 12, 12:any (however it ends) or 12:fail (only if it"
-        f" fails), not {shown(value)}"
+        "must name jobs by id or name, such as 12, prep, 12:any (however it ends) or 12:fail (only if"
+        f" it fails), not {shown(value)}"
     )

@@ -243,7 +243,12 @@ class Commands:
             if self._driver.state_of(wanted.job) is not None:
                 found.append(wanted)
                 continue
-            rows = self._driver.store.jobs(JobFilter(array=wanted.job, limit=MOST_ELEMENTS))
+            named = self._driver.store.named(wanted.job)
+            if named is not None and named.array is None:
+                found.append(replace(wanted, job=named.id))
+                continue
+            array = wanted.job if named is None else named.array
+            rows = self._driver.store.jobs(JobFilter(array=array, limit=MOST_ELEMENTS))
             if not rows:
                 raise NotFound(f"there is no job {wanted.job} to wait for.")
             found += [replace(wanted, job=row.id, covers_array=True) for row in reversed(rows)]

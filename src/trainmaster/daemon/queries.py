@@ -36,7 +36,7 @@ from trainmaster.daemon.service_api import (
     Submission,
 )
 from trainmaster.engines.local.logs import rank_logs
-from trainmaster.model.job_state import WAITING_STATES, JobState
+from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
@@ -121,8 +121,8 @@ class Queries:
         if elements:
             return self._folded(job, await self._all(elements))
         named = await asyncio.to_thread(store.named, job)
-        if named is not None:
-            return self._status(named, now)
+        if named is not None:  # of an array, each element has its name: the array is meant
+            return self._status(named, now) if named.array is None else await self.job(named.array)
         raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
 
     def _status(self, row: StoredJob, now: int, *, may_be_old: bool = False) -> JobStatus:
@@ -202,38 +202,37 @@ class Queries:
 
     def _folded(self, array: str, elements: Sequence[JobStatus]) -> JobStatus:
         """An array as one job."""
-        first, rows = elements[-1], [each.row for each in elements]
-        states = Counter(row.state for row in rows)
-        state = next(each.value for each in FOLDED if states[each])
-        finishes = [row.finish_ms for row in rows if row.finish_ms is not None]
+        in_order = tuple(reversed(elements))
+        first, rows = in_order[0], [each.row for each in in_order]
+        state = next(each for each in FOLDED if any(row.state == each for row in rows))
+        has_ended = state in ENDED_STATES
         starts = [row.start_ms for row in rows if row.start_ms is not None]
         row = replace(
             first.row,
             id=array,
-            state=state,
+            state=state.value,
             start_ms=min(starts, default=None),
-            finish_ms=max(finishes) if len(finishes) == len(rows) else None,
-            exit_code=max((row.exit_code or 0 for row in rows), default=None),
+            finish_ms=max(row.finish_ms or 0 for row in rows) if has_ended else None,
+            exit_code=max(row.exit_code or 0 for row in rows) if has_ended else None,
             array=None,
             array_index=None,
         )
-        counted = ", ".join(f"{number} {each}" for each, number in sorted(states.items()))
-        return replace(
-            first,
+        history = JobHistory(
+            priority=first.history.priority,
+            retries=first.history.retries,
+            gpu_ms=sum(each.history.gpu_ms for each in elements),
+            preemptions=sum(each.history.preemptions for each in elements),
+            attempts=max(each.history.attempts for each in elements),
+        )
+        waiting = next((each for each in in_order if each.reason is not None), None)
+        return JobStatus(
             row=row,
-            history=replace(
-                first.history,
-                gpu_ms=sum(each.history.gpu_ms for each in elements),
-                preemptions=sum(each.history.preemptions for each in elements),
-                pids=(),
-            ),
+            history=history,
             run_ms=sum(each.run_ms for each in elements),
-            devices=tuple(name for each in elements for name in each.devices),
-            nodes=tuple(dict.fromkeys(name for each in elements for name in each.nodes)),
-            reason=None,
-            transition=None,
-            waiting_since_ms=None,
-            remarks=(f"An array of {len(rows)} jobs: {counted}.",),
+            devices=tuple(name for each in in_order for name in each.devices),
+            nodes=tuple(dict.fromkeys(name for each in in_order for name in each.nodes)),
+            reason=None if waiting is None else waiting.reason,
+            elements=in_order,
         )
 
     async def story(self, job: str) -> Sequence[StoryRow]:

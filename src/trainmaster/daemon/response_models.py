@@ -217,6 +217,37 @@ class JobRow(Holder):
         return f"{label} ({beside})" if beside else label
 
     @property
+    def page(self) -> str:
+        """The job that its link leads to."""
+        return self.id
+
+    @property
+    def size(self) -> str:
+        """GPUs that it asks for, for a column."""
+        return f"{self.gpus:g}"
+
+    @property
+    def has_failed(self) -> bool:
+        return self.state in (JobState.FAILED, JobState.TIMED_OUT)
+
+    @property
+    def since_s(self) -> float:
+        """When it ended, else when it started, else when it was submitted."""
+        return self.finish_s or self.start_s or self.submit_s
+
+    @property
+    def where_or_why(self) -> str:
+        """Where it runs, why it waits, how and why it did not succeed."""
+        if self.state == JobState.FAILED and self.exit_code is not None:
+            return f"exit code {self.exit_code}" + (
+                f": {self.ended_because}" * bool(self.ended_because)
+            )
+        said = self.why or self.ended_because or ("" if self.has_ended else ", ".join(self.nodes))
+        if self.deadline is not None and self.deadline.is_at_risk and not self.has_ended:
+            return f"{said} {self.deadline.sentence}".strip()
+        return said
+
+    @property
     def why(self) -> str:
         """Why it waits, as a sentence; empty where it does not."""
         return "" if self.reason is None else self.reason.sentence
@@ -244,6 +275,18 @@ PARTS: Mapping[str, type[Any]] = {
 """Fields of a job that are objects."""
 
 
+class ArraySummary(ResponseModel):
+    """The jobs of an array."""
+
+    jobs: int
+    states: dict[str, int]
+    """How many are in each state."""
+    unsuccessful: list[str]
+    """Ids of those that ended without success, 20 at most."""
+    sentence: str
+    """For people: `100 jobs: 97 succeeded, 3 failed (60_[3,7,9]).`"""
+
+
 class JobDetails(JobRow):
     """A job with all that is known of it."""
 
@@ -257,6 +300,8 @@ class JobDetails(JobRow):
     """When a checkpoint of it last became durable."""
     remarks: list[str]
     """What is not possible for this job, and what would have to change."""
+    elements: ArraySummary | None
+    """Its jobs, where it is an array."""
     last_lines: list[str]
     """The end of its output, where it ended without success."""
     spec: dict[str, Any]
@@ -320,6 +365,8 @@ class Explanation(ResponseModel):
     name: str
     state: JobState
     suspended_by: Suspender | None
+    array: str | None
+    """The array that was asked about: this is the first of its jobs that waits."""
     code: str | None
     sentence: str
     numbers: WaitNumbers | None

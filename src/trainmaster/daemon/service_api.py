@@ -101,6 +101,8 @@ class JobStatus:
     """Since when it waits; None while it does not."""
     remarks: tuple[str, ...] = ()
     """What is not possible for this job, and what would have to change."""
+    elements: tuple[JobStatus, ...] = ()
+    """Of an array: its jobs, the first one first."""
 
 
 @dataclass(frozen=True, slots=True)

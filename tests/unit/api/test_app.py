@@ -232,7 +232,8 @@ def test_an_array_says_what_its_first_waiting_element_waits_for(
     array = submit(client, array="0-2")
     said = client.get(f"{V1}/jobs/{array}/explain").json()
     assert (said["id"], said["code"]) == (f"{array}_0", "NotEnoughFree")
-    assert said["remarks"] == ["An array of 3 jobs."]
+    assert said["array"] == array
+    assert said["remarks"] == [f"Array {array}: 3 jobs: 3 pending."]
 
 
 def test_story_progress_and_environment(client: TestClient, service: MemoryService) -> None:
@@ -630,8 +631,8 @@ def test_an_empty_page_says_one_thing_and_folds_the_options(
     ("code", "why", "shown"),
     [
         (3, None, "<td>exit code 3</td>"),
-        (3, "Rank 1 failed.", "<td>exit code 3. Rank 1 failed</td>"),
-        (None, "It has run for its time limit of 2 h.", "time limit of 2 h</td>"),
+        (3, "Rank 1 failed.", "<td>exit code 3: Rank 1 failed.</td>"),
+        (None, "It has run for its time limit of 2 h.", "time limit of 2 h.</td>"),
         (None, None, "<td></td>"),
     ],
 )

@@ -12,9 +12,10 @@ from trainmaster.cli.explain import lines_of
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.follow import PrefixedLines
-from trainmaster.cli.support.job_table import ArrayRow, fit_table, fold, ranges
+from trainmaster.cli.support.job_table import fit_table
 from trainmaster.cli.support.submit_request import environment_of, with_environment
 from trainmaster.cli.support.terminal import Escapes
+from trainmaster.daemon.array_rows import ArrayRow, fold, ranges
 from trainmaster.daemon.response_models import JobRow
 
 
@@ -72,7 +73,7 @@ def test_elements_of_an_array_are_folded_where_the_first_of_them_stood() -> None
     nine, eight, seven = fold(rows)
     assert (nine, seven) == (rows[0], rows[2])
     assert isinstance(eight, ArrayRow)
-    assert (eight.id, eight.states) == ("8_[1-2]", "1 pending, 1 running")
+    assert (eight.id, eight.state_words) == ("8_[1-2]", "1 pending, 1 running")
 
 
 def test_the_array_itself_is_not_listed_beside_its_elements() -> None:

@@ -126,7 +126,7 @@ MISTAKES = {
     "command: x\nenv: {1A: b}": "line 2: env has the name '1A'",
     "command: x\nsecrets: [TOKEN]": "line 2: secrets come with users and tokens",
     "command: x\nnotify: me": "line 2: notify is not there yet",
-    "command: x\ndepends_on: last": "line 2: depends_on must name jobs by their ids",
+    "command: x\ndepends_on: last/job": "line 2: depends_on must name jobs by id or name",
     "command: x\narray: 0-9,3": "line 2: array names an index twice",
     "command: x\ngpus: 0.5\nsharing: exclusive": "sharing: exclusive gives whole GPUs only",
     "command: x\ncontainer: {}": "line 2: container must name one of apptainer, enroot or docker",

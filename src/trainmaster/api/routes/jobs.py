@@ -10,18 +10,17 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from trainmaster.api import params, serializers
-from trainmaster.api.job_lookup import find_job
+from trainmaster.api.job_lookup import find_job, named_as
 from trainmaster.api.last_lines import lines_after_failure
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import ApiError, JsonAnswer, answers, changes, takes
 from trainmaster.config.job_file import Name
-from trainmaster.config.units import MOST_ELEMENTS
 from trainmaster.config.validation import StrictModel, checked
 from trainmaster.daemon import response_models as models
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.service_api import JobChanges, JobStatus, NotFound
 from trainmaster.model.job_state import WAITING_STATES, JobState
-from trainmaster.model.reasons import Why
+from trainmaster.model.reasons import Reason, Why
 from trainmaster.store.rows import JobFilter
 from trainmaster.text.suggest import did_you_mean
 
@@ -137,7 +136,8 @@ def _reports(router: APIRouter, service: Daemon) -> None:
     )
     async def environment(job: params.JobId) -> Response:
         status = await find_job(service, job)
-        workdir, variables = await service.queries.environment(status.row.id)
+        with named_as(job, status.row.id):
+            workdir, variables = await service.queries.environment(status.row.id)
         return JsonAnswer(models.RunEnvironment(str(workdir), dict(variables)))
 
 
@@ -171,8 +171,9 @@ def _commands(router: APIRouter, service: Daemon) -> None:
     async def cancel(
         job: params.JobId, user: params.User = "", now: params.Now = False
     ) -> Response:
-        status = await _whole(service, job)
-        await service.commands.cancel(status.row.id, user, now=now)
+        status = await find_job(service, job)
+        with named_as(job, status.row.id):
+            await service.commands.cancel(status.row.id, user, now=now)
         return await _row_now(service, status)
 
     @router.post(
@@ -185,7 +186,8 @@ def _commands(router: APIRouter, service: Daemon) -> None:
         status = await find_job(service, job)
         if status.nodes == (wanted.node,):
             raise ApiError(409, f"Job {status.row.id} is on {wanted.node} already.")
-        await service.commands.move(status.row.id, wanted.node)
+        with named_as(job, status.row.id):
+            await service.commands.move(status.row.id, wanted.node)
         return await _row_now(service, status)
 
     @router.patch(
@@ -199,7 +201,8 @@ def _commands(router: APIRouter, service: Daemon) -> None:
             names = ", ".join(JobChanges.model_fields)
             raise ApiError(422, f"There is nothing to change: give one of {names}.")
         status = await find_job(service, job)
-        await service.commands.change(status.row.id, wanted)
+        with named_as(job, status.row.id):
+            await service.commands.change(status.row.id, wanted)
         return await _row_now(service, status)
 
 
@@ -207,8 +210,9 @@ def _action(router: APIRouter, service: Daemon, name: str) -> None:
     summary, description = ACTIONS[name]
 
     async def do(job: params.JobId, user: params.User = "") -> Response:
-        status = await _whole(service, job)
-        await getattr(service.commands, name)(status.row.id, user)
+        status = await find_job(service, job)
+        with named_as(job, status.row.id):
+            await getattr(service.commands, name)(status.row.id, user)
         return await _row_now(service, status)
 
     router.add_api_route(
@@ -223,40 +227,29 @@ def _action(router: APIRouter, service: Daemon, name: str) -> None:
     )
 
 
-async def _whole(service: Daemon, job: str) -> JobStatus:
-    """The job of that id or name; all of an array where its name was given, which its elements have."""
-    status = await find_job(service, job)
-    array = status.row.array
-    is_named = array is not None and job == status.row.name
-    return await service.queries.job(array) if is_named and array else status
-
-
 async def _row_now(service: Daemon, before: JobStatus) -> Response:
     status = await service.queries.job(before.row.id)
     return JsonAnswer(serializers.job_row(status, service.queries.now_ms()))
 
 
-async def _waiting_element(service: Daemon, status: JobStatus) -> JobStatus:
-    """Of an array, its first element that waits: its reason is what the array waits for."""
-    row = status.row
-    if row.state not in WAITING_STATES or row.array is not None or status.reason is not None:
-        return status
-    wanted = JobFilter(states=frozenset(WAITING_STATES), array=row.id, limit=MOST_ELEMENTS)
-    waiting = await service.queries.jobs(wanted)
-    if not waiting:
-        return status
-    # Those that are only held back by the array's limit say less than those that are not.
-    first = next((each for each in reversed(waiting) if not _is_limited(each)), waiting[-1])
-    return replace(first, remarks=(*status.remarks, *first.remarks))
+def _waiting_element(array: JobStatus) -> JobStatus | None:
+    """The first job of an array that waits: those that only wait for a place in it come last."""
+    waiting = [each for each in array.elements if each.row.state in WAITING_STATES]
+    free = [each for each in waiting if each.reason is None or not _is_limited(each.reason)]
+    return next(iter(free or waiting), None)
 
 
-def _is_limited(status: JobStatus) -> bool:
-    return status.reason is not None and status.reason.why is Why.ARRAY_LIMIT
+def _is_limited(reason: Reason) -> bool:
+    return reason.why is Why.ARRAY_LIMIT
 
 
 async def _explanation(service: Daemon, status: JobStatus) -> models.Explanation:
     """Why it waits, with the jobs that block it as they are now."""
-    queries, status = service.queries, await _waiting_element(service, status)
+    queries, array = service.queries, None
+    if status.elements:
+        array, summary = status.row.id, serializers.array_summary(status).sentence
+        status = _waiting_element(status) or status
+        status = replace(status, remarks=(f"Array {array}: {summary}", *status.remarks))
     holders = []
     for other in () if status.reason is None else status.reason.held_by[: serializers.MOST_HOLDERS]:
         with suppress(NotFound):
@@ -265,7 +258,7 @@ async def _explanation(service: Daemon, status: JobStatus) -> models.Explanation
     waits = status.row.state in WAITING_STATES
     forecast = await queries.forecast(status.row.id) if waits else None
     lines = await lines_after_failure(service, status)
-    return serializers.explanation(status, forecast, holders, queries.now_ms(), lines)
+    return serializers.explanation(status, forecast, holders, queries.now_ms(), lines, array)
 
 
 def _states(given: list[str] | None) -> frozenset[str]:

@@ -82,7 +82,13 @@ def routes(service: Daemon) -> APIRouter:
             raise ApiError(
                 422, "rank=all needs follow=true: without, ask for each rank by its number."
             )
-        own = (await find_job(service, job)).row.id
+        status = await find_job(service, job)
+        own = status.row.id
+        if status.elements:
+            raise ApiError(
+                422,
+                f"{job} is an array: name one of its jobs, such as {status.elements[0].row.id}.",
+            )
         if follow:
             stream = _followed(service, own, attempt, rank, tail, start, last_event_id)
             return EventSourceResponse(stream, ping=PING_S, headers={"Cache-Control": "no-store"})

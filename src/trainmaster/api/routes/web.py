@@ -17,10 +17,11 @@ from trainmaster.api import messages, metrics, params, serializers
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.last_lines import last_lines
 from trainmaster.api.responses import JsonAnswer, answer, errors, sends
+from trainmaster.daemon.array_rows import fold
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import HealthRow, JobDetails, ProgressRow
-from trainmaster.daemon.service_api import RequestError
+from trainmaster.daemon.service_api import JobStatus, RequestError
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobFilter
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 REFRESH_S = 5
 SHOWN = 200
+SHOWN_ENDED = 20
+LOOKED_AT = 1000
+"""Jobs of which the first lines are made: an array is one line."""
 ENDED = frozenset(ENDED_STATES)
 LAST_LINES = 40
 HEADERS = {
@@ -99,16 +103,16 @@ async def _cluster(service: Daemon) -> dict[str, object]:
     queries = service.queries
     now, counts = queries.now_ms(), await queries.counts()
     states = frozenset(counts) - ENDED
-    live = await queries.jobs(JobFilter(states=states, limit=SHOWN)) if states else ()
-    ended = await queries.jobs(JobFilter(states=ENDED, limit=20))
+    live = await queries.jobs(JobFilter(states=states, limit=LOOKED_AT)) if states else ()
+    ended = await queries.jobs(JobFilter(states=ENDED, limit=SHOWN))
     return {
         "now": now,
         "policy": queries.policy(),
         "nodes": queries.nodes(),
         "queues": serializers.with_default(queries.queues()),
         "counts": ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count),
-        "live": [serializers.job_row(each, now) for each in live],
-        "ended": [serializers.job_row(each, now) for each in ended],
+        "live": fold(serializers.job_row(each, now) for each in live)[:SHOWN],
+        "ended": fold(serializers.job_row(each, now) for each in ended)[:SHOWN_ENDED],
         "shown": SHOWN,
     }
 
@@ -122,7 +126,8 @@ async def _job(service: Daemon, job: str) -> str:
         "now": now,
         "title": f"{details.name} ({id})",
         "job": details,
-        "sentence": messages.status_sentence(status, now)[1],
+        "sentence": _sentence(status, now),
+        "elements": [serializers.job_row(each, now) for each in status.elements[:SHOWN]],
         "facts": _facts(details),
         "story": [serializers.story_entry(each) for each in await queries.story(id)],
         "lines": await to_thread.run_sync(last_lines, await queries.log_files(id), LAST_LINES),
@@ -133,6 +138,12 @@ async def _job(service: Daemon, job: str) -> str:
 def _clock(at_s: float) -> str:
     """A date and time of day with its zone, as this machine has it."""
     return f"{datetime.fromtimestamp(at_s, UTC).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _sentence(status: JobStatus, now: int) -> str:
+    if status.elements:
+        return serializers.array_summary(status).sentence
+    return messages.status_sentence(status, now)[1]
 
 
 def _facts(job: JobDetails) -> list[tuple[str, str]]:

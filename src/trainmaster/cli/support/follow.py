@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -26,6 +27,7 @@ from trainmaster.daemon.response_models import JobRow
 from trainmaster.model.job_state import LIVE_STATES, JobState
 
 T = TypeVar("T")
+ID = re.compile(r"\d+")
 Write = Callable[[str, bytes], None]
 """Takes the rank, or the element of an array, and what it wrote."""
 
@@ -197,6 +199,14 @@ class PrefixedLines:
 
 def is_array(client: Client, id: str) -> bool:
     return bool(client.get("/jobs", {"array": id, "limit": 1})["jobs"])
+
+
+def array_id(client: Client, job: str) -> str | None:
+    """The id of the array that this id or name means; None where it means a job."""
+    if ID.fullmatch(job):
+        return job if is_array(client, job) else None
+    found = client.get(job_path(job))
+    return str(found["id"]) if found.get("elements") else None
 
 
 def elements_of(client: Client, array: str) -> list[JobRow]:

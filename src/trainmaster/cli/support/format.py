@@ -66,13 +66,7 @@ def waited(row: JobRow) -> str:
 
 def where_or_why(row: JobRow) -> str:
     """The last column: where it runs, why it waits, how and why it failed."""
-    if row.state == "failed" and row.exit_code is not None:
-        why = f": {row.ended_because}" if row.ended_because else ""
-        return f"exit code {row.exit_code}{why}"
-    said = row.why or row.ended_because or ", ".join(row.nodes) or NOTHING
-    if row.deadline is not None and row.deadline.is_at_risk and not row.has_ended:
-        return f"{said} {row.deadline.sentence}"
-    return said
+    return row.where_or_why or NOTHING
 
 
 def ended_sentence(row: JobRow) -> str:

@@ -5,9 +5,7 @@ Columns that matter less give way where the screen is narrow; long sentences are
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions
 from rich.markup import escape
@@ -19,6 +17,7 @@ from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, Query
 from trainmaster.cli.support.console import NOTHING
 from trainmaster.cli.support.errors import BadInput
+from trainmaster.daemon.array_rows import ArrayRow, fold
 from trainmaster.daemon.response_models import JobRow
 from trainmaster.model.job_state import JobState
 
@@ -62,65 +61,6 @@ def list_jobs(
             return
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayRow:
-    """The elements of one array that are listed, together."""
-
-    array: str
-    rows: tuple[JobRow, ...]
-
-    @property
-    def id(self) -> str:
-        indices = [row.array_index for row in self.rows if row.array_index is not None]
-        return f"{self.array}_[{ranges(indices)}]" if indices else self.array
-
-    @property
-    def name(self) -> str:
-        """What the names of its elements have in common, without their index."""
-        first = self.rows[0]
-        index = first.array_index
-        return first.name.removesuffix(f"_{index}").removesuffix(f"[{index}]")
-
-    @property
-    def states(self) -> str:
-        """How many are in which state, in the order of a job's life."""
-        counted = Counter(row.state for row in self.rows)
-        return ", ".join(f"{counted[state]} {state.label}" for state in JobState if counted[state])
-
-    @property
-    def why(self) -> str:
-        """Why elements wait, or did not succeed: the reason that most of them give."""
-        given = Counter(said for row in self.rows if (said := row.why or row.ended_because))
-        return given.most_common(1)[0][0] if given else ""
-
-
-def fold(rows: Iterable[JobRow]) -> list[JobRow | ArrayRow]:
-    """Elements of an array in one place, where the first of them stood."""
-    found: dict[str, JobRow | list[JobRow]] = {}
-    for row in rows:
-        elements = found.get(row.array or row.id)
-        if row.array in (None, row.id):
-            found.setdefault(row.id, row)
-        elif isinstance(elements, list):
-            elements.append(row)
-        else:
-            found[row.array] = [row]
-    return [
-        ArrayRow(id, tuple(each)) if isinstance(each, list) else each for id, each in found.items()
-    ]
-
-
-def ranges(indices: Iterable[int]) -> str:
-    """0,1,2,5 as `0-2,5`."""
-    spans: list[list[int]] = []
-    for index in sorted(set(indices)):
-        if spans and spans[-1][1] == index - 1:
-            spans[-1][1] = index
-        else:
-            spans.append([index, index])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
-
-
 def jobs_table(
     client: Client, query: Query, limit: int | None, width: int, *, each: bool, wide: bool
 ) -> Table | PlainTable:
@@ -156,7 +96,7 @@ def _cells(line: JobRow | ArrayRow, wide: bool) -> tuple[str, ...]:
     first = rows[0]
     has_started, attempt, progress = True, NOTHING, NOTHING
     if isinstance(line, ArrayRow):
-        state, gpus, why = line.states, f"{len(rows)}x{first.gpus:g}", line.why or NOTHING
+        state, gpus, why = line.state_words, line.size, line.where_or_why or NOTHING
     else:
         state, gpus, why = words.state(line), f"{line.gpus:g}", words.where_or_why(line)
         has_started, attempt = line.start_s is not None, str(line.attempt)
