@@ -13,14 +13,17 @@ from tests.cli.test_live_daemon import Line
 from tests.live.daemons import live
 
 pytestmark = pytest.mark.live
+SECRET = "PGPASSWORD"
 
 
 @pytest.fixture(scope="module")
 def tm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     base = tmp_path_factory.mktemp("folder")
     (base / "project").mkdir()
-    with live(base / "state", "--slots", "4", "--policy", "fifo") as daemon:
-        yield Line(daemon, base / "project")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SECRET, "hush")
+        with live(base / "state", "--slots", "4", "--policy", "fifo") as daemon:
+            yield Line(daemon, base / "project")
 
 
 @pytest.fixture
@@ -125,3 +128,54 @@ def test_torchrun_starts_a_process_for_each_gpu(tm: Line) -> None:
         *("--nproc-per-node", "1", "sum.py"),
     )
     assert "0 of 1: 1" in said, "what the user says goes before"
+
+
+# -- the environment -------------------------------------------------------------------------------------
+
+
+def test_the_submitters_variables_go_along_and_the_managers_do_not(tm: Line) -> None:
+    env = tm.env | {"HF_HOME": "/hf", "CUDA_VISIBLE_DEVICES": "9", "MINE": "1", "LOCAL_RANK": "7"}
+    (tm.folder / "more.env").write_text("FROM_FILE=yes\n")
+    submitter = Line(tm.daemon, tm.folder)
+    submitter.env = {name: value for name, value in env.items() if name != SECRET}
+    run = ("run", "--gpus", "2", "--env-file", "more.env", "--env", "NAMED=x")
+    said = variables(submitter.ok(*run, "--", "env"))
+    assert (said["HF_HOME"], said["FROM_FILE"], said["NAMED"]) == ("/hf", "yes", "x")
+    assert (said["PATH"], said["HOME"]) == (env["PATH"], env["HOME"])
+    assert said["CUDA_VISIBLE_DEVICES"] == ""
+    assert not {"MINE", "LOCAL_RANK", SECRET} & said.keys()
+    everything = variables(submitter.ok(*run, "--export-all", "--", "env"))
+    assert (everything["MINE"], everything["CUDA_VISIBLE_DEVICES"]) == ("1", "")
+    assert not {"LOCAL_RANK", SECRET} & everything.keys()
+
+
+def test_a_job_of_the_api_has_little_more_than_a_home(tm: Line) -> None:
+    job = tm.daemon.submit(command="env")
+    tm.daemon.until_state(job, "succeeded")
+    own = ("TRAINMASTER_", "CUDA_", "PET_", "LC_", "LOCAL_", "MASTER_", "PYTHON")
+    said = {name for name in variables(tm.daemon.log(job)) if not name.startswith(own)}
+    assert said - {"LANG", "TZ", "TMPDIR"} == {
+        *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "PWD", "OMP_NUM_THREADS"),
+        *("RANK", "WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
+        *(said & {"_", "SHLVL", "OLDPWD"}),
+    }
+    assert b"hush" not in Path(f"/proc/{fork_server(tm)}/environ").read_bytes()
+
+
+def variables(said: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+
+
+def fork_server(tm: Line) -> str:
+    assert tm.daemon.process is not None
+    children = Path(f"/proc/{tm.daemon.process.pid}/task/{tm.daemon.process.pid}/children")
+    found = children.read_text().split()
+    return next(pid for pid in found if b"fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def test_the_address_of_the_database_may_be_in_a_file(tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere.db"
+    (tmp_path / "database").write_text(f"sqlite:///{place}\n")
+    with live(tmp_path / "state", "--slots", "1", "--database-file", str(tmp_path / "database")):
+        assert place.exists()
+        assert not (tmp_path / "state/trainmaster.db").exists()

@@ -16,6 +16,9 @@ from trainmaster.cli.support.options import (
     Command,
     Cpus,
     DryRun,
+    Env,
+    EnvFile,
+    ExportAll,
     Memory,
     Queue,
     RanksFlag,
@@ -41,7 +44,6 @@ DEADLINE = "Time from now by which it must be done: 12h, 2d."
 GRACE = "Time to save and leave when told to, before it is killed: 30s, 5m."
 HELD = "Do not start it before `trainmaster resume`."
 ARRAY = "Run an array: indices 0 to 99, at most 8 at once."
-ENV = "Environment variable; a name alone copies its value from this shell."
 CONTAINER = "Container to run in: apptainer:…, enroot:… or docker:…"
 DETACH = "Print the job id and return without waiting."
 ALL_RANKS = "Show the output of every rank, each line with its rank."
@@ -67,11 +69,9 @@ def run(
     grace: Annotated[str | None, option("--grace TIME", GRACE)] = None,
     held: Annotated[bool, option("--held", HELD)] = False,
     array: Annotated[str | None, option("--array 0-99%8", ARRAY)] = None,
-    env: Annotated[list[str] | None, option("--env K[=V]", ENV)] = None,
-    env_file: Annotated[
-        list[Path] | None,
-        option("--env-file FILE", "File with environment variables, one K=V per line."),
-    ] = None,
+    env: Env = None,
+    env_file: EnvFile = None,
+    export_all: ExportAll = False,
     workdir: Annotated[
         Path | None, option("--workdir DIR", "Working directory. Default: this one.")
     ] = None,
@@ -116,7 +116,8 @@ def run(
         "ranks": ranks,
         "container": None if container is None else _container(container),
     }
-    spec = with_environment({field: value for field, value in stated.items() if value is not None})
+    given = {field: value for field, value in stated.items() if value is not None}
+    spec = with_environment(given, export_all)
     with naming_flags():
         check_flags(spec)
         if dry_run:

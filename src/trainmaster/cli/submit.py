@@ -12,9 +12,19 @@ from trainmaster.cli.support.client import Client, RequestRefused
 from trainmaster.cli.support.console import remark, screen, write_json
 from trainmaster.cli.support.follow import wait_for
 from trainmaster.cli.support.format import ended_sentence
-from trainmaster.cli.support.job_files import ReadJob, read_jobs
-from trainmaster.cli.support.options import AsJson, DryRun, RanksFlag, Snapshot, argument, option
-from trainmaster.cli.support.submit_request import Submitted, send, show_dry_run
+from trainmaster.cli.support.job_files import ReadJob, SubmitFlags, read_jobs
+from trainmaster.cli.support.options import (
+    AsJson,
+    DryRun,
+    Env,
+    EnvFile,
+    ExportAll,
+    RanksFlag,
+    Snapshot,
+    argument,
+    option,
+)
+from trainmaster.cli.support.submit_request import Submitted, environment_of, send, show_dry_run
 
 FILES = "Job files (YAML), each with one or more documents; - reads standard input."
 
@@ -35,6 +45,9 @@ def submit(
     ] = False,
     snapshot: Snapshot = None,
     ranks: RanksFlag = None,
+    env: Env = None,
+    env_file: EnvFile = None,
+    export_all: ExportAll = False,
     parsable: Annotated[
         bool, option("--parsable", "Print only the job ids, one per line.")
     ] = False,
@@ -49,12 +62,13 @@ def submit(
         trainmaster submit train.yaml --dry-run
         cat train.yaml | trainmaster submit - --parsable
     """
-    flags = {"snapshot": snapshot, "ranks": ranks}
-    jobs = [
-        job
-        for file in files
-        for job in read_jobs(file, settings or (), flags | {"held": held or None})
-    ]
+    flags = SubmitFlags(
+        settings=settings or (),
+        fields={"held": held or None, "snapshot": snapshot, "ranks": ranks},
+        env=environment_of(env or (), env_file or ()),
+        export_all=export_all,
+    )
+    jobs = [job for file in files for job in read_jobs(file, flags)]
     specs = [job.spec for job in jobs]
     try:
         if dry_run:

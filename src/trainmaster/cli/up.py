@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import socket
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,9 @@ import typer
 
 from trainmaster.cli.support.address import DATA, PORT, USUAL_HOST, user_data_folder
 from trainmaster.cli.support.background import LOG, OUTPUT, arguments_of, start_in_background
+from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
+from trainmaster.cli.support.files import read_text
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import option
 from trainmaster.text.formatting import plural
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from trainmaster.model.policy_spec import PolicySpec
 
 PORTS = f"TCP port; 0 picks a free one. Default: {PORT}, or the next that is free."
+PASSWORD = re.compile(r"[^/]*://[^/@]*:[^/@]+@")
 LOG_BYTES = 16 << 20
 LOG_FILES = 4
 OWN_FILES = ("trainmaster.db*", "address", f"{LOG}*", "manager.log*", OUTPUT, "store.json", "lock")
@@ -35,6 +39,10 @@ SLOTS = (
     " Default on a machine without GPUs: one slot per core."
 )
 DATABASE = "Database, such as postgresql://… Default: SQLite in the data folder."
+DATABASE_FILE = (
+    "File with the database's address, for one with a password. Or set TRAINMASTER_DATABASE."
+)
+DATABASE_VARIABLE = "TRAINMASTER_DATABASE"
 ADOPT = "Take over runs in the data folder that the database does not know."
 START_FRESH = "Leave such runs alone, and number new jobs above them."
 DETACH = "Start in the background: return as soon as it answers."
@@ -58,6 +66,7 @@ def up(
     port: Annotated[int | None, option("--port PORT", PORTS, min=0, max=65535)] = None,
     slots: Annotated[str | None, option("--slots N|NxM", SLOTS)] = None,
     database: Annotated[str | None, option("--database URL", DATABASE)] = None,
+    database_file: Annotated[Path | None, option("--database-file FILE", DATABASE_FILE)] = None,
     policy: Annotated[str | None, option("--policy NAME|FILE", POLICY)] = None,
     settings: Annotated[
         list[str] | None,
@@ -110,6 +119,7 @@ def up(
     if detach:
         start_in_background(folder, arguments_of(context))
         return
+    url = _database(database, database_file)
     chosen = _stated_policy(policy, settings_of(settings or (), "--set"))
     try:
         of_grace = [] if max_grace is None else [f"max_grace={max_grace}"]
@@ -126,9 +136,7 @@ def up(
     raise_limit()
     _log_to(folder / LOG)
     try:
-        asyncio.run(
-            _serve(folder, sock, found, database, chosen, cold_start, bounds, demo, ends_demo)
-        )
+        asyncio.run(_serve(folder, sock, found, url, chosen, cold_start, bounds, demo, ends_demo))
     except (RequestError, StoreError, EngineError) as error:
         raise Failed(str(error)) from None
 
@@ -146,6 +154,26 @@ def _refuse_network(host: str) -> None:
             f"--host {host} would let everyone on the network run commands as you: use 127.0.0.1, and"
             " reach it from elsewhere through `ssh -L 8470:127.0.0.1:8470 HOST`."
         )
+
+
+def _database(url: str | None, file: Path | None) -> str | None:
+    """The database that flags or the environment name; a password in a flag is seen by everybody."""
+    if url is not None and file is not None:
+        raise BadInput("--database and --database-file exclude each other: say one of them.")
+    if file is not None:
+        found = read_text(file, "--database-file").strip()
+        if not found or "\n" in found:
+            raise BadInput(f"--database-file {file} must hold one line, the database's address.")
+        return found
+    if url is not None and PASSWORD.match(url):
+        remark(
+            "Note",
+            (
+                "everybody on this machine can read the password in the process list: use"
+                " --database-file, TRAINMASTER_DATABASE or ~/.pgpass",
+            ),
+        )
+    return url or os.environ.get(DATABASE_VARIABLE)
 
 
 def _stated_policy(name: str | None, settings: Mapping[str, str]) -> PolicySpec | None:
@@ -224,8 +252,8 @@ async def _serve(
     )
 
     async def when_active(active: Daemon) -> None:
-        for remark in engine.abilities.remarks:
-            typer.echo(f"Note: {remark}")
+        for missing in engine.abilities.remarks:
+            typer.echo(f"Note: {missing}")
         if demo:
             await demonstrate(active, folder, url_of(sock))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import os
 import shlex
 import shutil
 import sys
@@ -16,6 +17,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from trainmaster.api.submission import Defaults, submission_of
+from trainmaster.cli.support.environment import exported
 from trainmaster.config.job_file import JobFile
 from trainmaster.config.yaml_file import read_documents
 from trainmaster.daemon.daemon import Daemon
@@ -95,7 +97,8 @@ def _jobs(devices: int) -> list[dict[str, Any]]:
 async def _submit(daemon: Daemon, folder: Path, jobs: Sequence[dict[str, Any]]) -> None:
     """Submit these and note their ids; the key keeps a crash in between from submitting them twice."""
     defaults = Defaults(user=getpass.getuser(), workdir=folder)
-    specs = [job | {"snapshot": False, "workdir": str(folder)} for job in jobs]
+    own = {"snapshot": False, "workdir": str(folder), "env": exported(os.environ)}
+    specs = [job | own for job in jobs]
     asked = [submission_of(JobFile.model_validate(spec), defaults, spec) for spec in specs]
     names = " ".join(job["name"] for job in jobs)
     key = f"demonstration {len(noted(folder))} {names}"

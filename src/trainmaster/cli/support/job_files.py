@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,24 +42,43 @@ class ReadJob:
         return f"{self.file}: line {line}" if line else self.file
 
 
-def read_jobs(file: str, settings: Sequence[str], flags: Mapping[str, object]) -> list[ReadJob]:
+@dataclass(frozen=True, slots=True)
+class SubmitFlags:
+    """What the command line says about every job of its files."""
+
+    settings: Sequence[str] = ()
+    """`--set FIELD=VALUE`."""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    """Flags of their own; None: not said."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    export_all: bool = False
+
+
+def read_jobs(file: str, flags: SubmitFlags) -> list[ReadJob]:
     """The jobs of one file; a mistake is named with its line, or with the option that made it."""
     name = "standard input" if file == STDIO else file
     found: list[ReadJob] = []
     try:
         for raw, lines in read_documents(read_text(Path(file), "the job file", takes_stdin=True)):
-            spec = _with_settings(raw, settings)
+            spec = _with_settings(raw, flags.settings)
             if isinstance(spec, dict):
                 _check_copied(spec, lines)
-                given = {name: value for name, value in flags.items() if value is not None}
-                spec = with_environment(spec | given)
-            _check(spec, raw, lines, settings)
+                spec = with_environment(_with_flags(spec, flags), flags.export_all)
+            _check(spec, raw, lines, flags.settings)
             found.append(ReadJob(spec, name, lines))
     except ConfigError as bad:
         raise BadInput(f"{name}: {bad}") from None
     if not found:
         raise BadInput(f"{name} has no job in it: it needs a command at least.")
     return found
+
+
+def _with_flags(spec: Json, flags: SubmitFlags) -> Json:
+    said = {name: value for name, value in flags.fields.items() if value is not None}
+    env = spec.get("env") or {}
+    if flags.env and isinstance(env, dict):
+        said["env"] = {**env, **flags.env}
+    return spec | said
 
 
 def _check(spec: Any, raw: Any, lines: Lines, settings: Sequence[str]) -> None:

@@ -26,6 +26,9 @@ URL = "Address of the manager. Default: TRAINMASTER_URL, else the one that runs 
 DATA = "Data folder of the manager. Default: TRAINMASTER_DATA, ./.trainmaster, or the user folder."
 SNAPSHOT = "Run in a copy of the code as it is now. Default: in the folder itself, if nodes see it."
 RANKS = "Processes: one per node, which sees all its GPUs (the default), or one per GPU."
+ENV = "Environment variable; a name alone copies its value from this shell."
+ENV_FILE = "File with environment variables, one NAME=VALUE per line."
+EXPORT_ALL = "Copy all variables of this shell, not only those that docs/cli.md lists."
 JOBS = "Job ids or names; an array's id stands for all its jobs."
 
 Url = Annotated[str | None, option("--url URL", URL, rich_help_panel=LAST)]
@@ -42,4 +45,7 @@ JobName = Annotated[str, argument("JOB", "Job id or name.", autocompletion=live_
 JobNames = Annotated[list[str], argument("JOB", JOBS, autocompletion=live_jobs)]
 Snapshot = Annotated[bool | None, option("--snapshot/--no-snapshot", SNAPSHOT)]
 RanksFlag = Annotated[Literal["node", "gpu"] | None, option("--ranks node|gpu", RANKS)]
+Env = Annotated[list[str] | None, option("--env NAME[=VALUE]", ENV)]
+EnvFile = Annotated[list[Path] | None, option("--env-file FILE", ENV_FILE)]
+ExportAll = Annotated[bool, option("--export-all", EXPORT_ALL)]
 Command = Annotated[list[str], argument("COMMAND", "Command and its arguments.")]

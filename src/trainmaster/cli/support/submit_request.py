@@ -14,6 +14,7 @@ from pathlib import Path
 from trainmaster.cli.explain import lines_of
 from trainmaster.cli.support.client import Client, Json, RequestRefused, my_name
 from trainmaster.cli.support.console import remark, screen, write_json
+from trainmaster.cli.support.environment import exported
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import read_text
 from trainmaster.config.validation import ConfigError
@@ -22,11 +23,6 @@ from trainmaster.text.formatting import plural
 
 SOON_S = 1.0
 """A start that is expected within this many seconds counts as now."""
-TRAVELS = (
-    *("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"),
-    *("PYTHONPATH", "LD_LIBRARY_PATH"),
-)
-"""Variables that are copied, so that `python` is the one of the submitter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +54,8 @@ class Submitted:
         return f"Submitted job {self.id}{name}."
 
 
-def with_environment(spec: Json) -> Json:
-    """The job file with its user, its working directory and the variables that find its programs."""
+def with_environment(spec: Json, export_all: bool = False) -> Json:
+    """The job file with its user, its working directory and variables of the submitter's shell."""
     given = spec.get("env") or {}
     if not isinstance(given, dict):
         return spec  # which the check of the file names
@@ -68,15 +64,14 @@ def with_environment(spec: Json) -> Json:
         str(name): value if isinstance(value, bool | list | dict) else _value(str(name), value)
         for name, value in given.items()
     }
-    travels = {name: os.environ[name] for name in TRAVELS if os.environ.get(name)}
-    if spec.get("container"):
-        travels = {}  # an image has its own programs
+    in_container = bool(spec.get("container"))
+    copied = exported(os.environ, everything=export_all, in_container=in_container)
     workdir = Path(str(spec.get("workdir") or ".")).expanduser()
     return spec | {
         "user": spec.get("user") or my_name(),
         "workdir": str(workdir.absolute()),
         "umask": spec.get("umask", f"{_umask():03o}"),
-        "env": travels | env,
+        "env": copied | env,
     }
 
 

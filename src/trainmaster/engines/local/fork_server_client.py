@@ -13,6 +13,7 @@ import structlog
 
 import trainmaster
 from trainmaster.engines.local import descriptors
+from trainmaster.engines.local.worker_environment import base_env
 
 ANSWER_S = 30.0
 """How long a supervisor may take to answer on a machine that is very busy."""
@@ -90,7 +91,7 @@ class ForkServerClient:
                 str(descriptors.SOFT),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                env=os.environ | {"PYTHONPATH": _python_path()},
+                env=base_env(os.environ) | {"PYTHONPATH": _python_path()},
                 start_new_session=True,
             )
             self._reader = asyncio.create_task(self._read(self._process))

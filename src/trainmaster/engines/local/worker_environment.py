@@ -6,7 +6,9 @@ Nothing is started here, so that it can be shown before it is done.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pwd
 import socket
 import time
 from collections.abc import Mapping
@@ -24,8 +26,9 @@ from trainmaster_sdk import wire
 
 RUN = "TRAINMASTER_RUN"
 DEVICES = "TRAINMASTER_DEVICES"
-NOT_HANDED_ON = ("TRAINMASTER_", "TORCHELASTIC_", "SLURM_")
-"""Variables of the manager's own environment that would mislead a program."""
+HANDED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR")
+"""All that a program gets of the manager's own environment, which may hold secrets."""
+DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,13 @@ def rebound(file: RunFile, placement: Placement, spec: LaunchSpec, host: Host) -
 
 
 def base_env(ours: Mapping[str, str]) -> dict[str, str]:
-    """What a program inherits from the manager: PATH, HOME and the like."""
-    return {name: value for name, value in ours.items() if not name.startswith(NOT_HANDED_ON)}
+    """What a program gets where its submitter says nothing: who it runs as, and where programs are."""
+    known = {"PATH": DEFAULT_PATH}
+    with contextlib.suppress(KeyError):  # a user without an entry
+        user = pwd.getpwuid(os.getuid())
+        known |= {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
+        known["SHELL"] = user.pw_shell or "/bin/sh"
+    return known | {name: ours[name] for name in HANDED_ON if name in ours}
 
 
 def common_env(run: Run, spec: LaunchSpec, socket: str, generation: int) -> dict[str, str]:
