@@ -57,7 +57,8 @@ def ended(
 
 
 def packing(terms: PackingTerms) -> Trainmaster:
-    return ours(packing=terms, min_run_s=0)
+    """With hysteresis, so that equal jobs do not take turns."""
+    return ours(packing=terms, min_run_s=0, hysteresis=0.65)
 
 
 def run(

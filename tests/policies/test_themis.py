@@ -340,3 +340,15 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_situations(name: str) -> None:
     assert CASES[name].done_by("themis") == CASES[name].want
+
+
+def test_gpus_that_nobody_wants_go_to_elastic_jobs_on_any_node() -> None:
+    """Alone from 1,600 s on, the job uses both nodes; max-min ends it at 20,937.5 s, which is the least."""
+    jobs = [traced("big", gpus(16, minimum=1, maximum=16), 20_000)]
+    jobs += [traced(f"small{n}", 1, 1_000, at_s=10) for n in range(15)]
+    scenario = a_scenario(jobs, "2x8")
+    least = finishes(outcome_of(scenario, a_policy("max-min")))["big"]
+    assert least == 20_937.5
+    end = finishes(outcome_of(scenario, a_policy("themis")))["big"]
+    assert end is not None
+    assert end < 1.01 * least

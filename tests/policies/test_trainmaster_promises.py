@@ -170,7 +170,7 @@ def placed(simulation: Simulation) -> dict[str, Run]:
 
 def test_stating_queues_in_the_middle_of_a_run_loses_nothing() -> None:
     jobs = [traced(f"{'ab'[n % 2]}{n}", 1, 900, at_s=60 * n, queue="ab"[n % 2]) for n in range(60)]
-    drive = Drive(situation(jobs, "1x2"), ours())
+    drive = Drive(situation(jobs, "1x2"), ours(hysteresis=0.65))
     simulation = drive.simulation
     while simulation.now < 6 * HOUR_S * SECOND:
         assert simulation.step()

@@ -141,14 +141,13 @@ def _begin(state: State, run: Run, speed_ppm: int, now: int) -> JobRecord | None
     if record is None:
         return None
     is_late = record.phase is Phase.SUSPENDING and record.frozen is not None
-    if record.first_start_ms is None and (is_late or record.phase is Phase.STARTING):
+    is_first = record.first_start_ms is None
+    if is_first and (is_late or record.phase is Phase.STARTING):
         record.first_start_ms = now
     if record.phase is not Phase.STARTING:
         return None
     state.move(record, Cause.STARTED)
-    if record.launched_ms is not None:
-        state.preemption_times.launches += 1
-        state.preemption_times.launching_ms += now - record.launched_ms
+    _count_launch(state, record, now, is_first=is_first)
     record.is_moving = False
     record.run_since_ms = now
     record.progress(now, speed_ppm)
@@ -157,6 +156,21 @@ def _begin(state: State, run: Run, speed_ppm: int, now: int) -> JobRecord | None
     if record.demand.is_elastic:
         state.log.needs_pass = True
     return record
+
+
+def _count_launch(state: State, record: JobRecord, now: int, *, is_first: bool) -> None:
+    """Observe how long the launch took, and what a switch costs as far as is known now."""
+    times, took = state.preemption_times, None
+    if record.launched_ms is not None:
+        took = now - record.launched_ms
+        times.launches += 1
+        times.launching_ms += took
+        if is_first:
+            took = None
+        else:
+            times.resumes += 1
+            times.resuming_ms += took
+    record.switch_ms = times.switch_ms(took)
 
 
 def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:

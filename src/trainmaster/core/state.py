@@ -44,6 +44,15 @@ class PreemptionTimes:
     suspending_ms: int = 0
     launches: int = 0
     launching_ms: int = 0
+    resumes: int = 0
+    resuming_ms: int = 0
+    """Of the launches, those of jobs that had run before: a first start is no part of a switch."""
+
+    def switch_ms(self, resuming_ms: int | None) -> int:
+        """What a switch costs: a mean suspension, and this start of a suspended job, or a mean one."""
+        if resuming_ms is None:
+            resuming_ms = self.resuming_ms // self.resumes if self.resumes else 0
+        return resuming_ms + (self.suspending_ms // self.suspensions if self.suspensions else 0)
 
     @property
     def mean_ms(self) -> int:

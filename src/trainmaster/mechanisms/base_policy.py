@@ -12,7 +12,11 @@ from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View, by_demand
-from trainmaster.mechanisms.preemption_guards import MIN_RUN, NO_GUARDS, PreemptionGuards
+from trainmaster.mechanisms.preemption_guards import (
+    NO_GUARDS,
+    SWITCHES_PER_RUN,
+    PreemptionGuards,
+)
 from trainmaster.mechanisms.preemptive_scheduling import FailedPlacement, run_in_order
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import Plan, Rank
@@ -47,10 +51,12 @@ class BasePolicy(Generic[O, M]):
     """Whether guarantees and maxima of queues hold under it."""
     allows_overtaking: bool = True
     """Whether a later job may start where an earlier one does not fit."""
+    switches_per_run: ClassVar[int] = SWITCHES_PER_RUN
+    """How many times the cost of a switch a run lasts before it may be preempted."""
 
     def __init__(self, options: O) -> None:
         self.options = options
-        self.guards = PreemptionGuards.of(options)
+        self.guards = PreemptionGuards.of(options, self.switches_per_run)
         self.failed_placements: dict[Hashable, FailedPlacement] = {}
 
     def first_memo(self) -> M:
@@ -79,9 +85,11 @@ class BasePolicy(Generic[O, M]):
     ) -> RankIndex:
         """Every job at this rank, except jobs that a preemption guard puts first."""
 
+        guards = self.guards
+
         def guarded(record: JobRecord) -> Rank:
             ranked = rank(record)
-            return self.guards.rank(record, ranked, now) if self.guards.are_on else ranked
+            return guards.rank(record, ranked, now) if guards.hold(record.switch_ms) else ranked
 
         return view.ranked(guarded, now, group=self.group, with_running=with_running)
 
@@ -102,7 +110,7 @@ class BasePolicy(Generic[O, M]):
 
     def wake(self, view: View, memo: M, now: int) -> int | None:
         """When the rank of a run that has just started runs out; for most it never does."""
-        if not self.guards.are_on or view.has_nothing_to_schedule():
+        if view.has_nothing_to_schedule() or not self.guards.hold(view.switch_ms):
             return None
         return self.ranked_jobs(view, now, with_running=True).next_expiry()
 
@@ -156,7 +164,7 @@ def _protections(
 ) -> tuple[Protection, ...]:
     """The rules that keep these jobs on their GPUs, the first to end first."""
     found = [
-        Protection(other.id, MIN_RUN, other.run_since_ms + guards.min_run_ms)
+        Protection(other.id, guards.rule(other), guards.protected_until(other))
         for other in holders
         if other.run_since_ms is not None and guards.is_protected(other, now)
     ]

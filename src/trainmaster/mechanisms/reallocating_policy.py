@@ -178,7 +178,7 @@ class ElasticShares(ReallocatingPolicy[O, ReallocationMemo], Generic[O]):
         draft = Draft(view)
         if not elastic:
             run_in_order(view, draft, ranks, now, self.group, self.placer, self.failed_placements)
-            return draft.plan(memo, ranks.next_expiry())
+            return draft.plan(memo, self._due(ranks))
         measured = self.curves(view).learned(elastic.values(), memo.measured, view.jobs)
         if view.draining:
             evacuate(view, draft, at_current_size)
@@ -186,10 +186,21 @@ class ElasticShares(ReallocatingPolicy[O, ReallocationMemo], Generic[O]):
         is_owed = self._redivide(
             draft, ranks, self.allocator, measured.corrections, now, is_news=jobs != memo.jobs
         )
-        return draft.plan(ReallocationMemo(measured, is_owed, jobs), ranks.next_expiry())
+        return draft.plan(ReallocationMemo(measured, is_owed, jobs), self._due(ranks))
 
     def wake(self, view: View, memo: ReallocationMemo, now: int) -> int | None:
         """At once, where growth was waiting for GPUs that have just been released."""
         if memo.is_owed:
             return now + 1
-        return super().wake(view, memo, now)
+        if view.has_nothing_to_schedule() or not self.guards.hold(view.switch_ms):
+            return None
+        return self._due(self.ranked_jobs(view, now, with_running=True))
+
+    def _due(self, ranks: RankIndex) -> int | None:
+        """When a run may be preempted that was protected, if a job waits for that."""
+        is_anyone_waiting = any(not self.waits_for_events(head) for head in ranks.heads())
+        return ranks.next_expiry() if is_anyone_waiting or self.guards.are_on else None
+
+    def waits_for_events(self, record: JobRecord) -> bool:
+        """Whether this waiting job takes no run's place before another job arrives or ends."""
+        return False

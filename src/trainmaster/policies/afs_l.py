@@ -181,6 +181,10 @@ class AfsL(ElasticShares[ReallocatingOptions]):
             return Rank(0, left * slowdown)
         return Rank(0, (left - record.since_ms * speed) * slowdown, rate=speed * slowdown)
 
+    def waits_for_events(self, record: JobRecord) -> bool:
+        """A job without an estimate that has run: others will always have run longer by now."""
+        return record.estimate is None and record.first_start_ms is not None
+
     def _on_one_gpu(self, view: View, record: JobRecord) -> int:
         """Run time on one GPU relative to the nominal size, in parts per million."""
         key = (record.group, record.job.model, record.profile)

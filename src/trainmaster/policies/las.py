@@ -2,8 +2,9 @@
 
 The job that has received the least GPU time runs first, without knowing how long any will take.
 Compared again on every arrival and end, and every `quantum_s` while a job waits; quanta end at
-whole multiples of the quantum. Equal jobs degenerate to time-sharing: that is why Tiresias
-discretises (`tiresias-l`). Deviations: none known; the run order of Figure 7 is a test.
+whole multiples of the quantum, and one in which nothing can change is skipped. Equal jobs degenerate
+to time-sharing: that is why Tiresias discretises (`tiresias-l`). The run order of Figure 7 is a test.
+Deviation: where a switch takes time, a run keeps its GPUs for a quantum (mechanisms/preemption_guards.py).
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from dataclasses import dataclass
 
 from trainmaster.config.options import option, positive_seconds
 from trainmaster.core.draft import Draft
+from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.model.plan import Rank
-from trainmaster.model.units import to_ms
+from trainmaster.model.units import WHOLE, ceil_div, to_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,51 @@ class Las(BasePolicy[LasOptions]):
         return Rank(0, record.attained - record.since_ms * record.rate, rate=record.rate)
 
     def wake_at(self, ranks: RankIndex, draft: Draft, now: int) -> int | None:
-        if not ranks.has_running() and draft.is_empty():
+        return self._next_round(ranks, draft.space, now)
+
+    def wake(self, view: View, memo: None, now: int) -> int | None:
+        """When a run that has just started, or another, may have to go."""
+        if view.has_nothing_to_schedule():
             return None
-        quantum = to_ms(self.options.quantum_s)
-        end = (now // quantum + 1) * quantum
+        ranks = self.ranked_jobs(view, now, with_running=True)
+        return self._next_round(ranks, view.occupancy, now)
+
+    def _next_round(self, ranks: RankIndex, space: Occupancy, now: int) -> int | None:
+        """The end of the quantum in which a waiting job will have received less than runs in its way."""
+        times = [_overtaken_at(ranks, space, head, now) for head in ranks.heads()]
+        soonest = min((time for time in times if time is not None), default=None)
         due = ranks.next_expiry()
+        if soonest is None:
+            return due
+        quantum = to_ms(self.options.quantum_s)
+        end = max(now // quantum + 1, ceil_div(soonest, quantum)) * quantum
         return end if due is None else min(end, due)
+
+
+def _overtaken_at(ranks: RankIndex, space: Occupancy, head: JobRecord, now: int) -> int | None:
+    """The earliest time at which runs with enough GPUs will have received more than a waiting job.
+
+    The pass that has just been made did what could be done up to now, so one more run has to come.
+    """
+    key = ranks.key_of(head, now)
+    assert key is not None
+    missing = head.demand.nominal.total_share if head.is_whole else 0
+    missing -= WHOLE * sum(space.free_gpus[kind] for kind in space.kinds_for(head.demand))
+    coming: list[tuple[int, int]] = []
+    for line in ranks.running.values():
+        for level, value, submit, seq, run in reversed(line.entries):
+            if (level, value + line.rate * now, submit, seq) > key:
+                missing -= _share(run)
+            elif level == key[0] and line.rate:
+                coming.append((ceil_div(key[1] - value, line.rate), _share(run)))
+            else:
+                break
+    for time, share in sorted(coming):
+        missing -= share
+        if missing <= 0:
+            return time
+    return None
+
+
+def _share(run: JobRecord) -> int:
+    return run.placement.total_share if run.placement is not None else 0

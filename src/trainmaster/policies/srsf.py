@@ -17,6 +17,7 @@ class Srsf(BasePolicy[PreemptiveOptions]):
     name = "srsf"
     options_type = PreemptiveOptions
     needs_oracle = True
+    switches_per_run = 0  # what is left of a run only shrinks: jobs cannot take turns
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         left, size = view.true_work_left(record), record.demand.nominal.total_share

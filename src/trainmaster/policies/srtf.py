@@ -19,6 +19,7 @@ class Srtf(BasePolicy[PreemptiveOptions]):
     name = "srtf"
     options_type = PreemptiveOptions
     needs_oracle = True
+    switches_per_run = 0  # what is left of a run only shrinks: jobs cannot take turns
 
     def rank(self, view: View, record: JobRecord, now: int) -> Rank:
         left = view.true_work_left(record)

@@ -358,7 +358,7 @@ ABLATIONS = (
             altered("without history", "history", "off"),
             altered("without siblings", "siblings", "off"),
             altered("without a cap", "cap", "0"),
-            altered("without hysteresis", "hysteresis", "1"),
+            altered("with hysteresis", "hysteresis", "0.65"),
             altered("without charged switches", "charge_switches", "off"),
             altered("without a least run", "min_run_s", "0"),
             altered("without guard", "guard_ratio", "0"),

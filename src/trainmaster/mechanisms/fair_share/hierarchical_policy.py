@@ -162,8 +162,9 @@ class HierarchicalPolicy(BasePolicy[Q, M]):
             part, inner = parts[queue], self.inner_of(queue)
             known = memo.inner[queue] if queue in memo.inner else inner.first_memo()
             times.append(sooner(inner, part, known, inner.wake(part, known, now), now))
-        if self.guards.min_run_ms:
-            times.append(now + self.guards.min_run_ms)
+        least_run = self.guards.least_run_ms(view.switch_ms)
+        if least_run:
+            times.append(now + least_run)
         return min((at for at in times if at is not None), default=None)
 
     # -- why a job waits -------------------------------------------------------------------------

@@ -122,7 +122,7 @@ class Reclaim:
         if full and not set(leaf.path()).issuperset(full):
             return False
         guards = round_.guards
-        if guards.are_on and guards.is_protected(victim, round_.now):
+        if guards.is_protected(victim, round_.now):
             round_.wake_by(guards.next_due(victim, round_.now))
             return False
         return True

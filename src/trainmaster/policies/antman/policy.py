@@ -83,6 +83,9 @@ class AntMan(BasePolicy[AntManOptions, AntManMemo]):
     name = "antman"
     obeys_queues = True
     options_type = AntManOptions
+    switches_per_run = (
+        0  # guaranteed jobs do not wait for opportunistic ones, who come back only to idle GPUs
+    )
 
     def __init__(self, options: AntManOptions) -> None:
         super().__init__(options)

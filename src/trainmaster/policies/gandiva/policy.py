@@ -31,7 +31,7 @@ from trainmaster.mechanisms.resize import grow_into_idle, shrink_to_nominal
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import FrozenMap, Plan
-from trainmaster.model.units import to_ms
+from trainmaster.model.units import ceil_div, to_ms
 from trainmaster.policies.gandiva.affinity import Home
 from trainmaster.policies.gandiva.migration import REST_QUANTA, Migration, Move
 from trainmaster.policies.gandiva.server_index import ServerIndex
@@ -102,7 +102,7 @@ class Gandiva(BasePolicy[GandivaOptions, GandivaMemo]):
         is_done = self._decide(slicing, packing, migration, starving, memo)
         is_busy = bool(index.holding) or not draft.is_empty()
         has_turns = is_busy and (bool(slicing.homes) or slicing.awaits_turn())
-        turn_end = (now // self._quantum + 1) * self._quantum if has_turns else None
+        turn_end = self._turn_end(slicing, now) if has_turns else None
         index.drop_assumptions()
         jobs = view.jobs
         later = GandivaMemo(
@@ -160,6 +160,15 @@ class Gandiva(BasePolicy[GandivaOptions, GandivaMemo]):
             if self.options.grow == "on" and draft.budget is None and not is_taking:
                 grow_into_idle(draft, index.elastic_runs(draft))
         return is_done
+
+    def _turn_end(self, slicing: TimeSlicing, now: int) -> int:
+        """The end of the quantum; where switching takes time, of the next one in which a run may yield."""
+        quantum, end = self._quantum, (now // self._quantum + 1) * self._quantum
+        tries_pairs = self.options.packing == "on" and len(slicing.index.packable) > 1
+        if tries_pairs or not slicing.view.switch_ms:
+            return end
+        yields_at = slicing.next_yield()
+        return end if yields_at is None else max(end, ceil_div(yields_at, quantum) * quantum)
 
     def _wake_at(
         self, view: View, starving: StarvingJobs, memo: GandivaMemo, now: int

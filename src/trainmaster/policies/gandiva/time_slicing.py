@@ -19,6 +19,7 @@ from trainmaster.core.view import View
 from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.units import NOMINAL
 from trainmaster.placement.gang import placement_of
 from trainmaster.placement.placers import RELAXING, can_thaw
 from trainmaster.policies.gandiva.affinity import EVERYWHERE, Home, LoadHeap, free_server, home_of
@@ -154,6 +155,24 @@ class TimeSlicing:
             if self.index.home(record) is None:
                 candidates.drop(group)
         return False
+
+    def next_yield(self) -> int | None:
+        """When a run will have had its turn on a server where another job waits; None: not known."""
+        index, load = self.index, self.index.servers.load
+        crowded = {node for node in range(len(self.view.topology.nodes)) if load(node) > NOMINAL}
+        for head in index.line.heads():
+            if takes_turns(head) and index.home(head) is None:
+                home = self.turn_home(head, is_starving=False)
+                crowded.update(node for node, _ in home or ())
+        ends = [
+            max(each.run_since_ms + self.least_turn_ms, self.guards.protected_until(each) or 0)
+            for node in crowded
+            for each in self.view.residents(node)
+            if each.run_since_ms is not None
+            and takes_turns(each)
+            and not self.draft.is_evicted(each)
+        ]
+        return min(ends, default=None)
 
     def turn_home(self, record: JobRecord, *, is_starving: bool) -> Home | None:
         """Its own servers; for one that has none, the least loaded of its affinity, or it queues.

@@ -8,7 +8,8 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.state import JobRecord
 from trainmaster.estimators.throughput import UNKNOWN, Estimator, key_of
 from trainmaster.estimators.throughput_calibration import Corrections, Measured
-from trainmaster.mechanisms.resize import idle_beside, resized
+from trainmaster.mechanisms.apply_allocation import carry_out
+from trainmaster.mechanisms.resize import can_resize, idle_beside, resized
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.profile import Profile
 from trainmaster.model.topology import Topology
@@ -105,10 +106,6 @@ class GrantPlacement:
         curve = self._estimator.curve(record.job, profile, (count,), self.corrections)
         return curve[0][1] if curve else None
 
-    def is_faster(self, record: JobRecord, where: Placement) -> bool:
-        """Whether a run would gain speed there."""
-        return self._speed_at(record, where) > record.speed_ppm
-
     def _speed_at(self, record: JobRecord, where: Placement) -> int:
         there, profile = self._estimator.allocation(where), record.profile or UNKNOWN
         return self._estimator.speed(record.job, profile, there, self.corrections)
@@ -196,6 +193,23 @@ class GrantPlacement:
         with draft.trial():
             draft.restore(record)
             return idle_beside(draft, record, mine, room)
+
+    def grow_runs(self) -> None:
+        """Elastic runs take GPUs that no job wants, near ones first, where that makes them faster."""
+        draft = self.draft
+
+        def speed_of(record: JobRecord, where: Placement) -> int:
+            is_measured = where is record.placement
+            return record.speed_ppm if is_measured else self._speed_at(record, where)
+
+        growing = [
+            (record, record.demand.max_count)
+            for record in draft.view.running()
+            if record.demand.is_elastic
+            and not draft.is_touched(record)
+            and can_resize(record, draft.space)
+        ]
+        carry_out(draft, growing, speed_of)
 
     def has_all(self, app: BiddingApp) -> bool:
         """Whether none of its jobs is left without GPUs."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
+from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import FrozenMap
 from trainmaster.model.units import ceil_div
@@ -37,7 +38,7 @@ class LeaseTerms:
     """Length of a lease, and how long a run is protected."""
 
     length_ms: int
-    min_run_ms: int
+    guards: PreemptionGuards
 
     @property
     def grid_ms(self) -> int:
@@ -46,7 +47,7 @@ class LeaseTerms:
     @property
     def worth_ms(self) -> int:
         """A run that would end sooner than this is not worth starting."""
-        return max(2 * self.grid_ms, self.min_run_ms)
+        return max(2 * self.grid_ms, self.guards.min_run_ms)
 
     def lease(self, now: int, collected_at: int | None = None) -> Lease:
         """A full lease, or one that ends when GPUs have to be free for a gang, if that is sooner."""
@@ -75,7 +76,7 @@ class LeaseTerms:
         end, training = leases.get(record.id, Lease(0, self.length_ms))
         if training:
             end = max(end, self._on_grid(since + training))
-        return max(end, since + self.min_run_ms)
+        return max(end, since + self.guards.least_run_ms(record.switch_ms))
 
 
 class LeaseEnds:

@@ -29,7 +29,6 @@ from trainmaster.estimators.throughput_calibration import NOTHING_MEASURED, Corr
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.mechanisms.preemptive_scheduling import evacuate
-from trainmaster.mechanisms.resize import grow_into_idle
 from trainmaster.model.codec import stored_as
 from trainmaster.model.plan import Plan
 from trainmaster.model.units import NOMINAL, ceil_div, to_ms
@@ -77,7 +76,7 @@ class Themis(BasePolicy[ThemisOptions, ThemisMemo]):
 
     def __init__(self, options: ThemisOptions) -> None:
         super().__init__(options)
-        self._terms = LeaseTerms(to_ms(options.lease_s), self.guards.min_run_ms)
+        self._terms = LeaseTerms(to_ms(options.lease_s), self.guards)
         self._bidding_ppm = NOMINAL - round(options.filter_f * NOMINAL)
         self._index: AppIndex | None = None
         self._ends = LeaseEnds()
@@ -167,8 +166,7 @@ class Themis(BasePolicy[ThemisOptions, ThemisMemo]):
         granting.keep_all()
         granting.give_leftovers(able)
         if index.elastic and all(map(granting.has_all, apps)):
-            draft = granting.draft
-            grow_into_idle(draft, draft.view.running(), granting.is_faster)
+            granting.grow_runs()
 
     def _auction(self, bidders: Sequence[BiddingApp], offered: int) -> list[tuple[BiddingApp, int]]:
         """The winners and how many GPUs each keeps after payment; in order of need."""

@@ -12,6 +12,11 @@ from trainmaster.model.units import MINUTE, NOMINAL, SECOND, to_ms
 from trainmaster.policies.trainmaster.starvation_guard import StarvationGuard
 
 SWITCH = choice("on", "off")
+PREEMPTIONS_PER_RUN = 2
+"""A run is protected from preemption for at least this many times the cost of a preemption.
+
+Fewer than elsewhere, because a preemption has to pay besides (`charge_switches`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class TrainmasterOptions(QueueWeightOptions):
         "predict it from jobs of the same user, program, queue and size submitted just before and after it",
     )
     hysteresis: float = option(
-        0.65, fraction, "a running job's Gittins cost is multiplied by this; 1: off"
+        1.0, fraction, "a running job's Gittins cost is multiplied by this; 1: off"
     )
     cap: float = option(
         4.0,
@@ -47,13 +52,13 @@ class TrainmasterOptions(QueueWeightOptions):
         "on", SWITCH, "add the cost of a preemption to the Gittins cost of waiting jobs"
     )
     guard_ratio: float = option(
-        10.0,
+        5.0,
         at_least_zero,
         "guarantee a waiting job a run once its time under equal sharing exceeds this many times its run "
         "time; 0: off",
     )
     guard_slack_s: float = option(
-        86400.0, at_least_zero, "seconds added to the limit of guard_ratio"
+        14400.0, at_least_zero, "seconds added to the limit of guard_ratio"
     )
     locality: str = option(
         "on",
@@ -160,6 +165,7 @@ class Settings:
         if options.packing != "off":
             kept_ppm = round(options.pack_kept * NOMINAL)
             packing = PackingTerms(Sharing(options.packing), kept_ppm)
+        charges_switches = options.charge_switches == "on"
         margin_ppm = round(options.deadline_margin * NOMINAL)
         guard = StarvationGuard(round(options.guard_ratio * NOMINAL), to_ms(options.guard_slack_s))
         return cls(
@@ -168,9 +174,9 @@ class Settings:
             learns_siblings=options.siblings == "on",
             hysteresis_ppm=round(options.hysteresis * NOMINAL),
             cap_ppm=round(options.cap * NOMINAL),
-            charges_switches=options.charge_switches == "on",
+            charges_switches=charges_switches,
             guard=guard,
-            guards=PreemptionGuards.of(options),
+            guards=PreemptionGuards.of(options, PREEMPTIONS_PER_RUN * charges_switches),
             deadline_margin_ppm=margin_ppm if options.deadlines == "on" else None,
             locality=LocalityTerms() if options.locality == "on" else None,
             packing=packing,

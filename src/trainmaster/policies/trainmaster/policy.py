@@ -8,7 +8,7 @@ times the attained service, and a job that falls too far behind its fair share i
 (`guard_ratio`).
 
 Preemption has to pay. The observed cost of a preemption is added to the cost of waiting jobs
-(`charge_switches`), a running job's cost is multiplied by `hysteresis`, and no run is preempted earlier than
+(`charge_switches`), a running job's cost can be reduced (`hysteresis`), and no run is preempted earlier than
 `min_run_s` or twice that cost after its start.
 
 Placement. A gang waits for GPUs close together as long as that pays, given what distance costs its model
@@ -163,8 +163,9 @@ class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
         if not _is_idle(p):
             rank_jobs(p)
             p.wake_by(_next_due(p))
-            if p.has_queues and p.guards.min_run_ms and not view.has_nothing_to_schedule():
-                p.wake_by(now + p.guards.min_run_ms)
+            least_run = p.guards.least_run_ms(view.switch_ms)
+            if p.has_queues and least_run and not view.has_nothing_to_schedule():
+                p.wake_by(now + least_run)
         return p.due_ms
 
     def explain(self, view: View, memo: TrainmasterMemo, record: JobRecord, now: int) -> Reason:

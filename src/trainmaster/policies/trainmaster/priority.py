@@ -15,7 +15,7 @@ ranked alike, and a run is preempted for a waiting job of a better rank. The lev
 The Gittins cost 1/G is the expected service (GPUs x time) per completion of such a job
 (Tiresias, NSDI'19; `gittins_cost` in estimators/service/gittins_by_bin.py). It is limited to `cap` times the
 job's attained service, so that no job is overtaken indefinitely. A waiting job's cost includes the cost of a
-preemption (`charge_switches`), and a run's cost is reduced (`hysteresis`), so that a run stays if a swap
+preemption (`charge_switches`), and a run's cost can be reduced (`hysteresis`), so that a run stays if a swap
 gains less than it costs. Ties: the earlier first start; among runs that are not saved when suspended, the one
 with the older checkpoint, since it would lose more.
 
@@ -61,7 +61,7 @@ def rank(p: Pass, record: JobRecord) -> Rank:
         found = _by_guaranteed_run(p, record)
     if found is None:
         found = _by_cost(p, record)
-        if p.guards.are_on:
+        if p.guards.hold(record.switch_ms):
             found = p.guards.rank(record, found, p.now)
     if p.locality is not None:
         until = _sooner(until, p.locality.accepts_more_at(record))

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from trainmaster.policies.trainmaster.queues import QueueRanks, TrainmasterQueuePass
     from trainmaster.policies.trainmaster.resizing import Resizing
 
-PREEMPTIONS_PER_RUN = 2
-"""A run is protected from preemption for at least this many times the cost of a preemption."""
-
 
 @dataclass(slots=True)
 class Caches:
@@ -74,8 +71,6 @@ class Pass:
     has_queues: bool = False
     """Whether queues were stated; if not, all jobs are ranked together."""
     queue_pass: TrainmasterQueuePass | None = None
-    guards: PreemptionGuards = field(init=False)
-    """`starve_after_s` and `min_run_s`, the latter lengthened by what a preemption costs."""
     ranks: RankIndex | QueueRanks = field(init=False)
     locality: DelayScheduling | None = None
     colocation: Colocation | None = None
@@ -86,8 +81,9 @@ class Pass:
     """When a stage wants to be called again."""
     notices: tuple[DeadlineNotice, ...] = ()
 
-    def __post_init__(self) -> None:
-        self.guards = self._guards()
+    @property
+    def guards(self) -> PreemptionGuards:
+        return self.settings.guards
 
     def remember(self, **values: object) -> None:
         """Put new values into the memo."""
@@ -95,13 +91,6 @@ class Pass:
         if all(getattr(memo, name) is value for name, value in values.items()):
             return
         self.memo = replace(memo, **values)  # type: ignore[arg-type]
-        if "switch_ms" in values:
-            self.guards = self._guards()
-
-    def _guards(self) -> PreemptionGuards:
-        guards = self.settings.guards
-        least = max(guards.min_run_ms, PREEMPTIONS_PER_RUN * self.memo.switch_ms)
-        return guards if least == guards.min_run_ms else replace(guards, min_run_ms=least)
 
     def wake_by(self, time: int | None) -> None:
         """Plan again no later than this."""
