@@ -64,7 +64,6 @@ UNTOLD = Estimates(known=False)
 CASES = {
     "crowded": Case(lambda: generate(1_435, 64, 1.3, 1), "8x8"),
     "short jobs": Case(lambda: shortened(generate(2_400, 64, 1.0, 2), 10), "8x8", UNTOLD),
-    "elastic": Case(lambda: elastic(generate(1_000, 64, 1.1, 3), 1), "8x8"),
     "short elastic": Case(lambda: shortened(elastic(generate(1_000, 64, 1.0, 5), 1), 10), "8x8"),
     "half elastic": Case(lambda: elastic(generate(1_000, 64, 1.1, 4), 2), "8x8", UNTOLD),
 }

@@ -57,13 +57,17 @@ def carry_out(
     is_worth: IsWorth = always,
     *,
     shrinks_for_growth: bool = True,
+    leaving: Iterable[int] = (),
 ) -> Shortfall:
     """Give each of these jobs its number of GPUs in the draft; 0 suspends it. Other jobs are left alone.
 
     Waiting jobs are placed and runs grow in the order given. A run shrinks or is suspended only if its GPUs
-    are needed by a waiting job or, with `shrinks_for_growth`, by a run that grows.
+    are needed by a waiting job or, with `shrinks_for_growth`, by a run that grows. `leaving`: GPUs that the
+    draft has taken from runs before.
     """
-    return _Division(draft, speed_of, is_worth).carry_out(targets, shrinks_for_growth)
+    division = _Division(draft, speed_of, is_worth)
+    division.freed.update(leaving)
+    return division.carry_out(targets, shrinks_for_growth)
 
 
 class Reallocation:

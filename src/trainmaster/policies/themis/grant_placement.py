@@ -202,14 +202,17 @@ class GrantPlacement:
             is_measured = where is record.placement
             return record.speed_ppm if is_measured else self._speed_at(record, where)
 
+        runs = draft.view.running()
         growing = [
             (record, record.demand.max_count)
-            for record in draft.view.running()
+            for record in runs
             if record.demand.is_elastic
             and not draft.is_touched(record)
             and can_resize(record, draft.space)
         ]
-        carry_out(draft, growing, speed_of)
+        changed = [each.placement for each in runs if each.placement and draft.is_touched(each)]
+        leaving = [gpu for placement in changed for gpu in placement.gpus()]
+        carry_out(draft, growing, speed_of, leaving=leaving)
 
     def has_all(self, app: BiddingApp) -> bool:
         """Whether none of its jobs is left without GPUs."""
