@@ -209,6 +209,9 @@ class MemoryService:
     def shares_files(self) -> bool:
         return True
 
+    async def cancel_unrecorded(self, job: str) -> Sequence[str]:
+        return ()
+
     async def status(self) -> StatusRow:
         return StatusRow(
             role=self.role,

@@ -156,6 +156,7 @@ def wait_for_database(folder: Path, database: Any) -> None:
     url = database.url_by_password("postgres")
     with live(folder, "--slots", "2", "--database", url) as daemon:
         id, before = sleeper(daemon)
+        other, _ = sleeper(daemon)
         daemon.kill()
         database.stop()
         daemon.start()
@@ -163,13 +164,18 @@ def wait_for_database(folder: Path, database: Any) -> None:
         health = daemon.health()
         assert health["role"] == "standby"
         assert "does not answer" in health["trouble"]
+        assert f"Jobs go on meanwhile ({id}, {other})" in health["notes"][0]
         said = tm(daemon, "ps", cwd=folder)
         assert said.returncode == 1
         assert "does not answer" in said.stderr
+        assert "waiting for its database" in (folder / "out.txt").read_text()
+        assert tm(daemon, "cancel", other, cwd=folder).returncode == 0
+        until(lambda: other not in daemon.health()["notes"][0], "the other job to end")
         database.start()
         daemon.until_active()
         row = daemon.job(id)
         assert (row["pids"], row["restarts"]) == (before["pids"], 0)
+        daemon.until_state(other, "cancelled")
         cancelled(daemon, id)
 
 

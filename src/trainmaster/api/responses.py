@@ -139,9 +139,12 @@ def sends(media: str, kind: str, *statuses: int) -> dict[str, Any]:
     }
 
 
-def changes(model: type, *statuses: int) -> dict[str, Any]:
-    """The same for a route that changes something."""
-    return answers(model, 403, 404, 409, 422, 503, *statuses)
+def changes(model: type, *statuses: int, accepted: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The same for a route that changes something; `accepted` is what it answers where that is later."""
+    made = answers(model, 403, 404, 409, 422, 503, *statuses)
+    if accepted is not None:
+        made["responses"][202] = accepted
+    return made
 
 
 def takes(body: type, model: type) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -378,11 +378,27 @@ class Daemon:
         return self._part().queries
 
     def health(self) -> Health:
+        if self._parts is None and self._trouble == STANDBY:
+            return Health(STANDBY_ROLE)
         if self._parts is None:
-            return Health(STANDBY_ROLE, "" if self._trouble == STANDBY else self._trouble)
+            jobs = [run.job for run in self._engine.unwatched()]
+            note = f"Jobs go on meanwhile ({', '.join(jobs)}): `trainmaster cancel ID` ends one."
+            return Health(STANDBY_ROLE, self._trouble, (note,) if jobs else ())
         driver = self.driver
         notes = [*driver.notes(), *([self._not_copied] if self._not_copied else [])]
         return Health(ACTIVE_ROLE, driver.writer.trouble or self._damage, tuple(notes))
+
+    async def cancel_unrecorded(self, job: str) -> Sequence[str]:
+        """End runs of this job, or array, while the database is away; the ids of those that there were.
+
+        Their journals say that they were cancelled, and so will the store once it can be reached.
+        """
+        if self._parts is not None or self._was_standby:
+            return ()
+        ours = [run for run in self._engine.unwatched() if job in (run.job, run.job.split("_")[0])]
+        told = [run for run in ours if await asyncio.to_thread(self._engine.cancel_unwatched, run)]
+        log.warning("cancelled while the database is away", runs=[str(run) for run in told])
+        return [run.job for run in told]
 
     async def status(self) -> StatusRow:
         """What it is and does, whatever its role."""

@@ -480,6 +480,13 @@ class HealthRow(ResponseModel):
     version: str
 
 
+class UnrecordedCancel(ResponseModel):
+    """What was told to end while the database is away."""
+
+    jobs: list[str]
+    sentence: str
+
+
 class StatusRow(ResponseModel):
     """The manager at a glance; what only the active one knows is null on a standby."""
 

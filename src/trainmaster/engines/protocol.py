@@ -131,6 +131,17 @@ class Engine(Protocol):
         """What is written down of a run, whether it goes on or not; None if nothing is."""
         ...
 
+    def unwatched(self) -> Sequence[Run]:
+        """Runs that go on by themselves, also while the engine is not open."""
+        ...
+
+    def cancel_unwatched(self, run: Run) -> bool:
+        """Tell such a run that it is cancelled: it ends, and its records say so to the next manager.
+
+        False where it cannot be told.
+        """
+        ...
+
     async def forget(self, run: Run) -> None:
         """Its logs are not needed any more."""
         ...

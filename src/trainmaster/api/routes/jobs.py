@@ -13,17 +13,18 @@ from trainmaster.api import params, serializers
 from trainmaster.api.job_lookup import find_job, named_as
 from trainmaster.api.last_lines import lines_after_failure
 from trainmaster.api.request_body import object_of
-from trainmaster.api.responses import ApiError, JsonAnswer, answers, changes, takes
+from trainmaster.api.responses import ApiError, JsonAnswer, answer, answers, changes, takes
 from trainmaster.config.job_file import Name
 from trainmaster.config.validation import StrictModel, checked
 from trainmaster.daemon import response_models as models
 from trainmaster.daemon.daemon import Daemon
-from trainmaster.daemon.service_api import JobChanges, JobStatus, NotFound
+from trainmaster.daemon.service_api import JobChanges, JobStatus, NotFound, Unavailable
 from trainmaster.model.job_state import WAITING_STATES, JobState
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.store.rows import JobFilter
 from trainmaster.text.suggest import did_you_mean
 
+UNRECORDED = "It is told to end; that is stored as soon as the database answers."
 STATES = [state.value for state in JobState]
 
 
@@ -166,12 +167,18 @@ def _commands(router: APIRouter, service: Daemon) -> None:
         description="A running job is asked to stop, and killed after its grace period. The answer is"
         " the job as it is now.",
         operation_id="cancel",
-        **changes(models.JobRow),
+        **changes(models.JobRow, accepted=answer(models.UnrecordedCancel, UNRECORDED)),
     )
     async def cancel(
         job: params.JobId, user: params.User = "", now: params.Now = False
     ) -> Response:
-        status = await find_job(service, job)
+        try:
+            status = await find_job(service, job)
+        except Unavailable:
+            ended = await service.cancel_unrecorded(job)
+            if not ended:
+                raise
+            return JsonAnswer(models.UnrecordedCancel(list(ended), UNRECORDED), 202)
         with named_as(job, status.row.id):
             await service.commands.cancel(status.row.id, user, now=now)
         return await _row_now(service, status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -33,7 +34,7 @@ from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
-from trainmaster_sdk.wire import Message
+from trainmaster_sdk.wire import Message, encode_message
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +42,7 @@ LIVE = ".live"
 """A folder with an empty file for each run that was begun and is not known to have ended."""
 
 EXIT_POLLS = 500
+CANCEL_S = 5.0
 ORDERS: dict[type, str] = {Halt: "halt", Kill: "kill", Freeze: "freeze"}
 """What a supervisor is told."""
 FOREIGN = "The folder of this run holds a run of another job, which was left alone."
@@ -177,6 +179,22 @@ class LocalEngine:
         if job is not None and is_over:
             self._kill_orphan(run, job.uuid)
         return StrayRun(run, holders[0], is_over) if holders else None
+
+    def unwatched(self) -> Sequence[Run]:
+        live = sorted(self._live_runs()) if (self._folder / LIVE).is_dir() else []
+        return [run for run in live if journal.is_locked(str(self.folder_of(run)))]
+
+    def cancel_unwatched(self, run: Run) -> bool:
+        sockets = socket_paths.folder_for(self._folder.parent)
+        try:
+            with socket.socket(socket.AF_UNIX) as line:
+                line.settimeout(CANCEL_S)
+                line.connect(socket_paths.path_in(sockets, self.folder_of(run)))
+                line.sendall(encode_message({"order": "kill", "cancels": True}))
+        except OSError as error:
+            log.warning("a run could not be told to end", run=run, why=str(error))
+            return False
+        return True
 
     async def forget(self, run: Run) -> None:
         follower = self._followers.pop(run, None)
