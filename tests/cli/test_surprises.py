@@ -84,13 +84,6 @@ def test_logs_of_a_job_that_has_not_started_say_so(tm: Tm, manager: Counterpart)
     assert said.err.startswith("Note: job 3 has not started yet")
 
 
-def test_an_error_names_the_job_as_it_was_typed(tm: Tm, manager: Counterpart) -> None:
-    manager.on("GET", "/jobs/d2", job_details("33", "succeeded"))
-    ended = refusal(409, "conflict", "Job 33 has ended: it succeeded.")
-    manager.on("POST", "/jobs/33/cancel", ended)
-    assert tm("cancel d2").err == "Error: job d2 (33) has ended: it succeeded.\n"
-
-
 QUEUE = {
     "name": "vision",
     "parent": None,
