@@ -7,7 +7,9 @@ import json
 import os
 import resource
 import socket
+import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.live.daemons import LiveDaemon, live, until
+from tests.live.daemons import PATIENCE_S, LiveDaemon, live, until
 from trainmaster.cli.main import main
 
 pytestmark = pytest.mark.live
@@ -237,3 +239,38 @@ def test_the_manager_may_open_more_files_than_its_jobs(narrow: LiveDaemon, tmp_p
     job = narrow.submit(command=command, workdir=str(tmp_path))
     narrow.until_state(job, "succeeded")
     assert narrow.log(job).strip() == str((soft, hard))
+
+
+def test_healthz_tells_the_truth(tmp_path: Path) -> None:
+    with live(tmp_path, "--slots", "2", "--limit", "disk_free=1000T") as daemon:
+        found = daemon.call("GET", "/healthz")
+        assert (found["role"], found["state"], found["trouble"]) == ("active", "degraded", None)
+        assert any("(the limit disk_free)" in note for note in found["notes"])
+        assert 0 < found["open_files"] < found["most_open_files"]
+        assert found["step_age_s"] >= 0
+
+
+def submits(daemon: LiveDaemon) -> None:
+    with contextlib.suppress(HTTPError):
+        daemon.submit(command="true", held=True)
+
+
+def test_a_manager_whose_store_hangs_says_that_it_does_not_work(tmp_path: Path) -> None:
+    with live(tmp_path, "--slots", "2", "--limit", "step_deadline=500ms") as daemon:
+        assert daemon.call("GET", "/healthz")["state"] in ("ok", "degraded")
+        with sqlite3.connect(tmp_path / "trainmaster.db", isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            asking = threading.Thread(target=submits, args=(daemon,), daemon=True)
+            asking.start()
+
+            def says_so() -> bool:
+                try:
+                    daemon.call("GET", "/healthz")
+                except HTTPError as no:
+                    return no.code == 503
+                return False
+
+            until(says_so, "it to say so")
+            other.execute("ROLLBACK")
+        asking.join(PATIENCE_S)
+        until(lambda: not says_so(), "it to be well again")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
+from trainmaster import __version__
 from trainmaster.api import messages
 from trainmaster.daemon.array_rows import ranges
 from trainmaster.daemon.job_history import Progress
@@ -15,6 +16,7 @@ from trainmaster.daemon.response_models import (
     DeadlineRow,
     Explanation,
     ForecastRow,
+    HealthRow,
     Holder,
     JobDetails,
     JobEnd,
@@ -30,6 +32,7 @@ from trainmaster.daemon.response_models import (
 )
 from trainmaster.daemon.service_api import (
     Forecast,
+    Health,
     JobStatus,
 )
 from trainmaster.model.causes import EndReason
@@ -181,6 +184,23 @@ def array_summary(status: JobStatus) -> ArraySummary:
         states=dict(states),
         unsuccessful=[row.id for row in bad[:MOST_HOLDERS]],
         sentence=f"{plural(len(rows), 'job')}: {', '.join(said)}.",
+    )
+
+
+def health_row(health: Health) -> HealthRow:
+    signs = health.signs
+    row = HealthRow(
+        health.role, health.state, health.trouble or None, list(health.notes), __version__
+    )
+    if signs is None:
+        return row
+    return replace(
+        row,
+        step_age_s=round(signs.step_age_s, 3),
+        thread_wait_s=round(signs.thread_wait_s, 3),
+        disk_free_bytes=signs.disk_free,
+        open_files=signs.open_files,
+        most_open_files=signs.most_open_files,
     )
 
 

@@ -32,7 +32,7 @@ PORTS = f"TCP port; 0 picks a free one. Default: {PORT}, or the next that is fre
 PASSWORD = re.compile(r"[^/]*://[^/@]*:[^/@]+@")
 LOG_BYTES = 16 << 20
 LOG_FILES = 4
-OWN_FILES = ("trainmaster.db*", "address", f"{LOG}*", "manager.log*", OUTPUT, "store.json", "lock")
+OWN_FILES = ("trainmaster.db*", "address", f"{LOG}*", "daemon.log*", OUTPUT, "store.json", "lock")
 OWN_FOLDERS = ("runs", "jobs", "programs", "backups")
 SLOTS = (
     "Use CPU slots instead of GPUs: N slots, or NxM for N nodes of M slots."

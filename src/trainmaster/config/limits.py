@@ -11,7 +11,7 @@ from typing import Any
 
 from trainmaster.config.units import duration_ms, size_bytes
 from trainmaster.config.validation import ConfigError, shown
-from trainmaster.model.units import KIB, MIB, MINUTE, SECOND
+from trainmaster.model.units import GIB, KIB, MIB, MINUTE, SECOND
 
 MOST = 10**9
 
@@ -52,6 +52,10 @@ class Limits:
     leader_silence: int = _time(
         30 * SECOND, "A leader that shows no sign of life for so long is replaced by a standby."
     )
+    step_deadline: int = _time(
+        30 * SECOND, "A manager that takes longer for one step is said not to work (/healthz)."
+    )
+    disk_free: int = _size(1 * GIB, "Free space of the data folder below which /healthz says so.")
     connections: int = _number(512, "Open connections to the API.")
     header_deadline: int = _time(10 * SECOND, "Time for the head of a request to come.")
     body_deadline: int = _time(1 * MINUTE, "Time for the body of a request to come.")

@@ -48,6 +48,7 @@ from trainmaster.daemon.retention import (
     remove_leftovers,
 )
 from trainmaster.daemon.service_api import Health, RequestError, Unavailable
+from trainmaster.daemon.vital_signs import ThreadWatch, vital_signs
 from trainmaster.engines.protocol import Engine, StrayRun
 from trainmaster.model.events import PolicyChanged
 from trainmaster.model.policy_spec import PolicySpec
@@ -121,6 +122,7 @@ class Daemon:
         self._trouble = STARTING
         self._was_standby = False
         self._damage = ""
+        self._threads = ThreadWatch()
         """What the last check of the database found."""
         self._not_copied = ""
         """Why there is no new copy of it."""
@@ -156,6 +158,7 @@ class Daemon:
             await asyncio.gather(
                 driver.run(),
                 self._beating,
+                self._threads.watch(),
                 self._snapshots(driver),
                 self._tidy(driver),
                 self._check_store(),
@@ -385,8 +388,13 @@ class Daemon:
             note = f"Jobs go on meanwhile ({', '.join(jobs)}): `trainmaster cancel ID` ends one."
             return Health(STANDBY_ROLE, self._trouble, (note,) if jobs else ())
         driver = self.driver
+        signs = vital_signs(
+            self._folder, driver.stepped_s, driver.step_begun_s, self._threads.wait_s
+        )
         notes = [*driver.notes(), *([self._not_copied] if self._not_copied else [])]
-        return Health(ACTIVE_ROLE, driver.writer.trouble or self._damage, tuple(notes))
+        notes += [*self._engine.troubles(), *signs.notes(self.limits)]
+        trouble = driver.writer.trouble or self._damage or signs.trouble(self.limits)
+        return Health(ACTIVE_ROLE, trouble, tuple(notes), signs)
 
     async def cancel_unrecorded(self, job: str) -> Sequence[str]:
         """End runs of this job, or array, while the database is away; the ids of those that there were.

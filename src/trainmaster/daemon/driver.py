@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from time import perf_counter
+from time import monotonic, perf_counter
 
 import structlog
 
@@ -110,6 +110,10 @@ class Driver:
         """What the policy raised when it was asked last."""
         self.turn = asyncio.Lock()
         """Held while a step is made and stored: in between, controller and store agree."""
+        self.stepped_s = monotonic()
+        """When the last step ended, by the steady clock."""
+        self.step_begun_s: float | None = None
+        """When the present one began; None: there is none."""
         self._wake_at = controller.next_step_at
         self._unsure: set[str] = set()
         """Jobs whose dependencies could not be looked up."""
@@ -177,7 +181,9 @@ class Driver:
     async def step(self) -> None:
         """Process everything that has arrived: decide, store, act."""
         async with self.turn:
+            self.step_begun_s = monotonic()
             await self._step()
+            self.step_begun_s, self.stepped_s = None, monotonic()
 
     async def _step(self) -> None:
         now, arrived = self.clock.now(), self.inbox.take()

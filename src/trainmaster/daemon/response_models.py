@@ -471,13 +471,24 @@ class PolicyList(ResponseModel):
 
 
 class HealthRow(ResponseModel):
+    """Whether a manager works; the numbers are null on a standby."""
+
     role: str
     """active or standby."""
+    state: str
+    """ok, degraded (see `notes`) or failing (see `trouble`)."""
     trouble: str | None
     """Why nothing can be changed now."""
     notes: list[str]
     """What does not work as it should although the manager does, and what to do."""
     version: str
+    step_age_s: float | None = None
+    """Since the last step ended; a manager without anything to do makes none."""
+    thread_wait_s: float | None = None
+    """How long work waits for a thread now."""
+    disk_free_bytes: int | None = None
+    open_files: int | None = None
+    most_open_files: int | None = None
 
 
 class UnrecordedCancel(ResponseModel):

@@ -12,6 +12,7 @@ from trainmaster.config.job_file import Duration, JobName, Name, Priority, Retri
 from trainmaster.config.validation import StrictModel
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.request_errors import Conflict, NotFound, RequestError, TooMany, Unavailable
+from trainmaster.daemon.vital_signs import VitalSigns
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.job import Job
 from trainmaster.model.job_state import Transition
@@ -122,6 +123,13 @@ class Health:
     """Why nothing can be changed now: one sentence; empty if there is none."""
     notes: tuple[str, ...] = ()
     """What does not work as it should although the manager does, and what to do."""
+    signs: VitalSigns | None = None
+    """Of the one that leads."""
+
+    @property
+    def state(self) -> str:
+        """ok, degraded or failing."""
+        return "failing" if self.trouble else "degraded" if self.notes else "ok"
 
 
 @dataclass(frozen=True, slots=True)

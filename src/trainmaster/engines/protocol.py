@@ -95,6 +95,10 @@ class Engine(Protocol):
     @property
     def abilities(self) -> Abilities: ...
 
+    def troubles(self) -> Sequence[str]:
+        """What of the engine does not work now, one sentence each."""
+        ...
+
     async def open(self, tell: Tell) -> None:
         """Be ready to take orders; EngineError where that cannot be."""
         ...

@@ -61,8 +61,7 @@ def routes(service: Daemon, counters: Metrics) -> APIRouter:
     )
     async def healthz() -> Response:
         health = service.health()
-        row = HealthRow(health.role, health.trouble or None, list(health.notes), __version__)
-        return JsonAnswer(row, 503 if health.trouble else 200)
+        return JsonAnswer(serializers.health_row(health), 503 if health.trouble else 200)
 
     @router.get(
         "/metrics",

@@ -96,6 +96,12 @@ class LocalEngine:
             can_freeze, bool(plan.memory_in), bool(plan.cpus_in), remarks=tuple(remarks)
         )
 
+    def troubles(self) -> Sequence[str]:
+        is_open = self._watching is not None
+        if is_open and self.fork_server.pid is None:
+            return ("The fork server is not running; the next job that starts brings it back.",)
+        return ()
+
     def folder_of(self, run: Run) -> Path:
         return self._folder / run.job / str(run.attempt)
 
