@@ -256,3 +256,13 @@ def test_a_declined_deadline_is_said_wherever_one_looks(folder: Path) -> None:
         assert "was declined" in row["deadline"]["sentence"]
         explained = daemon.call("GET", f"/api/v1/jobs/{answer['id']}/explain")
         assert any("was declined" in each for each in explained["remarks"])
+
+
+def test_a_job_that_may_not_be_preempted_is_named_with_that_rule(folder: Path) -> None:
+    with live(folder, "--slots", "1", "--policy", "trainmaster") as daemon:
+        holder = busy(daemon, preemptible=False)
+        _, reason = waits(daemon, priority=10)
+        assert reason["sentence"] == (
+            f"It needs 1 GPU and none are free; job {holder} holds the others; job {holder} may not be"
+            " suspended (preemptible: false)."
+        )

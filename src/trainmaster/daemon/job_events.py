@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.live_job import LiveJob, named_devices
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import actions as a
@@ -101,6 +102,8 @@ def _suspension_detail(
         return {}
     if record.is_moving and record.placement is not None:
         return {"to": named_devices(record.placement, topology)}
+    if record.phase is not Phase.SUSPENDING:  # it was suspended in memory before
+        return {"frozen": True}
     suspension = live.history.suspension
     if suspension is None or not suspension.jobs:
         return {"for": []}

@@ -163,14 +163,26 @@ def _protections(
     holders: Iterable[JobRecord], guards: PreemptionGuards, now: int
 ) -> tuple[Protection, ...]:
     """The rules that keep these jobs on their GPUs, the first to end first."""
-    found = [
-        Protection(other.id, guards.rule(other), guards.protected_until(other))
-        for other in holders
-        if other.run_since_ms is not None and guards.is_protected(other, now)
-    ]
-    return tuple(sorted(found, key=lambda each: each.until_ms or 0))
+    found = [rule for other in holders if (rule := _protection(other, guards, now)) is not None]
+    return tuple(sorted(found, key=lambda each: (each.until_ms is None, each.until_ms or 0)))
 
 
+def _protection(record: JobRecord, guards: PreemptionGuards, now: int) -> Protection | None:
+    """The rule that keeps this job on its GPUs; of several the one that lasts longest."""
+    if not record.job.preemptible:
+        return Protection(record.id, NOT_PREEMPTIBLE)
+    rules = []
+    if record.spared_until_ms is not None:
+        rules.append((record.spared_until_ms, CANNOT_SAVE))
+    guarded = guards.protected_until(record)
+    if guarded is not None:
+        rules.append((guarded, guards.rule(record)))
+    until, rule = max(rules, default=(now, ""))
+    return Protection(record.id, rule, until) if until > now else None
+
+
+NOT_PREEMPTIBLE = "preemptible: false"
+CANNOT_SAVE = "its work would be lost"
 NAMED = 5
 """The most jobs that a reason names."""
 

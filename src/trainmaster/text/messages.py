@@ -99,7 +99,9 @@ def _withdrawn(detail: Detail) -> Opening:
 
 
 def _suspension_ordered(detail: Detail) -> Opening:
-    told = ("for", "to", "attempt")
+    told = ("for", "to", "frozen", "attempt")
+    if detail.get("frozen"):
+        return "ending its processes, which were stopped in memory", told
     if detail.get("to"):
         return f"stopping to move to {_detail('', detail['to'])}", told
     room_for = detail.get("for")

@@ -153,6 +153,7 @@ def test_a_story_tells_its_details() -> None:
         ),
         ("halt ordered", {"for": []}, "Suspended to make room for other jobs"),
         ("halt ordered", {"attempt": 1}, "Suspending"),
+        ("halt ordered", {"frozen": True}, "Ending its processes, which were stopped in memory"),
         ("halt ordered", {"to": ["n1:0"]}, "Stopping to move to n1:0"),
         ("held", {"by": "ada", "has_run": True}, "Suspended by ada"),
         ("held", {"by": "ada", "has_run": False}, "Held by ada"),
