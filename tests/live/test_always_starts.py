@@ -183,18 +183,29 @@ def test_a_queue_that_cannot_be_does_not_keep_the_manager_from_starting(tmp_path
     with live(tmp_path, "--slots", "2", "--policy", "fair") as daemon:
         id, before = sleeper(daemon)
         daemon.kill()
-        put_into_the_log(tmp_path, QueueDefined(Queue("lost", parent="nowhere")))
+        put_into_the_log(
+            tmp_path,
+            QueueDefined(Queue("lost", parent="nowhere")),
+            QueueDefined(Queue("hen", parent="egg")),
+            QueueDefined(Queue("egg", parent="hen")),
+        )
         daemon.start()
         daemon.until_active()
+        (note,) = daemon.health()["notes"]
+        assert "Queue lost is in nowhere, which is not defined" in note
         assert daemon.job(id)["pids"] == before["pids"]
+        for queue in ("lost", "hen", "egg"):
+            daemon.until_state(daemon.submit(command="true", queue=queue), "succeeded")
         cancelled(daemon, id)
+        assert tm(daemon, "queue", "rm", "lost", "hen", "egg", cwd=tmp_path).returncode == 0
+        assert daemon.health()["notes"] == []
 
 
-def put_into_the_log(folder: Path, event: QueueDefined) -> None:
-    """As an earlier version might have: the checks of today would refuse it."""
+def put_into_the_log(folder: Path, *events: QueueDefined) -> None:
+    """As an earlier version might have: the checks of today would refuse them."""
     store = open_store(str(folder / "trainmaster.db"))
     assert store.acquire_leadership()
     (*_, last) = store.steps()
-    step = StepRow(last.seq + 1, last.now_ms, codec.dumps((event,)), codec.dumps(()))
+    step = StepRow(last.seq + 1, last.now_ms, codec.dumps(events), codec.dumps(()))
     store.append([Batch(step)])
     store.close()

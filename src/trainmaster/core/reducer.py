@@ -27,6 +27,7 @@ from trainmaster.core.suspension import (
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill
 from trainmaster.model.job import Run
+from trainmaster.model.queue import Queue
 from trainmaster.model.units import HOUR, NOMINAL
 
 Reducer = Callable[[State, Any, int], None]
@@ -368,8 +369,19 @@ def _node_undrained(state: State, event: e.NodeUndrained, now: int) -> None:
 
 
 def _queue_defined(state: State, event: e.QueueDefined, now: int) -> None:
-    state.queues[event.queue.name] = event.queue
+    """One that would lie inside itself is a queue of its own: policies climb to the root."""
+    queue = event.queue
+    state.queues[queue.name] = replace(queue, parent=None) if _lies_inside(state, queue) else queue
     state.log.needs_pass = True
+
+
+def _lies_inside(state: State, queue: Queue) -> bool:
+    """Whether a queue is among its own ancestors."""
+    parent = queue.parent
+    while parent is not None and parent != queue.name:
+        above = state.queues.get(parent)
+        parent = None if above is None else above.parent
+    return parent is not None
 
 
 def _queue_removed(state: State, event: e.QueueRemoved, now: int) -> None:

@@ -121,6 +121,12 @@ class Driver:
     def notes(self) -> tuple[str, ...]:
         """What does not work as it should, and what to do: a sentence each."""
         state, notes = self.controller.state, [self.policy_trouble] if self.policy_trouble else []
+        for queue in state.queues.values():
+            if queue.parent is not None and queue.parent not in state.queues:
+                notes.append(
+                    f"Queue {queue.name} is in {queue.parent}, which is not defined, and counts as a"
+                    f" queue of its own: define {queue.parent}, or remove it with `trainmaster queue rm`."
+                )
         for node in sorted(state.draining):
             name = state.topology.nodes[node].name
             notes.append(
