@@ -2,7 +2,8 @@
 
 A ratio below 1 is for the claim. It *holds* where the measure is lower, is a *draw* where the interval
 reaches over 1 (or, without an interval, the two are within 1 % of each other), and is *reversed*
-otherwise.
+otherwise. Where both sides come to exactly the same they have decided alike, and the claim is *untested*
+there. A side that takes part in its tuned form only is that one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from enum import Enum
 from benchmarks.published.acceptance import rho_max
 from trainmaster.evaluation.comparisons import (
     Comparison,
+    ContenderScores,
     Measure,
     excess,
     mean_jct,
@@ -47,6 +49,7 @@ class ClaimOutcome(Enum):
     HELD = "held"
     DRAW = "draw"
     REVERSED = "reversed"
+    UNTESTED = "untested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class Instance:
     @property
     def outcome(self) -> ClaimOutcome:
         interval = self.found.interval
+        if self.found.value == 1.0 and (interval is None or interval.low == interval.high):
+            return ClaimOutcome.UNTESTED
         if interval is None and self.in_excess is not None:
             interval = self.in_excess.interval
         if interval is not None and interval.has(1.0):
@@ -81,6 +86,11 @@ class ClaimEvidence:
     def count(self, outcome: ClaimOutcome) -> int:
         return sum(each.outcome is outcome for each in self.instances)
 
+    @property
+    def is_tested(self) -> bool:
+        """Whether in some comparison its two sides did not decide alike."""
+        return self.count(ClaimOutcome.UNTESTED) < len(self.instances)
+
 
 TIRESIAS, AFS = "Tiresias (NSDI 2019)", "AFS (NSDI 2021)"
 GITTINS = "Gittins index (Gittins 1989; Scully 2018)"
@@ -95,7 +105,6 @@ CLAIMS = (
     PublishedClaim("srtf", "las", "remaining time known beats unknown"),
     PublishedClaim("srsf", "las", "remaining service known beats unknown"),
     PublishedClaim("las", "fifo", "heavy-tailed run times favour least attained service"),
-    PublishedClaim("gittins", "las", GITTINS),
     PublishedClaim("gittins global", "las", GITTINS),
     PublishedClaim("gittins by class", "gittins global", "knowing a job's class helps"),
     PublishedClaim("qssf", "fifo", "Helios (SC 2021): shortest first by history"),
@@ -123,22 +132,26 @@ CLAIMS = (
 def check_claims(
     found: Sequence[Comparison], claims: Sequence[PublishedClaim] = CLAIMS
 ) -> tuple[ClaimEvidence, ...]:
-    """Every claim of which some comparison has both sides."""
-    checked = (ClaimEvidence(claim, tuple(_instances(claim, found))) for claim in claims)
-    return tuple(each for each in checked if each.instances)
+    """Every claim with the comparisons that have both sides: for some there is none."""
+    return tuple(ClaimEvidence(claim, tuple(_instances(claim, found))) for claim in claims)
 
 
 def _instances(claim: PublishedClaim, found: Sequence[Comparison]) -> Iterator[Instance]:
     for comparison in found:
         if claim.tracks and comparison.experiment.track not in claim.tracks:
             continue
-        better, worse = comparison.contender(claim.better), comparison.contender(claim.worse)
+        better, worse = _side(comparison, claim.better), _side(comparison, claim.worse)
         if better is None or worse is None:
             continue
         estimate = ratio(better, worse, claim.measure)
         if estimate is not None:
             by_excess = ratio(better, worse, excess) if claim.measure is mean_jct else None
             yield Instance(comparison, estimate, by_excess)
+
+
+def _side(comparison: Comparison, label: str) -> ContenderScores | None:
+    """The contender of that label, or its tuned form where only that took part."""
+    return comparison.contender(label) or comparison.contender(f"{label} tuned")
 
 
 # -- the section -----------------------------------------------------------------------------------
@@ -150,16 +163,28 @@ COLUMNS = (
 
 
 def claims_context(found: Sequence[Comparison]) -> dict[str, object]:
-    checked = check_claims(found)
+    all_claims = check_claims(found)
+    checked = [each for each in all_claims if each.is_tested]
     return {
         "claims": checked,
         "claims_table": Table(COLUMNS, [_row(each) for each in checked]),
         "reversals": [_against(each) for each in checked if each.count(ClaimOutcome.REVERSED)],
+        "untested": [_untested(each) for each in all_claims if not each.is_tested],
     }
 
 
+def _untested(checked: ClaimEvidence) -> str:
+    claim, places = checked.claim, len(checked.instances)
+    why = "no experiment has both"
+    if places:
+        where = wording.plural(places, "comparison")
+        why = f"the two decided alike in all of {where}, so that nothing was compared"
+    return f"{claim}, {claim.measured} ({claim.source}): {why}."
+
+
 def _row(checked: ClaimEvidence) -> tuple[str | Cell, ...]:
-    values = [each.found.value for each in checked.instances]
+    tested = [each for each in checked.instances if each.outcome is not ClaimOutcome.UNTESTED]
+    values = [each.found.value for each in tested]
     held, turned = checked.count(ClaimOutcome.HELD), checked.count(ClaimOutcome.REVERSED)
     claim = checked.claim
     return (

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.published.claims import CLAIMS, ClaimOutcome, PublishedClaim, check_claims
+from benchmarks.published.claims import (
+    CLAIMS,
+    ClaimOutcome,
+    PublishedClaim,
+    check_claims,
+    claims_context,
+)
 from tests.evaluation.made_up import CONCURRENCY, SUITE, SWITCHING, made_up, score
 from tests.evaluation.test_report import result_of
 from trainmaster.evaluation.comparisons import Comparison, comparisons
@@ -64,10 +70,41 @@ def test_a_fixed_trace_is_a_draw_where_its_blocks_do_not_part_the_two() -> None:
         assert [each.outcome for each in checked.instances] == [outcome]
 
 
-def test_a_claim_without_both_sides_is_left_out() -> None:
-    assert check_claims(found([1.0], [2.0]), [PublishedClaim("las", "themis", "somebody")]) == ()
-    elsewhere = PublishedClaim("las", "fifo", "somebody", tracks=("elastic",))
-    assert check_claims(found([1.0], [2.0]), [elsewhere]) == ()
+@pytest.mark.parametrize(
+    "claim",
+    [
+        PublishedClaim("las", "themis", "somebody"),
+        PublishedClaim("las", "fifo", "somebody", tracks=("elastic",)),
+    ],
+)
+def test_a_claim_without_both_sides_is_not_tested(claim: PublishedClaim) -> None:
+    (checked,) = check_claims(found([1.0], [2.0]), [claim])
+    assert not checked.instances
+    assert not checked.is_tested
+
+
+def test_where_both_sides_decide_alike_nothing_is_tested() -> None:
+    claim = PublishedClaim("las", "fifo", "somebody")
+    (checked,) = check_claims(found([1_000.0, 2_000.0], [1_000.0, 2_000.0]), [claim])
+    assert [each.outcome for each in checked.instances] == [ClaimOutcome.UNTESTED]
+    assert not checked.is_tested
+
+
+def test_a_side_may_take_part_in_its_tuned_form_only() -> None:
+    tuned = replace(FIFO, label="fifo tuned")
+    made = comparisons(
+        result_of(LAS, tuned, scores={"las": [score(1_000.0)], "fifo tuned": [score(5_000.0)]})
+    )
+    (checked,) = check_claims(made, [PublishedClaim("las", "fifo", "somebody")])
+    assert [each.outcome for each in checked.instances] == [ClaimOutcome.HELD]
+
+
+def test_the_page_lists_every_claim_that_no_experiment_tests() -> None:
+    context = claims_context(found([1_000.0], [5_000.0]))
+    untested = context["untested"]
+    assert isinstance(untested, list)
+    assert len(untested) == len(CLAIMS) - 1
+    assert any("themis below tiresias-l, largest rho" in each for each in untested)
 
 
 def test_no_contender_is_claimed_to_be_below_itself_or_twice() -> None:

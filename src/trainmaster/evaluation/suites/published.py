@@ -273,6 +273,22 @@ def paper_trace(name: str, trace: str, cluster: str, seeds: tuple[int, ...] = SE
     return Workload(name, SyntheticTrace(trace), cluster, seeds, warm_up=0)
 
 
+def factors(label: str, **settings: str) -> tuple[Contender, ...]:
+    """Big Brain with one to four jobs on a GPU."""
+    return tuple(
+        Contender(f"{label} {factor}", "big-brain", {"concurrency": str(factor), **settings})
+        for factor in (1, 2, 3, 4)
+    )
+
+
+BIG_BRAIN_STREAM = (
+    paper_trace("saturating stream", "big-brain-stream", synthetic_traces.BIG_BRAIN_CLUSTER),
+)
+SHARING_LAWS = (
+    Conditions("linear law", {"base": "ideal", "sharing": {"law": "linear"}}),
+    Conditions("H200 table", {"base": "ideal", "sharing": {"law": "h200"}}),
+)
+
 paper = partial(Experiment, track="paper")
 PAPERS = (
     paper(
@@ -293,21 +309,24 @@ PAPERS = (
     paper(
         name="concurrency",
         title="Concurrency factor",
-        question="How many jobs of a quarter of a GPU should share one (Big Brain, Figure 5)?",
-        workloads=(
-            paper_trace(
-                "saturating stream", "big-brain-stream", synthetic_traces.BIG_BRAIN_CLUSTER
-            ),
+        question=(
+            "How many jobs of a quarter of a GPU should share one (Big Brain, Figure 5)? By the linear law"
+            " sharing itself gains nothing: what falls with the factor is how much one job that is split"
+            " over both GPUs slows its neighbours down. The next experiment is the same without splitting."
         ),
-        conditions=(
-            Conditions("linear law", {"base": "ideal", "sharing": {"law": "linear"}}),
-            Conditions("H200 table", {"base": "ideal", "sharing": {"law": "h200"}}),
-        ),
-        contenders=tuple(
-            Contender(f"concurrency {factor}", "big-brain", {"concurrency": str(factor)})
-            for factor in (1, 2, 3, 4)
-        ),
+        workloads=BIG_BRAIN_STREAM,
+        conditions=SHARING_LAWS,
+        contenders=factors("concurrency"),
         baseline="concurrency 1",
+    ),
+    paper(
+        name="concurrency-unsplit",
+        title="Concurrency factor without splitting",
+        question="The same, with whole jobs only: is sharing worth anything by itself?",
+        workloads=BIG_BRAIN_STREAM,
+        conditions=SHARING_LAWS,
+        contenders=factors("unsplit", split="off"),
+        baseline="unsplit 1",
     ),
     paper(
         name="tiresias-testbed",
