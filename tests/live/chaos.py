@@ -1,0 +1,751 @@
+"""The fault run: one fault after another while jobs run, and a look from outside at what became of them.
+
+    python -m tests.live.chaos --minutes 30 [--seed N] [--store sqlite|postgresql]
+
+Three numbers must be 0. Lost: a job whose submission was answered and that did not end as it should.
+Double: a job that ran twice at once, ended twice, or was handed another's checkpoint. Unrun: a job that is
+reported as succeeded and has not left its nonce. Every fault is a line of `FAULTS`; the same seed gives the
+same faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.live import postgres
+from tests.live.daemons import LiveDaemon, of_folder, sweep, until
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("chaos_job.py")
+SLOTS = 4
+MOST_UNENDED = 8
+FOR_EVER = 1_000_000
+SILENCE_S = 5
+ARGUMENTS = (
+    *("--slots", str(SLOTS), "--policy", "las", "--set", "quantum_s=2"),
+    *("--limit", "losses=1000", "--limit", "retry_delay=100ms", "--limit", "max_retry_delay=1s"),
+    *("--limit", f"supervisor_silence={SILENCE_S}s", "--limit", f"leader_silence={SILENCE_S}s"),
+    *("--limit", f"fork_server_silence={SILENCE_S}s"),
+)
+ENDED = {"succeeded", "failed", "cancelled", "timed_out"}
+DISK = "48m"
+CLOCK = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t which, struct timespec *found) {
+    int code = syscall(SYS_clock_gettime, which, found);
+    const char *name = getenv("CLOCK_OFFSET");
+    long long offset = 0;
+    if (which == CLOCK_REALTIME && name) {
+        int file = open(name, O_RDONLY | O_CLOEXEC);
+        if (file >= 0) {
+            if (read(file, &offset, 8) == 8) found->tv_sec += offset;
+            close(file);
+        }
+    }
+    return code;
+}
+"""
+POLICY = """
+from trainmaster.policies.fifo import Fifo
+
+
+class Gone(Fifo):
+    name = "gone"
+"""
+CALM = (OSError, urllib.error.URLError, ValueError, ConnectionError)
+"""What a call may raise while a fault is on."""
+
+
+@dataclass
+class Asked:
+    """A job whose submission was answered."""
+
+    nonce: str
+    is_doomed: bool
+    """It would run for ever, and is to be cancelled."""
+    is_cancelled: bool = False
+
+
+@dataclass
+class Scene:
+    """One manager with its jobs, and everything that a fault may touch."""
+
+    folder: Path
+    chance: random.Random
+    store: str
+    database: postgres.Server | None = None
+    is_small_disk: bool = False
+    asked: dict[str, Asked] = field(default_factory=dict)
+    unanswered: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    unrun: set[str] = field(default_factory=set)
+    submitted: int = 0
+
+    def __post_init__(self) -> None:
+        self.data = self.folder / "disk" / "data"
+        self.work = self.folder / "work"
+        self.work.mkdir()
+        self.clock = WallClock(self.folder)
+        self.manager = self.another(*ARGUMENTS)
+
+    @property
+    def url(self) -> tuple[str, ...]:
+        return () if self.database is None else ("--database", self.database.url("postgres"))
+
+    def another(self, *arguments: str) -> LiveDaemon:
+        return LiveDaemon(self.data, *arguments, *self.url, checkout=ROOT)
+
+    # -- the manager ---------------------------------------------------------------------------------------
+
+    def start(self, *arguments: str) -> None:
+        self.manager.arguments = (*(arguments or ARGUMENTS), *self.url)
+        with self.clock.for_children():
+            self.manager.start()
+        until(lambda: self.manager.url is not None or self.has_ended, "the manager to lead", 120)
+        assert not self.has_ended, printed(self.data)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.manager.process is None or self.manager.process.poll() is not None
+
+    def refused(self, *arguments: str) -> str:
+        """What a manager says that must not start."""
+        (self.data / "out.txt").unlink(missing_ok=True)
+        other = LiveDaemon(self.data, "--slots", str(SLOTS), *arguments, checkout=ROOT)
+        other.start()
+        try:
+            code = other.process.wait(120) if other.process is not None else None
+        finally:
+            other.kill()
+        said = printed(self.data)
+        assert code == 1, f"it was not refused: {said}"
+        assert "Traceback" not in said, said
+        return said
+
+    # -- jobs ----------------------------------------------------------------------------------------------
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        found = self.manager.call("GET", "/api/v1/jobs?limit=1000")["jobs"]
+        rows = {str(row["id"]): row for row in found}
+        ran = self.ends()
+        for id, row in rows.items():
+            if row["state"] == "succeeded" and id in self.asked and self.asked[id].nonce not in ran:
+                self.unrun.add(id)
+        return rows
+
+    def ends(self) -> Counter[str]:
+        return Counter(line.split()[0] for line in self.told() if line.endswith(" ends"))
+
+    def told(self) -> list[str]:
+        place = self.work / "told.txt"
+        return place.read_text().splitlines() if place.exists() else []
+
+    def submit(self) -> None:
+        """One more, which may be interrupted: it is asked for again by its key."""
+        self.submitted += 1
+        is_doomed = self.chance.random() < 0.15
+        ticks = FOR_EVER if is_doomed else self.chance.randrange(5, 60)
+        nonce = f"{self.chance.getrandbits(64):016x}"
+        job = {
+            "name": f"chaos-{self.submitted}",
+            "command": [sys.executable, "-S", str(PROGRAM), str(ticks), str(self.work), nonce],
+            "workdir": str(self.work),
+            "retries": 0,
+            "grace_period": "3s",
+            "stays_in_memory": self.chance.random() < 0.7,
+        }
+        self.unanswered.append((nonce, job))
+        self.answer()
+
+    def answer(self) -> None:
+        """Ask for what was not answered yet."""
+        for nonce, job in [*self.unanswered]:
+            key = {"Idempotency-Key": nonce}
+            (answer,) = self.manager.call("POST", "/api/v1/jobs", job, **key)["jobs"]
+            is_doomed = str(FOR_EVER) in job["command"]
+            self.asked[str(answer["id"])] = Asked(nonce, is_doomed)
+            self.unanswered.remove((nonce, job))
+
+    def cancel(self, id: str) -> None:
+        with contextlib.suppress(urllib.error.HTTPError):
+            self.manager.call("POST", f"/api/v1/jobs/{id}/cancel")
+            self.asked[id].is_cancelled = True
+
+    def act(self) -> None:
+        """What users do: submit, cancel, suspend, resume."""
+        rows = self.rows()
+        unended = [id for id, row in rows.items() if row["state"] not in ENDED]
+        self.answer()
+        while len(unended) + self.chance.randrange(3) < MOST_UNENDED:
+            self.submit()
+            unended.append("")
+        for id in filter(None, unended):
+            asked = self.asked.get(id)
+            if asked is not None and asked.is_doomed and self.chance.random() < 0.3:
+                self.cancel(id)
+            elif self.chance.random() < 0.15:
+                deed = self.chance.choice(("suspend", "resume", "resume"))
+                with contextlib.suppress(urllib.error.HTTPError):
+                    self.manager.call("POST", f"/api/v1/jobs/{id}/{deed}?force=true")
+
+    def supervisors(self) -> list[int]:
+        return sorted(of_folder_by_lock(self.data / "runs"))
+
+    def programs(self) -> list[int]:
+        return [pid for pid in of_folder(self.work) if str(PROGRAM) in command_of(pid)]
+
+    def fork_server(self) -> list[int]:
+        assert self.manager.process is not None
+        return [
+            pid for pid in children(self.manager.process.pid) if "fork_server" in command_of(pid)
+        ]
+
+    def pause(self, least: float = 0.5, most: float = 3.0) -> None:
+        time.sleep(self.chance.uniform(least, most))
+
+
+# -- faults ------------------------------------------------------------------------------------------------
+
+
+def manager_killed(scene: Scene) -> None:
+    """With submissions under way."""
+    killer = threading.Timer(scene.chance.uniform(0.0, 1.0), scene.manager.kill)
+    killer.start()
+    try:
+        with contextlib.suppress(*CALM):
+            for _ in range(5):
+                scene.submit()
+    finally:
+        killer.join()
+    scene.start()
+
+
+def manager_stopped(scene: Scene) -> None:
+    assert scene.manager.process is not None
+    with stopped(scene.manager.process.pid):
+        scene.pause()
+
+
+def manager_ended(scene: Scene) -> None:
+    scene.manager.stop()
+    scene.pause()
+    scene.start()
+
+
+def supervisor_killed(scene: Scene) -> None:
+    for pid in one_of(scene, scene.supervisors):
+        signal_to(pid, signal.SIGKILL)
+
+
+def supervisor_stopped(scene: Scene) -> None:
+    for pid in one_of(scene, scene.supervisors):
+        with stopped(pid):
+            scene.pause()
+
+
+def supervisor_hangs(scene: Scene) -> None:
+    """For good: the manager notices it, and the job starts again."""
+    for pid in one_of(scene, scene.supervisors):
+        signal_to(pid, signal.SIGSTOP)
+        until(lambda pid=pid: not exists(pid), f"supervisor {pid} to be replaced", 120)
+
+
+def program_stopped(scene: Scene) -> None:
+    for pid in one_of(scene, scene.programs):
+        with stopped(pid):
+            scene.pause()
+
+
+def fork_server_killed(scene: Scene) -> None:
+    for pid in one_of(scene, scene.fork_server):
+        signal_to(pid, signal.SIGKILL)
+    scene.submit()
+
+
+def fork_server_stopped(scene: Scene) -> None:
+    for pid in one_of(scene, scene.fork_server):
+        with stopped(pid):
+            scene.submit()
+            scene.pause()
+
+
+def folder_hangs(scene: Scene) -> None:
+    """A submission from a folder that does not answer holds nobody else up."""
+    place = scene.folder / f"hangs-{scene.chance.getrandbits(32):x}"
+    place.mkdir()
+    os.mkfifo(place / ".trainmasterignore")
+    job = {"command": "true", "workdir": str(place), "snapshot": True, "name": "hangs"}
+
+    def ask() -> None:
+        with contextlib.suppress(*CALM):
+            answer = scene.manager.call("POST", "/api/v1/jobs", job)
+            scene.asked[str(answer["jobs"][0]["id"])] = Asked("", True)
+
+    callers = [threading.Thread(target=ask, daemon=True) for _ in range(6)]
+    for caller in callers:
+        caller.start()
+    scene.rows()
+    scene.submit()
+    for caller in callers:
+        caller.join(120)
+
+
+def store_exchanged(scene: Scene) -> None:
+    """For an older copy, with jobs that it does not know: refused, then adopted."""
+    scene.answer()
+    copy = scene.folder / "older.db"
+    with sqlite3.connect(scene.data / "trainmaster.db") as source, sqlite3.connect(copy) as to:
+        source.backup(to)
+    source.close()
+    to.close()
+    before = set(scene.asked)
+    scene.submit()
+    scene.submit()
+    for id in set(scene.asked) - before:  # a job that was not started is in no folder
+        until(lambda id=id: started(scene, id), f"job {id} to start", 180)
+    scene.manager.kill()
+    for path in scene.data.glob("trainmaster.db*"):
+        path.unlink()
+    shutil.copy(copy, scene.data / "trainmaster.db")
+    said = scene.refused()
+    assert "--adopt" in said, said
+    scene.start(*ARGUMENTS, "--adopt")
+    for id, asked in scene.asked.items():  # what was cancelled since then is not known
+        if asked.is_cancelled:
+            scene.cancel(id)
+
+
+def store_missing(scene: Scene) -> None:
+    """Moved away, as if it was not needed: refused until it is back."""
+    scene.answer()
+    scene.manager.stop()
+    away = scene.folder / "away"
+    away.mkdir(exist_ok=True)
+    for path in scene.data.glob("trainmaster.db*"):
+        shutil.move(path, away / path.name)
+    if any((scene.data / "runs").glob("[0-9]*")):
+        assert "is empty" in scene.refused()
+    for path in scene.data.glob("trainmaster.db*"):
+        path.unlink()
+    for path in away.glob("trainmaster.db*"):
+        shutil.move(path, scene.data / path.name)
+    scene.start()
+
+
+def second_manager(scene: Scene) -> None:
+    """On the same folder with another store."""
+    said = scene.refused("--database", f"sqlite:///{scene.folder}/other.db")
+    assert scene.manager.process is not None
+    assert f"process {scene.manager.process.pid}" in said, said
+
+
+def standby_leads(scene: Scene) -> None:
+    """The leader is killed, or hangs, while another one stands by."""
+    assert scene.manager.process is not None
+    standby, hangs = scene.another(*ARGUMENTS), scene.chance.random() < 0.5
+    standby.start()
+    until(lambda: "standby" in printed(scene.data) or standby.url, "it to stand by", 120)
+    former = scene.manager
+    signal_to(former.process.pid, signal.SIGSTOP if hangs else signal.SIGKILL)
+    scene.manager = standby
+    until(lambda: standby.url is not None, "the standby to lead", 120)
+    former.kill()
+
+
+def clock_set_back(scene: Scene) -> None:
+    scene.clock.set_by(-3600)
+    scene.submit()
+    scene.pause(2, 5)
+    scene.clock.set_by(0)
+
+
+def descriptors_exhausted(scene: Scene) -> None:
+    assert scene.manager.process is not None
+    pid = scene.manager.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    used = len(os.listdir(f"/proc/{pid}/fd"))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 1, before[1]))
+    try:
+        with contextlib.suppress(*CALM):
+            scene.submit()
+        scene.pause()
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+def policy_file_gone(scene: Scene) -> None:
+    """The manager starts without the file of its policy."""
+    file = scene.folder / "gone.py"
+    file.write_text(POLICY)
+    scene.manager.stop()
+    slots = [*ARGUMENTS[:2], *ARGUMENTS[6:]]
+    scene.start(*slots, "--policy", str(file))
+    scene.submit()
+    file.unlink()
+    scene.manager.kill()
+    scene.start(*slots)
+    scene.pause()
+    scene.manager.stop()
+    scene.start()
+
+
+def disk_full(scene: Scene) -> None:
+    """Nothing can be written; a running job can be cancelled nevertheless."""
+    junk = scene.data.parent / "junk"
+    try:
+        with contextlib.suppress(OSError), junk.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"\0" * (1 << 16))
+        with contextlib.suppress(*CALM):
+            scene.submit()
+        if scene.chance.random() < 0.5:
+            scene.manager.kill()
+        scene.pause()
+    finally:
+        junk.unlink()
+    if scene.has_ended:
+        scene.start()
+
+
+def store_locked(scene: Scene) -> None:
+    other = sqlite3.connect(scene.data / "trainmaster.db", isolation_level=None, timeout=60)
+    other.execute("BEGIN EXCLUSIVE")
+    doomed = [id for id, asked in scene.asked.items() if asked.is_doomed and not asked.is_cancelled]
+    with contextlib.suppress(*CALM):
+        for id in doomed[:1]:
+            scene.cancel(id)
+        scene.submit()
+    scene.pause()
+    other.rollback()
+    other.close()
+
+
+def database_away(scene: Scene) -> None:
+    assert scene.database is not None
+    scene.database.stop()
+    with contextlib.suppress(*CALM):
+        scene.submit()
+    if scene.chance.random() < 0.3:
+        scene.manager.kill()
+    scene.pause()
+    scene.database.start()
+    if scene.has_ended:
+        scene.start()
+
+
+Needs = Callable[[Scene], bool]
+
+
+def always(_scene: Scene) -> bool:
+    return True
+
+
+def on_sqlite(scene: Scene) -> bool:
+    return scene.database is None
+
+
+def on_postgresql(scene: Scene) -> bool:
+    return scene.database is not None
+
+
+FAULTS: dict[str, tuple[Callable[[Scene], None], Needs]] = {
+    "the manager is killed": (manager_killed, always),
+    "the manager is ended and started": (manager_ended, always),
+    "the manager is stopped and continued": (manager_stopped, always),
+    "a supervisor is killed": (supervisor_killed, always),
+    "a supervisor is stopped and continued": (supervisor_stopped, always),
+    "a supervisor hangs": (supervisor_hangs, always),
+    "a program is stopped and continued": (program_stopped, always),
+    "the fork server is killed": (fork_server_killed, always),
+    "the fork server is stopped and continued": (fork_server_stopped, always),
+    "a folder hangs": (folder_hangs, always),
+    "the store is exchanged for an older one": (store_exchanged, on_sqlite),
+    "the store is moved away": (store_missing, on_sqlite),
+    "a second manager comes with another store": (second_manager, always),
+    "a standby takes over": (standby_leads, always),
+    "the clock is set back": (clock_set_back, lambda scene: scene.clock.is_there),
+    "descriptors are exhausted": (descriptors_exhausted, always),
+    "the policy's file is gone": (policy_file_gone, always),
+    "the disk is full": (disk_full, lambda scene: scene.is_small_disk),
+    "the store is locked": (store_locked, on_sqlite),
+    "the database is away": (database_away, on_postgresql),
+}
+"""What is done, and where it can be done."""
+
+
+# -- the run -----------------------------------------------------------------------------------------------
+
+
+def fault_run(scene: Scene, seconds: float, say: Callable[[str], None]) -> Counter[str]:
+    """Each kind once in random order, and then again, until the time is over."""
+    until_s, done = time.monotonic() + seconds, Counter[str]()
+    kinds = [name for name, (_, needs) in FAULTS.items() if needs(scene)]
+    waiting: list[str] = []
+    scene.start()
+    while time.monotonic() < until_s:
+        if not waiting:
+            waiting = scene.chance.sample(kinds, len(kinds))
+        name = waiting.pop()
+        scene.act()
+        scene.pause(0.1, 1.0)
+        began = time.monotonic()
+        FAULTS[name][0](scene)
+        settle(scene)
+        done[name] += 1
+        say(f"{name} ({time.monotonic() - began:.1f} s)")
+    finish(scene)
+    return done
+
+
+def settle(scene: Scene) -> None:
+    """After a fault: the manager answers, and what was not answered is asked for again."""
+
+    def answers() -> bool:
+        if scene.has_ended:
+            raise AssertionError(f"the manager has ended: {printed(scene.data)}")
+        try:
+            scene.answer()
+            return bool(scene.rows() is not None)
+        except CALM:
+            return False
+
+    until(answers, "the manager to answer", 120)
+
+
+def finish(scene: Scene) -> None:
+    """Let everything come to its end."""
+
+    def unended() -> list[dict[str, Any]]:
+        found = [row for row in scene.rows().values() if row["state"] not in ENDED]
+        for row in found:
+            asked = scene.asked.get(str(row["id"]))
+            if asked is None or asked.is_doomed:
+                with contextlib.suppress(*CALM):
+                    scene.manager.call("POST", f"/api/v1/jobs/{row['id']}/cancel")
+            elif row["state"] == "suspended" or row["reason"]:
+                with contextlib.suppress(*CALM):
+                    scene.manager.call("POST", f"/api/v1/jobs/{row['id']}/resume")
+        return found
+
+    try:
+        until(lambda: not unended(), "all jobs to end", 300)
+    except AssertionError as late:
+        raise AssertionError(f"{late}: {json.dumps(unended(), indent=1)}") from late
+
+
+@dataclass(frozen=True)
+class Verdict:
+    jobs: int
+    lost: list[str]
+    double: list[str]
+    unrun: list[str]
+    timeless: list[str]
+    """Jobs that succeeded before they started, or in no time."""
+
+    @property
+    def findings(self) -> list[str]:
+        return [*self.lost, *self.double, *self.unrun, *self.timeless]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.jobs} jobs: lost {len(self.lost)}, double {len(self.double)},"
+            f" succeeded without having run {len(self.unrun)}, wrong times {len(self.timeless)}"
+        )
+
+
+def judge(scene: Scene) -> Verdict:
+    rows, ends = scene.rows(), scene.ends()
+    lost = []
+    for id, asked in scene.asked.items():
+        due = "cancelled" if asked.is_doomed else "succeeded"
+        state = rows[id]["state"] if id in rows else "not there"
+        if asked.nonce and state != due:
+            lost.append(f"{id} is {state}: {story(scene, id)[-600:]}")
+    double = [line for line in scene.told() if "TWICE" in line or "FOREIGN" in line]
+    double += [f"{nonce} ended {count} times" for nonce, count in ends.items() if count > 1]
+    timeless = [
+        f"{id} ran {row['run_s']} s from {row['start_s']} to {row['finish_s']}"
+        for id, row in rows.items()
+        if row["state"] == "succeeded" and not (row["run_s"] and row["start_s"] <= row["finish_s"])
+    ]
+    return Verdict(len(scene.asked), lost, double, sorted(scene.unrun), timeless)
+
+
+def story(scene: Scene, id: str) -> str:
+    with contextlib.suppress(*CALM):
+        return json.dumps(scene.manager.call("GET", f"/api/v1/jobs/{id}/story")["story"])
+    return ""
+
+
+def perform(folder: Path, store: str, seed: int, seconds: float) -> Verdict:
+    """One fault run in an empty folder, after which nothing of it is left."""
+
+    def say(line: str) -> None:
+        print(f"[{store} {seed}] {line}", flush=True)
+
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(postgres.server()) if store == "postgresql" else None
+        is_small = stack.enter_context(small_disk(folder / "disk"))
+        scene = Scene(folder, random.Random(seed), store, server, is_small)
+        try:
+            done = fault_run(scene, seconds, say)
+            verdict = judge(scene)
+        finally:
+            scene.manager.kill()
+            sweep(folder)
+    for name, count in sorted(done.items()):
+        say(f"{count:4} x {name}")
+    for line in verdict.findings:
+        say(line)
+    say(str(verdict))
+    return verdict
+
+
+# -- the machine -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[bool]:
+    """A disk that can be filled; a plain folder where none can be mounted."""
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+    is_small = (
+        bool(shutil.which("mount")) and not subprocess.run(mount, capture_output=True).returncode
+    )
+    try:
+        yield is_small
+    finally:
+        if is_small:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+class WallClock:
+    """A wall clock for the manager and its supervisors that can be set, where there is a C compiler."""
+
+    def __init__(self, folder: Path) -> None:
+        self._offset, self._library = folder / "offset", folder / "clock.so"
+        self.set_by(0)
+        (folder / "clock.c").write_text(CLOCK)
+        build = ["cc", "-shared", "-fPIC", "-o", str(self._library), str(folder / "clock.c")]
+        self.is_there = bool(shutil.which("cc")) and not subprocess.run(build).returncode
+
+    def set_by(self, seconds: int) -> None:
+        self._offset.write_bytes(seconds.to_bytes(8, sys.byteorder, signed=True))
+
+    @contextmanager
+    def for_children(self) -> Iterator[None]:
+        """What is started in here has this clock."""
+        if not self.is_there:
+            yield
+            return
+        os.environ.update(LD_PRELOAD=str(self._library), CLOCK_OFFSET=str(self._offset))
+        try:
+            yield
+        finally:
+            del os.environ["LD_PRELOAD"], os.environ["CLOCK_OFFSET"]
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    signal_to(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signal_to(pid, signal.SIGCONT)
+
+
+def signal_to(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def one_of(scene: Scene, find: Callable[[], list[int]]) -> list[int]:
+    """One of these processes, as soon as there is one."""
+    if scene.manager.process is not None and not find():
+        scene.act()
+    return [scene.chance.choice(until(find, f"{find.__name__} to be there", 120))]
+
+
+def exists(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def command_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
+
+
+def children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def of_folder_by_lock(runs: Path) -> list[int]:
+    """Supervisors of runs in this folder, by the locks that they hold."""
+    inodes = {str(lock.stat().st_ino) for lock in runs.glob("*/*/lock")}
+    rows = map(str.split, Path("/proc/locks").read_text().splitlines())
+    pids = {int(row[4]) for row in rows if row[1] == "FLOCK" and row[5].split(":")[2] in inodes}
+    return [pid for pid in pids if "fork_server" in command_of(pid)]
+
+
+def started(scene: Scene, id: str) -> bool:
+    return bool(scene.manager.job(id)["attempt"]) and any(
+        (scene.data / "runs" / id).glob("*/journal.jsonl")
+    )
+
+
+def printed(data: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (data / "out.txt").read_text()
+    return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--store", choices=("sqlite", "postgresql"))
+    asked = parser.parse_args()
+    if asked.store is None:  # both at once, each in a process of its own
+        stated = [sys.executable, "-m", "tests.live.chaos", "--minutes", str(asked.minutes)]
+        both = [
+            subprocess.Popen([*stated, "--store", store, "--seed", str(asked.seed + n)])
+            for n, store in enumerate(("sqlite", "postgresql"))
+        ]
+        sys.exit(max(each.wait() for each in both))
+    folder = Path(tempfile.mkdtemp(prefix="tm-chaos-"))
+    print(f"[{asked.store} {asked.seed}] {asked.minutes:g} minutes in {folder}", flush=True)
+    verdict = perform(folder, asked.store, asked.seed, asked.minutes * 60)
+    if not verdict.findings:
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(bool(verdict.findings))
+
+
+if __name__ == "__main__":
+    main()
