@@ -8,10 +8,11 @@ BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 STATE  := .trainmaster
 TRACES ?= ../shared/data
+MINUTES ?= 30
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint type unit chaos bench bench-live reality results results-large docs format clean
+.PHONY: help setup run test lint type unit chaos crashes bench bench-live reality results results-large docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -75,7 +76,10 @@ type: .stamps/dev ## Check the types of src
 unit: .stamps/dev ## Run the tests (TESTS=path narrows them)
 	@$(BIN)/python -m pytest --quiet $(TESTS)
 
-chaos: .stamps/dev ## Kill the manager at 200 random moments, on SQLite and on PostgreSQL
+chaos: .stamps/dev ## Run jobs under 20 kinds of fault, on SQLite and on PostgreSQL (MINUTES=30 SEED=N)
+	@$(BIN)/python -m tests.live.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+crashes: .stamps/dev ## Kill the manager at 200 random moments, on SQLite and on PostgreSQL
 	@TRAINMASTER_CRASH_POINTS=200 $(BIN)/python -m pytest --quiet -n0 tests/live/test_crashes.py
 
 docs: .stamps/base ## Check the documentation: links resolve, marked examples run

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from tests.live.daemons import LiveDaemon, of_folder, sweep, until
 
@@ -58,6 +59,7 @@ class StopOrder:
     """By index: the id of the job, or of the array."""
     ids: dict[str, int] = field(default_factory=dict)
     """Every job that is to end, elements of arrays too, with the index that it was submitted under."""
+    nonce: str = field(default_factory=lambda: uuid4().hex)
     cancelled: set[str] = field(default_factory=set)
     """Wholes of which the daemon has said that they are cancelled."""
 
@@ -90,6 +92,7 @@ def fields(index: int, asked: StopOrder) -> dict[str, object]:
         "retries": 0,
         "grace_period": "5s",
         "snapshot": False,
+        "env": {"NONCE": nonce_of(index, asked)},
     }
     if index % 14 == 5:
         found["array"] = "0-3%2"
@@ -97,6 +100,11 @@ def fields(index: int, asked: StopOrder) -> dict[str, object]:
         when = ":any" if is_doomed(index - 1) else ""
         found["depends_on"] = [f"{asked.wholes[index - 1]}{when}"]
     return found
+
+
+def nonce_of(index: int, asked: StopOrder) -> str:
+    """What a job leaves when it has run to its end, and what no other job of any run of this test knows."""
+    return f"{asked.nonce}-{index}"
 
 
 def submit_next(daemon: LiveDaemon, asked: StopOrder) -> None:
@@ -213,6 +221,9 @@ def judge(daemon: LiveDaemon, asked: StopOrder, witness: Witness) -> None:
     ends = Counter(line.split()[0] for line in told if line.endswith(" ends"))
     succeeded = [id for id, state in due.items() if state == "succeeded"]
     assert ends == dict.fromkeys(succeeded, 1), "a job ended twice, or its end was made up"
+    left = set((asked.folder / "nonces.txt").read_text().splitlines())
+    ran = {id for id in succeeded if f"{id} {nonce_of(asked.ids[id], asked)}" in left}
+    assert ran == set(succeeded), "reported as succeeded without having run"
     for id in succeeded:
         said = (rows[id]["progress"] or {}).get("step")
         assert said == ticks_of(asked.ids[id]), f"{id}: its last report was lost: {said}"

@@ -76,5 +76,7 @@ while count < ticks:
         say({"say": "progress", "step": count, "total_steps": ticks, "loss": 1 / count})
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # too late to leave: what follows is the end
 tell("ends")
+with (folder / "nonces.txt").open("a") as out:
+    out.write(f"{job} {os.environ.get('NONCE', '')}\n")
 say({"say": "done"})  # so that nobody takes this end for a leaving
 (place / "over").touch()
