@@ -125,7 +125,7 @@ class MemoryService:
             self._end(known, "cancelled", None)
         await self._settle()
 
-    async def suspend(self, job: str, user: str = "") -> None:
+    async def suspend(self, job: str, user: str = "", *, force: bool = False) -> None:
         for known in self._live(job):
             known.is_held = True
             if known.row.state == "running":
@@ -152,7 +152,7 @@ class MemoryService:
             self._tell(known, "saved")
         await self._settle()
 
-    async def move(self, job: str, node: str) -> None:
+    async def move(self, job: str, node: str, *, force: bool = False) -> None:
         if node not in ("n0", "n1"):
             raise NotFound(f"There is no node {node}: there is n0.")
         for known in self._live(job):
@@ -332,6 +332,7 @@ class MemoryService:
                     weight=stated.weight,
                     guaranteed_gpus=stated.guaranteed / WHOLE,
                     maximum_gpus=None if stated.maximum is None else stated.maximum / WHOLE,
+                    allow_unpreemptible=stated.allow_unpreemptible,
                     is_defined=name in self.stated,
                     running=sum(k.row.state == "running" for k in own),
                     pending=sum(k.row.state == "pending" for k in own),

@@ -67,6 +67,8 @@ class Session:
         self._reported_step: int | None = None
         self._steps_per_s: float | None = None
         self._has_stopped = False
+        self._heeds_stops = False
+        """Whether it has been said that this program looks for stop requests."""
         self._is_finished = False
 
     @property
@@ -183,6 +185,9 @@ class Session:
 
     def should_stop(self) -> bool:
         """Whether to save and leave now: the same answer on all ranks, which must ask at the same steps."""
+        if not self._heeds_stops:
+            self._heeds_stops = True
+            self._client.say({"say": "heeds stops"})
         self._hear()
         if self._has_stopped:
             return True

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 import urllib.request
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -95,3 +98,69 @@ def test_a_run_knows_its_new_slot_after_a_restart_of_the_manager(tmp_path: Path)
         seen = daemon.call("GET", f"/api/v1/jobs/{moved}/environment")
         assert again == found["devices"] == [seen["environment"]["TRAINMASTER_DEVICES"]]
         assert daemon.job(moved)["attempt"] == 1
+
+
+def test_nothing_is_ended_without_a_word(tmp_path: Path) -> None:
+    """A program that can be neither frozen nor save, like any unmodified one on GPUs."""
+    with live(tmp_path, "--slots", "2x1", "--set", "min_run_s=0") as daemon:
+        there = {"workdir": str(daemon.folder), "stays_in_memory": False}
+        job = daemon.submit(command=["sleep", "60"], **there)
+        node = daemon.until_state(job, "running")["nodes"][0]
+        assert any("others wait until it ends" in each for each in daemon.job(job)["remarks"])
+        until(lambda: daemon.job(job)["run_s"] > 1, "it to have something to lose")
+        for path, body in (
+            (f"/api/v1/jobs/{job}/suspend", None),
+            (f"/api/v1/jobs/{job}/move", {"node": node[:-1] + ("1" if node[-1] == "0" else "0")}),
+        ):
+            with pytest.raises(HTTPError) as refused:
+                daemon.call("POST", path, body)
+            said = json.loads(refused.value.read())["error"]
+            assert (refused.value.code, said["code"]) == (409, "work_would_be_lost")
+            assert re.search(r"\d s of its work would be lost", said["sentence"]), said
+            assert "--force" in said["sentence"]
+        assert daemon.job(job)["lost_s"] == 0
+        daemon.call("POST", f"/api/v1/jobs/{job}/suspend?force=true")
+        daemon.until_state(job, "suspended")
+        found = daemon.job(job)
+        assert found["lost_s"] > 1
+        assert any("of its work was lost" in each for each in found["remarks"])
+        assert metric(daemon, "trainmaster_lost_work_seconds_total") == pytest.approx(
+            found["lost_s"], abs=0.01
+        )
+
+
+def test_an_urgent_job_waits_for_a_program_that_could_only_be_ended(tmp_path: Path) -> None:
+    with live(tmp_path, "--slots", "1", "--set", "min_run_s=0") as daemon:
+        there = {"workdir": str(daemon.folder), "stays_in_memory": False}
+        first = submitted(daemon, stays_in_memory=False)
+        daemon.until_state(first, "running")
+        urgent = daemon.submit(command=["true"], priority=10, **there)
+        why = until(
+            lambda: (daemon.job(urgent)["reason"] or {}).get("sentence"), "why the urgent one waits"
+        )
+        assert re.search(rf"job {first} could only be ended, and .* of its work would be lost", why)
+        made_each_step_once(daemon, first)
+        assert daemon.until_state(urgent, "succeeded", "failed")["state"] == "succeeded"
+        assert metric(daemon, "trainmaster_lost_work_seconds_total") == 0
+
+
+def test_a_job_that_is_not_preemptible_keeps_its_slot_if_its_queue_allows_it(
+    tmp_path: Path,
+) -> None:
+    with live(tmp_path, "--slots", "1", "--set", "min_run_s=0") as daemon:
+        first = submitted(daemon, preemptible=False)
+        daemon.until_state(first, "running")
+        urgent = daemon.submit(command=["true"], priority=10, workdir=str(daemon.folder))
+        why = until(
+            lambda: (daemon.job(urgent)["reason"] or {}).get("sentence"), "why the urgent one waits"
+        )
+        assert f"job {first} may not be suspended (preemptible: false)" in why
+        made_each_step_once(daemon, first)
+        assert daemon.job(first)["preemptions"] == 0
+        daemon.call("PUT", "/api/v1/queues/short", {"allow_unpreemptible": False})
+        with pytest.raises(HTTPError) as refused:
+            submitted(daemon, preemptible=False, queue="short")
+        assert (
+            "does not allow `preemptible: false`"
+            in json.loads(refused.value.read())["error"]["sentence"]
+        )

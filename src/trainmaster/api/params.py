@@ -32,6 +32,7 @@ User = Annotated[
         examples=["ada"],
     ),
 ]
+Force = Annotated[bool, Query(description="Do it even if work is lost that the job has not saved.")]
 Now = Annotated[bool, Query(description="Kill it at once, without its grace period.")]
 QueueName = Annotated[
     str,

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from trainmaster.config.validation import ConfigError, parameter_sentence
+from trainmaster.daemon.request_errors import WorkWouldBeLost
 from trainmaster.daemon.response_models import ErrorAnswer
 from trainmaster.daemon.service_api import Conflict, NotFound, RequestError, TooMany, Unavailable
 from trainmaster.store.errors import StoreError
@@ -89,13 +90,15 @@ class JsonAnswer(Response):
         return json.dumps(content, separators=(",", ":"), ensure_ascii=False, default=vars).encode()
 
 
-def error(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JsonAnswer:
+def error(
+    status: int, sentence: str, headers: Mapping[str, str] | None = None, code: str = ""
+) -> JsonAnswer:
     said = sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
     if NAMES_NOTHING.match(said):  # the name of a field or parameter stays as it is written
         said = f"{said[0].upper()}{said[1:]}"
     # What a client sent may hold half a character, which no answer can.
     safe = said.encode("utf-8", "replace").decode()
-    body = {"error": {"code": CODES.get(status, "error"), "sentence": safe}}
+    body = {"error": {"code": code or CODES.get(status, "error"), "sentence": safe}}
     return JsonAnswer(body, status, headers=dict(headers or {}))
 
 
@@ -180,6 +183,8 @@ def error_of(failure: Exception) -> JsonAnswer:
             return error(429, said, LATER)
         case NotFound():
             return error(404, said)
+        case WorkWouldBeLost():
+            return error(409, said, code="work_would_be_lost")
         case Conflict():
             return error(409, said)
         case RequestError():

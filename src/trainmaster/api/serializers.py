@@ -96,6 +96,7 @@ def job_row(status: JobStatus, now: int) -> JobRow:
         attempt=history.attempts,
         restarts=history.restarts,
         preemptions=history.preemptions,
+        lost_s=history.lost_ms / 1000,
         exit_code=row.exit_code,
         end_reason=None if end is None else job_end(end),
         deadline=None if history.deadline is None else deadline_row(history.deadline, now),
@@ -272,4 +273,4 @@ def with_default(queues: Sequence[QueueRow]) -> list[QueueRow]:
     """All queues that a job may name: `default` is always there, even while no job uses it."""
     if any(queue.name == DEFAULT_QUEUE for queue in queues):
         return list(queues)
-    return [QueueRow(DEFAULT_QUEUE, None, 1, 0, None, False, 0, 0, 0, 0), *queues]
+    return [QueueRow(DEFAULT_QUEUE, None, 1, 0, None, True, False, 0, 0, 0, 0), *queues]

@@ -12,20 +12,25 @@ from trainmaster.cli.support.console import screen, show_answer, write_json
 from trainmaster.cli.support.errors import FAILED, print_error
 from trainmaster.cli.support.options import AsJson, JobName, JobNames, option
 
+Force = Annotated[bool, option("--force", "Do it even if work is lost that the job has not saved.")]
 
-def suspend(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
+
+def suspend(client: Client, jobs: JobNames, force: Force = False, as_json: AsJson = False) -> None:
     """Suspend jobs: free their devices until they are resumed.
 
     On CPU slots a job stays in memory. On GPUs it is asked to save and ends, and goes on from its last
-    checkpoint; without one it starts over.
+    checkpoint. One that cannot save is left alone, with a word on what would be lost, unless --force.
 
     Examples:
         trainmaster suspend 12
         trainmaster suspend 12 13 sweep
+        trainmaster suspend --force 12
     """
     done = "is being suspended: `trainmaster resume {job}` lets it continue"
     held = "is held: `trainmaster resume {job}` lets it start"
-    _order_each(client, jobs, "suspend", done, as_json, unstarted=held)
+    _order_each(
+        client, jobs, "suspend", done, as_json, {"force": "true"} if force else None, unstarted=held
+    )
 
 
 def resume(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
@@ -72,16 +77,19 @@ def move(
     client: Client,
     job: JobName,
     to: Annotated[str, option("--to NODE", "Target node.")],
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Move a running job to another node: it saves, stops and continues there.
 
+    One that cannot save is left alone, with a word on what would be lost, unless --force.
+
     Examples:
         trainmaster move 12 --to node-3
+        trainmaster move 12 --to node-3 --force
     """
-    show_answer(
-        client.post(job_path(job, "move"), {"node": to}), as_json, f"Job {job} moves to {to}."
-    )
+    said = client.post(job_path(job, "move"), {"node": to} | ({"force": True} if force else {}))
+    show_answer(said, as_json, f"Job {job} moves to {to}.")
 
 
 def _order_each(

@@ -74,6 +74,13 @@ def define(
     guaranteed: Annotated[float | None, option("--guaranteed GPUS", "Guaranteed GPUs.")] = None,
     maximum: Annotated[float | None, option("--maximum GPUS", "Maximum number of GPUs.")] = None,
     parent: Annotated[str | None, option("--parent QUEUE", "Parent queue.")] = None,
+    unpreemptible: Annotated[
+        bool | None,
+        option(
+            "--allow-unpreemptible/--forbid-unpreemptible",
+            "Whether its jobs may be `preemptible: false`.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Define or change a queue; options that are left out keep their value.
@@ -87,6 +94,7 @@ def define(
         "guaranteed_gpus": guaranteed,
         "maximum_gpus": maximum,
         "parent": parent,
+        "allow_unpreemptible": unpreemptible,
     }
     known = [each for each in client.get("/queues")["queues"] if each["name"] == name]
     kept = {key: known[0].get(key) for key in stated} if known else {}

@@ -42,6 +42,7 @@ GPUS = "GPUs: 8, 2-8 (elastic), 0.5 (shared), H100:2. Default: 1."
 AFTER = "Start after this job has succeeded (ok), ended (any) or failed (fail)."
 DEADLINE = "Time from now by which it must be done: 12h, 2d."
 GRACE = "Time to save and leave when told to, before it is killed: 30s, 5m."
+NO_PREEMPT = "Once it runs, leave it alone: policies neither suspend, move nor resize it."
 HELD = "Do not start it before `trainmaster resume`."
 ARRAY = "Run an array: indices 0 to 99, at most 8 at once."
 CONTAINER = "Container to run in: apptainer:…, enroot:… or docker:…"
@@ -68,6 +69,7 @@ def run(
     deadline: Annotated[str | None, option("--deadline TIME", DEADLINE)] = None,
     grace: Annotated[str | None, option("--grace TIME", GRACE)] = None,
     held: Annotated[bool, option("--held", HELD)] = False,
+    no_preempt: Annotated[bool, option("--no-preempt", NO_PREEMPT)] = False,
     array: Annotated[str | None, option("--array 0-99%8", ARRAY)] = None,
     env: Env = None,
     env_file: EnvFile = None,
@@ -109,6 +111,7 @@ def run(
         "deadline": deadline,
         "grace_period": grace,
         "held": held or None,
+        "preemptible": False if no_preempt else None,
         "array": array,
         "env": environment_of(env or (), env_file or ()),
         "workdir": None if workdir is None else str(workdir),

@@ -13,7 +13,10 @@ from trainmaster.text.suggest import did_you_mean
 
 LENGTHS = ("max_runtime", "deadline")
 WHOLE = ("priority", "retries")
-FIELDS = ("priority", "queue", "max_runtime", "deadline", "grace_period", "retries", "name")
+FIELDS = (
+    *("priority", "queue", "max_runtime", "deadline", "grace_period", "retries", "name"),
+    "preemptible",
+)
 
 
 def change(
@@ -44,6 +47,10 @@ def _value(key: str, text: str) -> Any:
         raise BadInput(f"A job's `{key}` cannot be changed: {hint}")
     if key in LENGTHS:
         seconds_of(text, key)
+    if key == "preemptible":
+        if text not in ("true", "false"):
+            raise BadInput(f"preemptible `{text}` is not true or false: write preemptible=false.")
+        return text == "true"
     if key in WHOLE:
         try:
             return int(text)

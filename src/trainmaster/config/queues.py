@@ -28,6 +28,7 @@ class QueueEntry(FileModel):
     weight: Annotated[int, Field(ge=1)] = 1
     guaranteed: Gpus = Field(default=0, alias="guaranteed_gpus")
     maximum: Gpus | None = Field(default=None, alias="maximum_gpus")
+    allow_unpreemptible: bool = True
 
     @model_validator(mode="after")
     def _check_bounds(self) -> QueueEntry:

@@ -255,6 +255,13 @@ def _run_saved(state: State, event: e.RunSaved, now: int) -> None:
         state.note_nodes_of(record)
 
 
+def _run_can_save(state: State, event: e.RunCanSave, now: int) -> None:
+    record = _current(state, event.run)
+    if record is not None:
+        record.cannot_save = False
+        state.log.note_job(record)
+
+
 def _run_progressed(state: State, event: e.RunProgressed, now: int) -> None:
     record = _current(state, event.run)
     if record is not None:
@@ -425,6 +432,7 @@ REDUCERS: dict[type, Reducer] = {
     e.RunResized: _run_resized,
     e.RunSpeedChanged: _run_speed_changed,
     e.RunSaved: _run_saved,
+    e.RunCanSave: _run_can_save,
     e.RunProgressed: _run_progressed,
     e.RunSucceeded: _run_succeeded,
     e.RunFailed: _run_failed,

@@ -56,6 +56,10 @@ class ArrayRow:
         return ", ".join(f"{counted[state]} {state.label}" for state in JobState if counted[state])
 
     @property
+    def lost_s(self) -> float:
+        return sum(row.lost_s for row in self.rows)
+
+    @property
     def has_failed(self) -> bool:
         return any(row.has_failed for row in self.rows)
 

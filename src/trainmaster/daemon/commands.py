@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from trainmaster.core.last_resort import loses_work, unsaved_ms
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.state import can_rebind
+from trainmaster.core.suspension import NOTHING_PLANNED
 from trainmaster.daemon.data_folder import largest_number
 from trainmaster.daemon.dependencies import DependencyState, outlook
 from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
@@ -21,6 +24,7 @@ from trainmaster.daemon.policies import policy_of
 from trainmaster.daemon.queries import Queries
 from trainmaster.daemon.recovery import has_run
 from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.request_errors import WorkWouldBeLost
 from trainmaster.daemon.service_api import (
     Accepted,
     Conflict,
@@ -165,6 +169,7 @@ class Commands:
                 f" {_capacity(state.topology)}: ask for less, or for another type."
             )
         self._check_queue(asked.job.queue)
+        self._check_preemptible(asked.job)
         self._check_maximum(asked)
         self._check_grace(asked.recipe.grace_ms)
         most = self._driver.site_limits.array_elements
@@ -235,6 +240,17 @@ class Commands:
                     " fewer, or choose another queue."
                 )
             queue = None if queue.parent is None else queues.get(queue.parent)
+
+    def _check_preemptible(self, job: Job) -> None:
+        """Refuse `preemptible: false` where its queue, or one around it, does not allow it."""
+        queues, name = self._driver.controller.state.queues, job.queue
+        while not job.preemptible and name in queues:
+            if not queues[name].allow_unpreemptible:
+                raise RequestError(
+                    f"queue {name} does not allow `preemptible: false`: leave it out, or choose"
+                    " another queue."
+                )
+            name = queues[name].parent or ""
 
     def _dependencies(self, asked: Submission) -> tuple[Dependency, ...]:
         """What it depends on, arrays expanded; a RequestError where that can never be met."""
@@ -329,8 +345,11 @@ class Commands:
         await self._driver.dispatcher.send_unconfirmed(kills)
         return bool(kills)
 
-    async def suspend(self, job: str, user: str = "") -> None:
+    async def suspend(self, job: str, user: str = "", *, force: bool = False) -> None:
         """Take it off its devices and hold it until it is resumed."""
+        if not force:
+            for live in await self._driver.live(job):
+                self._refuse_loss(live, "suspend it")
         await self._suspend(job, Suspension(Suspender.USER, user))
 
     async def idle(self, job: str, user: str = "") -> None:
@@ -378,7 +397,10 @@ class Commands:
             self._check_queue(changes.queue)
         if "grace_period" in stated:
             self._check_grace(changes.grace_period)
-        for live in await self._changeable(job):
+        lives = await self._changeable(job)
+        for live in lives:
+            self._check_preemptible(_changed(live.job, stated))
+        for live in lives:
             live.respecify(shown)
             live.name = stated.get("name", live.name)
             if "grace_period" in stated:
@@ -389,7 +411,25 @@ class Commands:
             events.append(LoggedEvent(e.JobChanged(_changed(live.job, stated)), shown))
         await self._submit_events(events)
 
-    async def move(self, job: str, node: str) -> None:
+    def _refuse_loss(self, live: LiveJob, what: str, target: Placement | None = None) -> None:
+        """Refuse what would end a program that can be neither suspended in memory nor told to save."""
+        state, record, now = self._driver.controller.state, live.record, self._driver.clock.now()
+        if record is None or record.placement is None:
+            return
+        if target is None:
+            is_lost = loses_work(state, record, now, NOTHING_PLANNED)
+        else:
+            is_lost = record.cannot_save and not can_rebind(
+                state.topology, record.placement, target
+            )
+        if is_lost and unsaved_ms(record, now):
+            raise WorkWouldBeLost(
+                f"job {live.id} can be neither suspended in memory nor told to save:"
+                f" {length(unsaved_ms(record, now))} of its work would be lost. To {what} all the"
+                " same, add --force (API: force)."
+            )
+
+    async def move(self, job: str, node: str, *, force: bool = False) -> None:
         live = await self._driver.one(job)
         record = live.record
         if record is None or record.placement is None:
@@ -397,6 +437,8 @@ class Commands:
         placement = self._devices_on(record.placement, node)
         if placement is None:
             raise Conflict(f"{node} does not have {len(record.placement.slices)} free devices.")
+        if not force:
+            self._refuse_loss(live, "move it", placement)
         asked = LoggedEvent(e.ActionRequested(Migrate(live.id, placement)), {"to": node})
         await self._driver.ask(Request(events=[asked], about=live.id))
 
@@ -525,8 +567,12 @@ def _by(user: str) -> dict[str, object]:
     return {"by": user} if user else {}
 
 
+COPIED = ("priority", "queue", "retries", "preemptible")
+"""Changes that the controller's value of a job takes as they are."""
+
+
 def _changed(job: Job, stated: Mapping[str, Any]) -> Job:
-    own = {name: stated[name] for name in ("priority", "queue", "retries") if name in stated}
+    own = {name: stated[name] for name in COPIED if name in stated}
     if "grace_period" in stated:
         own["grace_ms"] = stated["grace_period"]
     if "deadline" in stated:

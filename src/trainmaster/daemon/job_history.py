@@ -70,6 +70,8 @@ class JobHistory:
     failures: int = 0
     preemptions: int = 0
     migrations: int = 0
+    lost_ms: int = 0
+    """Work, as time at nominal speed, that was done and lost."""
     gpu_ms: int = 0
     """Thousandths of a GPU x ms that it has held."""
     attempts: int = 0

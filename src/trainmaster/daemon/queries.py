@@ -40,6 +40,7 @@ from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
+from trainmaster.text.formatting import length
 
 Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
 """Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
@@ -56,9 +57,12 @@ NO_REPORTS = "It has not reported through the SDK, so its progress is unknown."
 STEPS_COUNTED = "Its optimizer steps are counted; how many there will be is not known."
 SUSPENDED_IN_MEMORY = "When others need its devices it waits in memory, and goes on from there."
 SAVES_AND_ENDS = "To make room it is told to save and to end, and goes on from there later."
-STARTS_OVER = (
-    "To make room it is ended, and starts over later, unless its program itself saves and resumes."
+NOT_ENDED = (
+    "It can be neither suspended in memory nor told to save, so others wait until it ends. Only a larger"
+    " job that has waited longer than the work that would be lost, and 10 min at least, may have it ended."
 )
+NOT_PREEMPTIBLE = "It is not preempted: others wait until it ends."
+LOST = "{lost} of its work was lost and is done again."
 
 
 class Queries:
@@ -194,11 +198,20 @@ class Queries:
     def _remarks(self, live: LiveJob, record: JobRecord) -> tuple[str, ...]:
         """What is not possible for this job, and what would have to change."""
         speaks = live.history.has_hello or live.history.saved_at_ms is not None
-        stays = live.recipe.may_stay_in_memory and self._driver.controller.state.can_freeze
-        room = SUSPENDED_IN_MEMORY if stays else SAVES_AND_ENDS if speaks else STARTS_OVER
+        lost_ms = live.history.lost_ms
+        lost = (LOST.format(lost=length(lost_ms)),) if lost_ms else ()
+        room = self._making_room(live, record)
         if speaks or record.first_start_ms is None:
-            return (room,)
-        return (NO_REPORTS if live.history.progress is None else STEPS_COUNTED, room)
+            return (*lost, room)
+        return (*lost, NO_REPORTS if live.history.progress is None else STEPS_COUNTED, room)
+
+    def _making_room(self, live: LiveJob, record: JobRecord) -> str:
+        """What happens to it when others need its devices."""
+        if not live.job.preemptible:
+            return NOT_PREEMPTIBLE
+        if live.recipe.may_stay_in_memory and self._driver.controller.state.can_freeze:
+            return SUSPENDED_IN_MEMORY
+        return NOT_ENDED if record.cannot_save else SAVES_AND_ENDS
 
     def _folded(self, array: str, elements: Sequence[JobStatus]) -> JobStatus:
         """An array as one job."""
@@ -222,6 +235,7 @@ class Queries:
             retries=first.history.retries,
             gpu_ms=sum(each.history.gpu_ms for each in elements),
             preemptions=sum(each.history.preemptions for each in elements),
+            lost_ms=sum(each.history.lost_ms for each in elements),
             attempts=max(each.history.attempts for each in elements),
         )
         waiting = next((each for each in in_order if each.reason is not None), None)
@@ -346,6 +360,7 @@ class Queries:
                 weight=stated.weight,
                 guaranteed_gpus=amount(stated.guaranteed),
                 maximum_gpus=None if stated.maximum is None else amount(stated.maximum),
+                allow_unpreemptible=stated.allow_unpreemptible,
                 is_defined=name in state.queues,
                 running=states[name, S.RUNNING],
                 pending=states[name, S.PENDING],

@@ -42,12 +42,21 @@ def events_of(report: r.Report, live: LiveJob, now: int, limits: Limits) -> Iter
     record = live.record
     if record is None or record.run != report.run:
         return
+    for logged in _events_of(report, live, record, now, limits):
+        if "lost_s" in logged.detail:
+            lost_ms = live.history.lost_ms + round(logged.detail["lost_s"] * SECOND)
+            live.history = replace(live.history, lost_ms=lost_ms)
+        yield logged
+
+
+def _events_of(
+    report: r.Report, live: LiveJob, record: JobRecord, now: int, limits: Limits
+) -> Iterator[LoggedEvent]:
     if isinstance(report, r.Ended):
-        yield from _ended(report, live, record, now, limits)
-    elif isinstance(report, r.Lost):
-        yield from _lost(report, live, record, now, limits)
-    else:
-        yield from EVENTS[type(report)](report, live, record, now)
+        return _ended(report, live, record, now, limits)
+    if isinstance(report, r.Lost):
+        return _lost(report, live, record, now, limits)
+    return EVENTS[type(report)](report, live, record, now)
 
 
 def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
@@ -77,13 +86,19 @@ def _reshaped(
     live.began(_moment(said, live, now))
     yield LoggedEvent(
         e.RunResized(said.run, record.saved_work, assumed_speed(record)),
-        {"pids": list(said.pids)},
+        {"pids": list(said.pids), **_lost_work(record, now)},
     )
 
 
 def _saved(said: r.Saved, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.history = replace(live.history, saved_at_ms=now)
     yield LoggedEvent(e.RunSaved(said.run, record.work_at(now)), {"at_step": said.step})
+
+
+def _heeds_stops(
+    said: r.HeedsStops, live: LiveJob, record: JobRecord, now: int
+) -> Iterator[LoggedEvent]:
+    yield LoggedEvent(e.RunCanSave(said.run))
 
 
 def _progressed(
@@ -212,7 +227,8 @@ def _took(record: JobRecord, now: int) -> dict[str, object]:
 
 def _lost_work(record: JobRecord, now: int) -> dict[str, object]:
     """Work that was lost and must be done again."""
-    return {"lost_s": round((record.work_at(now) - record.saved_work) / NOMINAL / SECOND, 3)}
+    lost = round((record.work_at(now) - record.saved_work) / NOMINAL / SECOND, 3)
+    return {"lost_s": lost} if lost > 0 else {}
 
 
 EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent]]] = {
@@ -222,6 +238,7 @@ EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent
     r.Reshaped: _reshaped,
     r.Progressed: _progressed,
     r.Saved: _saved,
+    r.HeedsStops: _heeds_stops,
 }
 """Of a run that goes on."""
 

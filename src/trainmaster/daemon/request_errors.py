@@ -19,5 +19,9 @@ class TooMany(RequestError):
     """There are as many jobs as this manager takes: later there may be room."""
 
 
+class WorkWouldBeLost(Conflict):
+    """It would end programs that can be neither suspended in memory nor told to save."""
+
+
 class Unavailable(RequestError):
     """Not now: a standby, or a store that cannot be written. Try again later."""

@@ -185,6 +185,8 @@ class JobRow(Holder):
     attempt: int
     restarts: int
     preemptions: int
+    lost_s: float
+    """Work that it did and lost because it was ended, in seconds at nominal speed."""
     exit_code: int | None
     end_reason: JobEnd | None
     """Why it failed, timed out or was cancelled."""
@@ -430,6 +432,8 @@ class QueueRow(ResponseModel):
     weight: int
     guaranteed_gpus: float
     maximum_gpus: float | None
+    allow_unpreemptible: bool
+    """Whether its jobs may be `preemptible: false`."""
     is_defined: bool
     """False for a name that only jobs used."""
     running: int

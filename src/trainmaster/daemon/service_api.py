@@ -44,6 +44,7 @@ class JobChanges(StrictModel):
     max_runtime: Duration = Field(0, description="Maximum run time, all attempts together.")
     deadline: Duration = Field(0, description="Time from submission by which it must be done.")
     grace_period: Duration = Field(0, description="Time that it has to stop before it is killed.")
+    preemptible: bool = Field(True, description="Whether policies may suspend it.", strict=True)
 
 
 @dataclass(frozen=True, slots=True)

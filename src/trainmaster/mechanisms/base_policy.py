@@ -8,6 +8,7 @@ from typing import ClassVar, Generic, cast
 from typing_extensions import TypeVar
 
 from trainmaster.core.draft import Draft
+from trainmaster.core.last_resort import unsaved_ms
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
@@ -168,17 +169,15 @@ def _protections(
 
 
 def _protection(record: JobRecord, guards: PreemptionGuards, now: int) -> Protection | None:
-    """The rule that keeps this job on its GPUs; of several the one that lasts longest."""
+    """The rule that keeps this job on its GPUs."""
     if not record.job.preemptible:
         return Protection(record.id, NOT_PREEMPTIBLE)
-    rules = []
-    if record.spared_until_ms is not None:
-        rules.append((record.spared_until_ms, CANNOT_SAVE))
-    guarded = guards.protected_until(record)
-    if guarded is not None:
-        rules.append((guarded, guards.rule(record)))
-    until, rule = max(rules, default=(now, ""))
-    return Protection(record.id, rule, until) if until > now else None
+    if record.is_spared:
+        return Protection(record.id, CANNOT_SAVE, unsaved_ms=unsaved_ms(record, now))
+    until = guards.protected_until(record)
+    if until is None or until <= now:
+        return None
+    return Protection(record.id, guards.rule(record), until)
 
 
 NOT_PREEMPTIBLE = "preemptible: false"

@@ -80,9 +80,10 @@ class PreemptionGuards:
 
     def is_protected(self, record: JobRecord, now: int) -> bool:
         """Whether it holds GPUs and must not be preempted, or not yet."""
-        return record.is_spared or self._is_young(record, now)
+        return record.is_spared or self.is_young(record, now)
 
-    def _is_young(self, record: JobRecord, now: int) -> bool:
+    def is_young(self, record: JobRecord, now: int) -> bool:
+        """Whether it has not had its GPUs for long enough to be preempted."""
         if not self.least_run_ms(record.switch_ms) or record.phase not in ALLOCATED:
             return False
         until = self.protected_until(record)
@@ -120,7 +121,7 @@ class PreemptionGuards:
 
     def rank(self, record: JobRecord, rank: Rank, now: int) -> Rank:
         """The policy's rank, overruled where a guard holds, and valid until one may begin to."""
-        if self._is_young(record, now):
+        if self.is_young(record, now):
             return Rank(PROTECTED, record.seq, until_ms=self.protected_until(record))
         if self.is_starving(record, now):
             until = self._until(record, self.starve_after_ms)

@@ -78,6 +78,15 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
+class HeedsStops:
+    """Its program looks for requests to stop, and saves before it leaves."""
+
+    run: Run
+    at_ms: int
+    steady_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Saved:
     """A checkpoint of it has become durable."""
 
@@ -121,4 +130,4 @@ class Lost:
     steady_ms: int | None = None
 
 
-Report = Started | Frozen | Thawed | Reshaped | Progressed | Saved | Ended | Lost
+Report = Started | Frozen | Thawed | Reshaped | Progressed | Saved | HeedsStops | Ended | Lost

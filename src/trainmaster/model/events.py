@@ -140,6 +140,13 @@ class RunSaved:
 
 
 @dataclass(frozen=True, slots=True)
+class RunCanSave:
+    """Its program has said that it saves when it is told to end."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
 class RunProgressed:
     """It reported how far its training has come."""
 
@@ -240,6 +247,7 @@ Event = (
     | RunResized
     | RunSpeedChanged
     | RunSaved
+    | RunCanSave
     | RunProgressed
     | RunSucceeded
     | RunFailed

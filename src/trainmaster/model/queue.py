@@ -16,3 +16,5 @@ class Queue:
     """Thousandths of a GPU it can always get back."""
     maximum: int | None = None
     """Thousandths of a GPU it may never exceed; None = the cluster."""
+    allow_unpreemptible: bool = True
+    """Whether its jobs may be `preemptible: false`."""

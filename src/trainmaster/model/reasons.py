@@ -65,6 +65,8 @@ class Protection:
     """The option or field that says so: `min_run_s`."""
     until_ms: int | None = None
     """When it ends; None: with the run."""
+    unsaved_ms: int = 0
+    """Work that would be lost: it can be neither frozen nor save."""
 
 
 @dataclass(frozen=True, slots=True)

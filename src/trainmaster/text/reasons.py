@@ -191,6 +191,9 @@ def _kept(reason: Reason, now: int) -> str:
     if not reason.protections:
         return ""
     first = reason.protections[0]
+    if first.unsaved_ms:
+        lost = length(first.unsaved_ms)
+        return f"; job {first.job} could only be ended, and {lost} of its work would be lost"
     if first.until_ms is None:
         return f"; job {first.job} may not be suspended ({first.rule})"
     soonest = max(0, first.until_ms - now)

@@ -190,6 +190,7 @@ def test_a_row_has_seconds_with_three_decimals(client: TestClient, service: Memo
         "attempt": 1,
         "restarts": 0,
         "preemptions": 0,
+        "lost_s": 0.0,
         "exit_code": None,
         "end_reason": None,
         "deadline": None,
@@ -607,8 +608,8 @@ def test_sentences_begin_with_a_capital_and_fields_as_they_are_written() -> None
 
 def test_default_is_always_among_the_queues() -> None:
     """The daemon lists those that are defined or used."""
-    vision = QueueRow("vision", None, 1, 0, None, True, 1, 0, 0, 1)
-    default = QueueRow("default", None, 1, 0, None, False, 2, 0, 0, 2)
+    vision = QueueRow("vision", None, 1, 0, None, True, True, 1, 0, 0, 1)
+    default = QueueRow("default", None, 1, 0, None, True, False, 2, 0, 0, 2)
     assert [each.name for each in serializers.with_default([vision])] == ["default", "vision"]
     assert serializers.with_default([default, vision]) == [default, vision]
 

@@ -138,7 +138,7 @@ def test_told_to_stop_it_saves_says_so_and_exits_with_0(there: FakeSupervisor, h
         assert tm.stop_why == ("suspend" if how == "line" else None)
         tm.save("state", 41)
         assert tm.should_stop()  # it stays so
-    assert words(there, "leaving") == ["hello", "saved", "leaving"]
+    assert words(there, "leaving") == ["hello", "heeds stops", "saved", "leaving"]
     assert there.heard[-1] == {"say": "leaving", "step": 41}
     os.kill(os.getpid(), signal.SIGTERM)  # the supervisor's second thought does not spoil the 0
 
@@ -171,7 +171,7 @@ def test_a_program_without_a_number_of_steps_may_say_that_it_has_finished(
         os.kill(os.getpid(), signal.SIGTERM)
         assert tm.should_stop()
         tm.finish()
-    assert words(there, "done") == ["hello", "done"]
+    assert words(there, "done") == ["hello", "heeds stops", "done"]
 
 
 def test_an_error_passes_and_nothing_is_claimed(there: FakeSupervisor) -> None:

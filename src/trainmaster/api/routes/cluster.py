@@ -50,6 +50,9 @@ class QueueTerms(StrictModel):
     maximum_gpus: float | None = Field(
         None, ge=0, le=MOST_GPUS, strict=True, description="Most GPUs that it may hold."
     )
+    allow_unpreemptible: bool = Field(
+        True, strict=True, description="Whether its jobs may be `preemptible: false`."
+    )
 
 
 class PolicyChoice(StrictModel):

@@ -32,6 +32,9 @@ class Destination(StrictModel):
     """Where to move a job."""
 
     node: Name = Field(description="The node's name.", examples=["n0"])
+    force: bool = Field(
+        False, description="Move it even if work is lost that it has not saved.", strict=True
+    )
 
 
 def routes(service: Daemon) -> APIRouter:
@@ -143,7 +146,6 @@ def _reports(router: APIRouter, service: Daemon) -> None:
 
 
 ACTIONS = {
-    "suspend": ("Suspend a job", "It releases its devices and waits until it is resumed."),
     "resume": (
         "Resume a job",
         "A job that was suspended or held runs again when the policy starts it.",
@@ -184,6 +186,23 @@ def _commands(router: APIRouter, service: Daemon) -> None:
         return await _row_now(service, status)
 
     @router.post(
+        "/jobs/{job}/suspend",
+        summary="Suspend a job",
+        description="It releases its devices and waits until it is resumed. Refused with the code"
+        " `work_would_be_lost` where its program can be neither suspended in memory nor told to save,"
+        " unless `force` is true. The answer is the job as it is now.",
+        operation_id="suspend",
+        **changes(models.JobRow),
+    )
+    async def suspend(
+        job: params.JobId, user: params.User = "", force: params.Force = False
+    ) -> Response:
+        status = await find_job(service, job)
+        with named_as(job, status.row.id):
+            await service.commands.suspend(status.row.id, user, force=force)
+        return await _row_now(service, status)
+
+    @router.post(
         "/jobs/{job}/move",
         summary="Move a job to another node",
         **takes(Destination, models.JobRow),
@@ -194,7 +213,7 @@ def _commands(router: APIRouter, service: Daemon) -> None:
         if status.nodes == (wanted.node,):
             raise ApiError(409, f"Job {status.row.id} is on {wanted.node} already.")
         with named_as(job, status.row.id):
-            await service.commands.move(status.row.id, wanted.node)
+            await service.commands.move(status.row.id, wanted.node, force=wanted.force)
         return await _row_now(service, status)
 
     @router.patch(

@@ -161,6 +161,8 @@ def _facts(job: JobDetails) -> list[tuple[str, str]]:
             f" {text.plural(job.failures, 'failure')}",
         ),
     ]
+    if job.lost_s:
+        facts.append(("lost", f"{text.length(round(job.lost_s * SECOND))} of its work"))
     if job.progress is not None:
         facts.append(("progress", _progress(job.progress)))
     return facts
@@ -184,6 +186,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["length_of"] = lambda seconds: text.length(round(seconds * SECOND))
     made.filters["sentence"] = lambda said: text.as_sentence(said[:1].upper() + said[1:])
     made.filters["quote"] = partial(quote, safe="")
     made.filters["clock"] = _clock

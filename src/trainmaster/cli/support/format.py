@@ -29,6 +29,11 @@ def length(seconds: float | None) -> str:
     return NOTHING if seconds is None else short_length(seconds)
 
 
+def lost(seconds: float) -> str:
+    """Work that was lost, in red."""
+    return f"[red]{length(seconds)}[/]" if seconds else NOTHING
+
+
 def at(seconds: float | None) -> str:
     """A point of time, in the reader's time zone."""
     if seconds is None:

@@ -67,11 +67,13 @@ def jobs_table(
     """The jobs that match, as `ps` shows them: arrays in one line, unless each element is wanted."""
     rows = _rows(client, query, limit, each)
     more = ("submitted", "priority", "attempt", "devices") if wide else ()
+    has_lost = any(row.lost_s for row in rows)
     headings = (
-        *("id", "name", "user", "queue", "state", "gpus", "waited", "run", "progress"),
-        *(*more, "where or why"),
+        *("id", "name", "user", "queue", "state", "gpus", "waited", "run"),
+        *("lost",) * has_lost,
+        *("progress", *more, "where or why"),
     )
-    cells = [_cells(line, wide) for line in (rows if each else fold(rows))]
+    cells = [_cells(line, wide, has_lost) for line in (rows if each else fold(rows))]
     return fit_table(headings, cells, width, () if wide else GIVES_WAY, folds=wide)
 
 
@@ -91,7 +93,7 @@ def _rows(client: Client, query: Query, limit: int | None, each: bool) -> list[J
     return rows
 
 
-def _cells(line: JobRow | ArrayRow, wide: bool) -> tuple[str, ...]:
+def _cells(line: JobRow | ArrayRow, wide: bool, has_lost: bool) -> tuple[str, ...]:
     rows = line.rows if isinstance(line, ArrayRow) else (line,)
     first = rows[0]
     has_started, attempt, progress = True, NOTHING, NOTHING
@@ -107,6 +109,7 @@ def _cells(line: JobRow | ArrayRow, wide: bool) -> tuple[str, ...]:
         *map(escape, (line.id, line.name, first.user, first.queue)),
         *(state, gpus, words.waited(max(rows, key=lambda row: row.waiting_s or row.queue_s))),
         words.length(max(row.run_s for row in rows)) if has_started else NOTHING,
+        *(words.lost(sum(row.lost_s or 0 for row in rows)),) * has_lost,
         progress,
         *((submitted, str(first.priority), attempt, escape(devices) or NOTHING) if wide else ()),
         escape(why),

@@ -42,6 +42,7 @@ REPORTS: dict[str, type[Report]] = {
     "frozen": r.Frozen,
     "thawed": r.Thawed,
     "saved": r.Saved,
+    "heeds stops": r.HeedsStops,
     "progress": r.Progressed,
     "ended": Ended,
     "lost": Lost,

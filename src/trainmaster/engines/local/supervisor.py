@@ -68,6 +68,7 @@ class Supervisor:
         """The generation to be reshaped into."""
         self._is_freezing, self._is_frozen = False, False
         self._has_left = False
+        self._heeds_stops = False
         self._done: set[int] = set()  # ranks that have said so
         self._has_session = False  # whether the program reports its own steps
         self._counter: Connection | None = None
@@ -349,6 +350,9 @@ class Supervisor:
             step = progress_throttle.cleaned(said)
             self._saves.held = {} if step is None else {"step": step["step"]}
             self._write_due_save()
+        elif word == "heeds stops" and not self._heeds_stops:
+            self._heeds_stops = True
+            self._write("heeds stops", {})
         elif word == "leaving":
             self._has_left = True
         elif word == "done":
