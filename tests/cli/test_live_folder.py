@@ -77,6 +77,45 @@ def test_the_story_names_files_that_changed_before_the_start(project: Line) -> N
     assert "changed" not in project.ok("story", job)
 
 
+def test_what_a_job_writes_in_its_copy_is_fetched(project: Line) -> None:
+    (project.folder / "train.py").write_text(
+        "import os\n"
+        "print(open('data/x.csv').read())\n"
+        "os.makedirs('runs/1'); open('runs/1/model.pt', 'w').write('weights')\n"
+        "os.symlink('runs/1', 'latest'); open('model.py', 'a').write('# changed')\n"
+    )
+    ended = project.run("run", "--snapshot", "-n", "copied", "--", sys.executable, "train.py")
+    assert ended.returncode == 0, ended.stderr
+    assert "It runs in a copy of the code: `trainmaster outputs" in ended.stderr
+    listed = project.ok("outputs", "copied", "--list")
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == [
+        *("latest", "model.py", "runs/1/model.pt"),
+    ]
+    assert project.ok("outputs", "copied", "--to", "back") == "Fetched 3 files to back.\n"
+    back = project.folder / "back"
+    assert (back / "latest/model.pt").read_text() == "weights"
+    assert (back / "model.py").read_text() == "LAYERS = 3\n# changed"
+    assert (project.folder / "model.py").read_text() == "LAYERS = 3\n"
+    assert not (project.folder / "runs").exists()
+
+
+def test_outputs_of_a_job_in_its_folder_are_there(project: Line) -> None:
+    project.ok("run", "-n", "plain", "--", "true")
+    said = project.run("outputs", "plain")
+    assert said.returncode == 1
+    assert f"ran in {project.folder} itself: what it wrote is there." in said.stderr
+
+
+def test_a_folder_that_is_too_large_to_copy_is_refused_in_a_dry_run_too(project: Line) -> None:
+    with (project.folder / "big.bin").open("wb") as big:
+        big.truncate(300 << 20)
+    for words in (("run", "--snapshot"), ("run", "--snapshot", "--dry-run")):
+        said = project.run(*words, "--", "true")
+        assert said.returncode == 1
+        assert "big.bin alone has 300 MiB" in said.stderr
+        assert "--no-snapshot (snapshot: false)" in said.stderr
+
+
 SAY = "import os; print(*(os.environ.get(each, 'unset') for each in '{}'.split()))"
 WHO = SAY.format("RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE TRAINMASTER_DEVICES")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainmaster.daemon.service_api import JobStatus
 from trainmaster.model.causes import EndCode, EndReason, Suspender
@@ -18,6 +18,8 @@ BY_PERSON = {
     Why.SUSPENDED_IDLE: Suspender.IDLE,
 }
 """Reasons of a suspended job that is not to continue by itself; any other one is the policy's."""
+
+MOST_NAMED = 10
 
 
 def suspended_by(status: JobStatus) -> Suspender | None:
@@ -89,6 +91,16 @@ def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
     place = f" on {', '.join(status.devices)}" if status.devices else ""
     beside = f" and {status.transition}" if status.transition is not None else ""
     return None, f"It is {row.state}{place}{beside}."
+
+
+def copy_sentences(job: str, left_out: Sequence[str]) -> Iterator[str]:
+    """What the user of a job that runs in a copy of its code should know."""
+    yield (
+        f"It runs in a copy of the code: `trainmaster outputs {job}` fetches what it writes there."
+    )
+    if left_out:
+        more = f" and {len(left_out) - MOST_NAMED} more" if len(left_out) > MOST_NAMED else ""
+        yield f"The copy does not have {', '.join(left_out[:MOST_NAMED])}{more}, which are ignored."
 
 
 def ran_in(stored: Mapping[str, object]) -> str | None:

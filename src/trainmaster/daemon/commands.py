@@ -19,7 +19,13 @@ from trainmaster.daemon.data_folder import largest_number
 from trainmaster.daemon.dependencies import DependencyState, outlook
 from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
 from trainmaster.daemon.inbox import Request
-from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission, submitted_job
+from trainmaster.daemon.live_job import (
+    Hold,
+    LiveJob,
+    StoredSubmission,
+    stored_submission,
+    submitted_job,
+)
 from trainmaster.daemon.policies import policy_of
 from trainmaster.daemon.queries import Queries
 from trainmaster.daemon.recovery import has_run
@@ -80,6 +86,18 @@ class Commands:
         """Each of them is a label in the metrics."""
         self._in_flight: dict[str, asyncio.Task[Sequence[Accepted]]] = {}
         """Idempotency keys of submissions in progress."""
+
+    async def outputs(self, job: JobStatus) -> tuple[str, Sequence[tuple[str, int, float]]]:
+        """The copy that a job ran in, and path, size and time of what it wrote there."""
+        folder = stored_submission(job.row).recipe.workdir
+        found = await self._submitted_files.outputs(folder)
+        if found is None:
+            raise Conflict(f"job {job.row.id} ran in {folder} itself: what it wrote is there.")
+        return folder, found
+
+    def outputs_archive(self, folder: str) -> AsyncIterator[bytes]:
+        """What a job wrote in its copy, as a tar archive."""
+        return self._submitted_files.archive(folder)
 
     async def close(self) -> None:
         """End what works on files of submissions."""

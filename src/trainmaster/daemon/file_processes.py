@@ -135,15 +135,18 @@ class FileProcesses:
         ending.add_done_callback(self._ending.discard)
 
 
-async def archive_of(folder: Path) -> AsyncIterator[bytes]:
-    """The files that a job wrote in this copy, as a tar archive, piece by piece."""
-    process = await started("trainmaster.daemon.outputs", str(folder))
+async def archive_of(folder: str) -> AsyncIterator[bytes]:
+    """The files that a job wrote in this copy, as a tar archive, piece by piece; OSError if it breaks off."""
+    process = await started("trainmaster.daemon.outputs", folder)
     assert process.stdout is not None
     try:
         while piece := await process.stdout.read(PIECE):
             yield piece
+        if await process.wait() != 0:
+            raise OSError(f"the archive of {folder} is not complete")
     finally:
         _kill(process)
+        await process.communicate()
 
 
 async def started(module: str, *arguments: str) -> asyncio.subprocess.Process:

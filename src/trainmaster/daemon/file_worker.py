@@ -61,8 +61,8 @@ def remove(folders: list[str]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def list_outputs(folder: str) -> list[Any]:
-    return [*outputs.written_files(folder)]
+def list_outputs(copied: str) -> list[Any]:
+    return [*outputs.written_files(copied)]
 
 
 def _check_folder(workdir: str) -> None:

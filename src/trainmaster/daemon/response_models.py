@@ -321,6 +321,21 @@ class JobList(ResponseModel):
     """What does not work as it should: the policy cannot be used, the store cannot be written."""
 
 
+class OutputFile(ResponseModel):
+    path: str
+    """In the folder."""
+    size: int
+    at_s: float
+    """When it was last written to."""
+
+
+class Outputs(ResponseModel):
+    """What a job wrote in its copy of the code: new and changed files."""
+
+    folder: str
+    files: list[OutputFile]
+
+
 class AcceptedJob(ResponseModel):
     id: str
     """The job, or the array."""

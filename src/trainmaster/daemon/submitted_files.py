@@ -12,9 +12,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from trainmaster.daemon.file_processes import COPIES, LOOKS, FileProcesses
+from trainmaster.daemon.file_processes import COPIES, LOOKS, FileProcesses, archive_of
 from trainmaster.daemon.request_errors import RequestError
 from trainmaster.daemon.service_api import Submission
+
+ARCHIVES = 4
+"""How many archives of outputs are made at once."""
 
 
 class SubmittedFiles:
@@ -26,6 +29,7 @@ class SubmittedFiles:
         """Whether a copy may have links to the folder: its nodes see it."""
         self._looks = FileProcesses(LOOKS)
         self._copies = FileProcesses(COPIES)
+        self._archives = asyncio.Semaphore(ARCHIVES)
 
     async def look(self, asked: Sequence[Submission]) -> list[Submission]:
         """Check each folder once, for all its jobs; the submissions with their programs listed."""
@@ -73,6 +77,23 @@ class SubmittedFiles:
         except BaseException:
             await copies.remove()
             raise
+
+    async def outputs(self, ran_in: str) -> Sequence[tuple[str, int, float]] | None:
+        """Path, size and time of what was written into this copy; None for a folder that is not one."""
+        if not self._is_copy(ran_in):
+            return None
+        found = await self._looks.ask("list_outputs", ran_in, copied=ran_in)
+        return [(path, size, at_s) for path, size, at_s in found]
+
+    async def archive(self, ran_in: str) -> AsyncIterator[bytes]:
+        """The same files as a tar archive, a few archives at a time."""
+        async with self._archives:
+            async for piece in archive_of(ran_in):
+                yield piece
+
+    def _is_copy(self, folder: str) -> bool:
+        place = Path(folder)
+        return place.name == "code" and place.parent.parent == self._folder / "jobs"
 
     def _copy_of(self, number: str) -> Path:
         return self._folder / "jobs" / number / "code"

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from trainmaster.api import params, serializers
 from trainmaster.api.job_lookup import find_job, named_as
 from trainmaster.api.last_lines import lines_after_failure
 from trainmaster.api.request_body import object_of
-from trainmaster.api.responses import ApiError, JsonAnswer, answer, answers, changes, takes
+from trainmaster.api.responses import ApiError, JsonAnswer, answer, answers, changes, sends, takes
 from trainmaster.config.job_file import Name
 from trainmaster.config.validation import StrictModel, checked
 from trainmaster.daemon import response_models as models
@@ -132,6 +132,25 @@ def _reports(router: APIRouter, service: Daemon) -> None:
         return JsonAnswer(
             models.ProgressList([serializers.progress_report(each) for each in reports])
         )
+
+    @router.get(
+        "/jobs/{job}/outputs",
+        summary="What a job wrote in its copy of the code",
+        **answers(models.Outputs, 404, 409, 422, 503),
+    )
+    async def outputs(job: params.JobId) -> Response:
+        folder, files = await service.commands.outputs(await find_job(service, job))
+        return JsonAnswer(models.Outputs(folder, [models.OutputFile(*each) for each in files]))
+
+    @router.get(
+        "/jobs/{job}/outputs/archive",
+        summary="The same files as a tar archive",
+        **sends("application/x-tar", "string", 404, 409, 422, 503),
+    )
+    async def archive(job: params.JobId) -> Response:
+        folder, _ = await service.commands.outputs(await find_job(service, job))
+        pieces = service.commands.outputs_archive(folder)
+        return StreamingResponse(pieces, media_type="application/x-tar")
 
     @router.get(
         "/jobs/{job}/environment",

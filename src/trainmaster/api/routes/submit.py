@@ -14,6 +14,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from trainmaster.api import serializers
+from trainmaster.api.messages import copy_sentences
 from trainmaster.api.request_body import (
     JSON,
     YAML_TYPES,
@@ -133,6 +134,8 @@ def _accepted(asked: Submission, accepted: Accepted, now: int) -> AcceptedJob:
     first, *elements = accepted.ids
     notice = accepted.deadline
     remarks = () if notice is None else (deadline_sentence(notice, now),)
+    if accepted.copy is not None:
+        remarks = (*remarks, *copy_sentences(first, accepted.left_out))
     return AcceptedJob(first, asked.recipe.name, elements or [first], remarks)
 
 

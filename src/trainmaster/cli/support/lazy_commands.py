@@ -60,6 +60,7 @@ COMMANDS = {
     "ls": CommandEntry(JOBS, "The same as `ps`.", "ps", "ps", is_hidden=True),
     "show": CommandEntry(JOBS, "Show everything known about a job."),
     "logs": CommandEntry(JOBS, "Show a job's output."),
+    "outputs": CommandEntry(JOBS, "Fetch what a job wrote in its copy of the code."),
     "wait": CommandEntry(JOBS, "Wait for jobs and return their exit code."),
     "explain": CommandEntry(JOBS, "Explain why a job waits and when it is expected to start."),
     "story": CommandEntry(JOBS, "Show what happened to a job."),
