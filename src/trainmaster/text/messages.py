@@ -44,7 +44,7 @@ def _seconds(value: object) -> int:
 
 def _work_lost(_key: str, value: object) -> str:
     lost = _seconds(value)
-    return f"{length(lost)} of work lost" if lost else ""
+    return f"{length(lost)} of work lost" if lost >= NOTICEABLE_MS else ""
 
 
 def _processes(_key: str, value: object) -> str:
@@ -52,6 +52,8 @@ def _processes(_key: str, value: object) -> str:
     return f"process{'es' if many else ''} {_detail('', value)}"
 
 
+NOTICEABLE_MS = 100
+"""Less work than that is not said to be lost."""
 Detail = Mapping[str, object]
 Opening = tuple[str, tuple[str, ...]]
 """How a sentence begins, and which details it has told by that."""

@@ -293,8 +293,9 @@ async def _explanation(service: Daemon, status: JobStatus) -> models.Explanation
     queries, array = service.queries, None
     if status.elements:
         array, summary = status.row.id, serializers.array_summary(status).sentence
-        status = _waiting_element(status) or status
-        status = replace(status, remarks=(f"Array {array}: {summary}", *status.remarks))
+        element = _waiting_element(status)
+        if element is not None:
+            status = replace(element, remarks=(f"Array {array}: {summary}", *element.remarks))
     holders = []
     for other in () if status.reason is None else status.reason.held_by[: serializers.MOST_HOLDERS]:
         with suppress(NotFound):
