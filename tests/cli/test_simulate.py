@@ -165,7 +165,7 @@ def test_a_policy_that_raises_is_reported(
     assert said.code == 1
     assert "mine.py:" in said.err, "it says where"
     assert "Warning: largest raised an error 1 time, the first was ZeroDivisionError" in said.err
-    assert "Warning: largest never starts 3 jobs, such as 1" in said.err
+    assert "never starts" not in said.err, "the error is why"
     assert "unfinished jobs" in said.out
 
 

@@ -175,6 +175,13 @@ def test_the_winner_is_never_above_the_next() -> None:
         assert win.lead.value <= 1.0
 
 
+def test_equal_contenders_share_the_lowest_excess() -> None:
+    (win,) = wins(found([1_000.0], [1_000.0]))
+    assert win.winners == "las = fifo"
+    (win,) = wins(found([2_000.0], [1_000.0]))
+    assert win.winners == "fifo"
+
+
 def test_wins_and_ranks_add_up() -> None:
     made = comparisons(made_up(SUITE))
     elsewhere = sum(win.comparison.experiment.track == "paper" for win in wins(made))

@@ -71,6 +71,7 @@ def run() -> None:
 
 def main(arguments: list[str], name: str = NAMES[0]) -> int:
     """Run one command and return its exit code; no traceback ever reaches the user."""
+    errors.debug(is_debug_asked(arguments))
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -83,7 +84,7 @@ def main(arguments: list[str], name: str = NAMES[0]) -> int:
     except KeyboardInterrupt:
         return errors.INTERRUPTED
     except Exception as error:
-        if errors.is_debugging() or is_debug_asked(arguments):
+        if errors.is_debugging():
             raise
         if isinstance(error, OSError):
             _discard_output()

@@ -27,6 +27,8 @@ from trainmaster.model.topology import Topology
 
 MOST_PLANS = 8
 """How often a policy is asked in one pass; what it still must not do is refused then."""
+PACKAGE = __file__.rpartition("core")[0]
+"""Where our own code is: other files are users' policies."""
 MakePolicy = Callable[[PolicySpec], Policy]
 
 
@@ -68,6 +70,8 @@ class Controller:
         self.policy = policy
         self.memo = policy.first_memo()
         self.make_policy = make_policy
+        self.policy_error: Exception | None = None
+        """What the policy raised when it was asked last."""
         self._wake_at: int | None = None
         self._now = 0
 
@@ -169,7 +173,9 @@ class Controller:
             state.occupancy = rebuilt(state)
             self.view = View(state)
             self.policy.forget()
-            return [Refusal("", Refused.POLICY_RAISED, _describe(error))], ()
+            self.policy_error = error
+            return [Refusal("", Refused.POLICY_RAISED, _describe(error, self.policy))], ()
+        self.policy_error = None
         self.memo = plan.memo
         state.log.end_pass(was_noop=not plan.actions)
         self._wake_by(plan.wake_at, now)
@@ -231,12 +237,15 @@ class Controller:
         self.policy.forget()
 
 
-def _describe(error: Exception) -> str:
-    """What was raised, and where."""
+def _describe(error: Exception, policy: Policy) -> str:
+    """What was raised, and where: in the policy's own file, if it is a user's and was still in it."""
+    places: list[tuple[str, int]] = []
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    while trace is not None:
+        places.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
         trace = trace.tb_next
-    where = ""
-    if trace is not None:
-        where = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
-    return f"{type(error).__name__}: {error}{where}"
+    users = [place for place in places if not place[0].startswith(PACKAGE)]
+    is_users = not type(policy).__module__.startswith("trainmaster.")
+    file, line = (users or places)[-1]
+    after = f", with what {policy.name} returned" if is_users and not users else ""
+    return f"{type(error).__name__}: {error} ({file}:{line}{after})"

@@ -120,7 +120,7 @@ class Driver:
 
     def notes(self) -> tuple[str, ...]:
         """What does not work as it should, and what to do: a sentence each."""
-        state, notes = self.controller.state, [self.policy_trouble] if self.policy_trouble else []
+        state, notes = self.controller.state, [*self.policy_notes()]
         for queue in state.queues.values():
             if queue.parent is not None and queue.parent not in state.queues:
                 notes.append(
@@ -133,12 +133,15 @@ class Driver:
                 f"Node {name} is drained, so nothing is started there: `trainmaster node undrain {name}`"
                 " uses it again."
             )
-        if self.raised:
-            notes.append(
-                f"The policy {self.policy.name} raised an error ({self.raised}): running jobs go on and"
-                " nothing is started; choose another with `trainmaster policy set`."
-            )
         return tuple(notes)
+
+    def policy_notes(self) -> tuple[str, ...]:
+        """Why the chosen policy does not decide."""
+        raised = (
+            f"The policy {self.policy.name} raised an error ({self.raised}): running jobs go on and"
+            " nothing is started; choose another with `trainmaster policy set`."
+        )
+        return tuple(each for each in (self.policy_trouble, raised if self.raised else "") if each)
 
     # -- requests --------------------------------------------------------------------------------------
 
@@ -271,7 +274,10 @@ class Driver:
         for step in steps:
             if step.decision.planned:
                 raised = (r for r in step.decision.refusals if r.why is Refused.POLICY_RAISED)
-                self.raised = next((refusal.detail for refusal in raised), "")
+                detail = next((refusal.detail for refusal in raised), "")
+                if detail and detail != self.raised:
+                    log.error("the policy raised", exc_info=self.controller.policy_error)
+                self.raised = detail
         for refusal in (each for step in steps for each in step.decision.refusals):
             found[refusal.job] = refusal.why.value
             if refusal.why in (Refused.WORK_WOULD_BE_LOST, Refused.NOT_PREEMPTIBLE):

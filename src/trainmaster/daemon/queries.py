@@ -376,5 +376,5 @@ class Queries:
             name=driver.policy.name,
             options=plain(effective_options(driver.controller.policy)),
             since_s=driver.policy_since_ms / 1000,
-            trouble=" ".join(driver.notes()) or driver.refused or None,
+            trouble=" ".join(driver.policy_notes()) or driver.refused or None,
         )

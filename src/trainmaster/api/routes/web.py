@@ -89,7 +89,12 @@ def routes(service: Daemon, counters: Metrics) -> APIRouter:
 
 async def _overview(service: Daemon) -> str:
     health = service.health()
-    page = {"title": "Trainmaster", "version": __version__, "trouble": health.trouble}
+    page = {
+        "title": "Trainmaster",
+        "version": __version__,
+        "trouble": health.trouble,
+        "notes": health.notes,
+    }
     try:
         found = await _cluster(service)
     except RequestError as refusal:

@@ -31,8 +31,16 @@ class Failed(CommandError):
     """The request was right and did not succeed."""
 
 
+_flags = {"debug": False}
+
+
+def debug(is_wanted: bool) -> None:
+    """Whether this command was called with `--debug`."""
+    _flags["debug"] = is_wanted
+
+
 def is_debugging() -> bool:
-    return os.environ.get(DEBUG, "") not in ("", "0")
+    return _flags["debug"] or os.environ.get(DEBUG, "") not in ("", "0")
 
 
 def print_error(sentence: str) -> None:

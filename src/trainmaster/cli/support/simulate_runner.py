@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainmaster.cli.support.errors import is_debugging
 from trainmaster.cli.support.progress_bar import ProgressBar
 from trainmaster.model.reasons import Refused
 from trainmaster.model.result import Result
@@ -55,6 +57,9 @@ def _run(scenario: Scenario, policy: Any) -> Ran:
     wall_s = time.perf_counter() - began
     is_cut = interrupted or scenario.until_ms is not None
     remarks = tuple(_remarks(simulation, is_cut=is_cut))
+    error = simulation.controller.policy_error
+    if error is not None and is_debugging():
+        traceback.print_exception(error)
     raised = any(each.why is Refused.POLICY_RAISED for each in simulation.refusals)
     return Ran(replace(result_of(simulation), warnings=remarks), wall_s, interrupted, raised)
 
