@@ -312,6 +312,15 @@ def test_verdicts(tmp_path: Path) -> None:
     assert (absent.code, absent.rank, absent.why) == (127, 1, "It is not there.")
 
 
+def test_a_launchers_exit_code_does_not_undo_a_save(tmp_path: Path) -> None:
+    """torchrun returns 1 after SIGTERM, whatever its workers return."""
+    launcher = ranks(tmp_path, 1)
+    left = judged(launcher, StopCause.HALT, left=True)
+    assert (left.asked, left.has_left, left.code) == ("halt", True, 0)
+    assert judged(launcher, StopCause.HALT).code == 1
+    assert judged(launcher, left=True).code == 1
+
+
 def test_a_steady_clock_counts_until_the_machine_is_restarted(tmp_path: Path) -> None:
     book = journal.Journal(str(tmp_path))
     entry = book.entry("frozen", {})

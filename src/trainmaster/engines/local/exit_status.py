@@ -70,7 +70,8 @@ def exit_status_of(
     """Success only if all ranks returned 0, and it was not told to leave before it was done.
 
     A run whose ranks had reported that they were done before our signal ended them has succeeded
-    as well; what one rank says does not hold for another that never came so far.
+    as well; what one rank says does not hold for another that never came so far. A program that reported
+    that it has saved and leaves has done so, whatever its launcher returns: torchrun returns 1 after SIGTERM.
     """
     if not_started is not None:
         return start_failure(not_started.why, not_started.code, not_started.rank)
@@ -88,13 +89,14 @@ def exit_status_of(
     why = ""
     if deciding is not None and cause in (None, StopCause.FAILURE):
         why = _why(deciding, limit, oom_ranks, machine_oom)
+    was_told = cause in (StopCause.HALT, StopCause.RESIZE)
     return ExitStatus(
-        code=code,
+        code=0 if was_told and has_left else code,
         asked="nothing" if cause is None else cause.asked,
         rank=deciding.number
         if deciding is not None and cause in (None, StopCause.FAILURE)
         else None,
-        has_left=cause in (StopCause.HALT, StopCause.RESIZE) and (has_left or not was_killed),
+        has_left=was_told and (has_left or not was_killed),
         was_killed=was_killed,
         why=why,
         tail=(deciding or ranks[0]).log.tail(),
