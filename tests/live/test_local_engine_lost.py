@@ -24,8 +24,10 @@ from tests.live.stage import (
     alive_called,
     is_last,
     kill_remains,
+    local_engine,
     perform,
     placed,
+    state_of,
     supervisors,
     until,
 )
@@ -35,6 +37,7 @@ from trainmaster.engines.local import journal, processes, runfile
 from trainmaster.engines.local import orphan_cleanup as leftovers
 from trainmaster.engines.local import run_follower as watch
 from trainmaster.engines.local import socket_paths as sockets
+from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.local.orphan_cleanup import RunRemains
 from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.engines.protocol import EngineError
@@ -427,3 +430,37 @@ def test_nobody_is_taken_for_the_holder_of_another_lock(tmp_path: Path) -> None:
         assert processes.lock_holders(str(tmp_path / "two" / "lock")) == []
     finally:
         os.close(lock)
+
+
+HIDES = (
+    "import os, sys, time\n"
+    "if os.fork() == 0:\n"
+    "    os.setsid()\n"
+    "    if os.fork() == 0:\n"
+    "        os.execve('/bin/sleep', ['sleep', sys.argv[1]], {})\n"
+    "    os._exit(0)\n"
+    "time.sleep(600)\n"
+)
+
+
+def test_without_control_groups_nothing_outlives_a_killed_supervisor(tmp_path: Path) -> None:
+    """Not even a process without the run's name in its environment, in a session of its own."""
+
+    def make(folder: Path) -> LocalEngine:
+        engine = local_engine(folder)
+        engine.host = replace(engine.host, cgroups=CgroupPlan())
+        return engine
+
+    async def act(stage: Stage) -> None:
+        seconds = f"600.{os.getpid()}"
+        await stage.up(RUN, stage.recipe(sys.executable, "-S", "-c", HIDES, seconds))
+        hidden = await until(
+            lambda: [p for p in alive_called(seconds) if p not in stage.alive(RUN)]
+        )
+        for pid in supervisors(stage.engine.folder_of(RUN)):
+            os.kill(pid, signal.SIGKILL)
+        report, _ = await last_of(stage)
+        assert isinstance(report, Lost)
+        await until(lambda: not any(map(state_of, hidden)))
+
+    perform(tmp_path, act, make)

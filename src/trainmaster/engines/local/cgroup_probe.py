@@ -20,6 +20,12 @@ ADVICE = (
 )
 
 
+UNTRACKED = (
+    "Processes of a job that hide from it (in a session and an environment of their own) are left running"
+    " if its supervisor and the guard beside it are both killed: they are not in a control group."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     plan: CgroupPlan
@@ -43,6 +49,8 @@ def probe() -> ProbeResult:
         cpus = at if at and _works(at, "cpu.cfs_quota_us", "100000") else ""
     missing = [name for name, at in (("host memory", memory), ("CPUs", cpus)) if not at]
     remarks = (f"Limits on {' and '.join(missing)} are not kept: {ADVICE}",) if missing else ()
+    if not tracked:
+        remarks = (*remarks, UNTRACKED)
     return ProbeResult(CgroupPlan(tracked, memory, cpus, version), remarks)
 
 

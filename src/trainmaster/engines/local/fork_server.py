@@ -36,7 +36,7 @@ def serve(open_files: int) -> None:
 
 
 def _spawn(folder: str) -> None:
-    """Fork twice, so that the supervisor has no parent here and leaves no zombie."""
+    """Fork twice, so that the supervisor's guard has no parent here and leaves no zombie."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)
@@ -44,7 +44,40 @@ def _spawn(folder: str) -> None:
     os.setsid()
     if os.fork():
         os._exit(0)
-    _supervise(folder)
+    _guard(folder)
+
+
+def _guard(folder: str) -> NoReturn:
+    """Be the supervisor's parent, and kill what is left of its run when it dies.
+
+    Processes that have left their run's session and environment are found by descent alone: as long as the
+    supervisor lives they are its own, and afterwards they come here.
+    """
+    processes.become_subreaper()
+    supervisor = os.fork()
+    if not supervisor:
+        _supervise(folder)
+    try:
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)
+        processes.set_process_name("tm guard")
+        _let_go_of_streams(os.open(os.devnull, os.O_RDWR))
+        while os.wait()[0] != supervisor:
+            pass
+        processes.kill_descendants()
+    finally:
+        os._exit(0)
+
+
+def _let_go_of_streams(errors: int) -> None:
+    """Neither read nor write what belongs to the fork server; errors go there."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.dup2(errors, 2)
+    os.close(errors)
+    os.close(nothing)
+    os.chdir("/")
 
 
 def _supervise(folder: str) -> NoReturn:
@@ -63,13 +96,7 @@ def _supervise(folder: str) -> NoReturn:
         log = os.open(
             os.path.join(folder, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
         )
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
-        os.dup2(nothing, 1)
-        os.dup2(log, 2)
-        os.close(log)
-        os.close(nothing)
-        os.chdir("/")
+        _let_go_of_streams(log)
 
         def has_a_manager() -> bool:
             if manager is None:

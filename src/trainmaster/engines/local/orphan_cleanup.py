@@ -102,7 +102,8 @@ def _held(remains: RunRemains, patience_s: float = 0.0) -> Iterator[bool]:
 def _write(remains: RunRemains, floor: int, what: str, said: journal.JournalEntry) -> None:
     book = journal.Journal(str(remains.folder), floor)
     try:
-        book.append(said | book.entry(what, {"uuid": remains.uuid}))
+        when = {name: said[name] for name in ("steady_ms", "boot") if name in said}
+        book.append(said | book.entry(what, {"uuid": remains.uuid}) | when)
         if not book.is_written:
             raise OSError(book.trouble)
     finally:

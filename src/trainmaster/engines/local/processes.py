@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
 from collections.abc import Collection, Iterator
 
 from trainmaster_sdk.process_tree import all_pids, is_alive, stat_of
@@ -39,6 +40,20 @@ def descendants(root: int) -> list[int]:
         found += level
         level = [child for pid in level for child in _children(pid)]
     return [pid for pid in found if is_alive(pid)]
+
+
+def kill_descendants() -> None:
+    """Kill everything below this process, until nothing is left."""
+    pause_s = 0.001
+    while left := descendants(os.getpid()):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(pause_s)
+        pause_s = min(0.5, 2 * pause_s)
 
 
 def _children(pid: int) -> Iterator[int]:
