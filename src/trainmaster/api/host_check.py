@@ -1,8 +1,9 @@
 """Keeps web sites out: other sites must not make a browser on this machine send requests to the manager.
 
-A page of another site can resolve its own name to 127.0.0.1 (DNS rebinding) or post a form here. The first
-comes with that name in `Host`, the second with that site in `Origin`; both are refused. No answer carries a
-CORS header, so that no other site may read one.
+A page of another site can resolve its own name to 127.0.0.1 (DNS rebinding), post a form here, or ask for
+what is costly to answer. The first comes with that name in `Host`, the others with that site in `Origin` or
+as cross-site in `Sec-Fetch-Site`; all are refused. A link that a person follows to a page of ours is not.
+No answer carries a CORS header, so that no other site may read one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from trainmaster.api.responses import error
 OURS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ANY = "*"
 HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(:\d+)?")
+FOREIGN = frozenset({"cross-site", "same-site"})
+"""Other sites, and other ports or names of this one, as browsers say it."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -39,8 +42,8 @@ class HostCheck:
         headers = Headers(scope=scope)
         refusal = self._host_refusal(headers.get("host", ""))
         status = 400
-        if refusal is None and scope["method"] not in SAFE_METHODS:
-            status, refusal = 403, self._origin_refusal(headers)
+        if refusal is None:
+            status, refusal = 403, self._origin_refusal(scope, headers)
         if refusal is None:
             await self._app(scope, receive, send)
         else:
@@ -54,11 +57,18 @@ class HostCheck:
             " with that name in TRAINMASTER_HOSTS."
         )
 
-    def _origin_refusal(self, headers: Headers) -> str | None:
+    def _origin_refusal(self, scope: Scope, headers: Headers) -> str | None:
         origin = headers.get("origin")
-        if origin is None or origin.partition("://")[2] == headers.get("host"):
+        is_safe = scope["method"] in SAFE_METHODS
+        is_page = is_safe and not scope["path"].startswith("/api/")
+        is_followed = is_page and headers.get("sec-fetch-dest") == "document"
+        is_foreign = headers.get("sec-fetch-site") in FOREIGN and not is_followed
+        if origin is not None:
+            is_foreign = is_foreign or origin.partition("://")[2] != headers.get("host")
+        if not is_foreign:
             return None
-        return "This request comes from another web site, which may not change anything here."
+        may = "ask" if is_safe else "change"
+        return f"This request comes from another web site, which may not {may} anything here."
 
     def _is_ours(self, host: str) -> bool:
         found = HOST.fullmatch(host.lower())

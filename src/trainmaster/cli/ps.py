@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -54,6 +55,7 @@ def ps(
         trainmaster ps --watch
         trainmaster ps --json | jq '.jobs[].id'
     """
+    gc.set_threshold(100_000)  # thousands of rows are read, and none of them has a cycle
     query: Query = {
         "state": _states(state, everything),
         "user": my_name() if me else user,
@@ -97,7 +99,7 @@ def _show(table: Callable[[int], Table | PlainTable], watch: bool, nothing: str)
                 live.update(table(console.width))
     while True:
         made = table(console.width)
-        console.print(made if made.row_count else nothing, markup=False)
+        console.print(made if made.row_count else nothing, markup=False, crop=False)
         if not watch:
             return
         sys.stdout.write("\n")

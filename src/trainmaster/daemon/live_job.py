@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
@@ -179,23 +180,21 @@ class LiveJob:
 
     def history_at(self, now: int) -> JobHistory:
         """All that has happened to it by now, with what the controller counts."""
-        record = self.record
-        known = replace(
-            self.history,
-            priority=self.job.priority,
-            retries=self.job.retries,
-            holds=tuple(sorted(hold.value for hold in self.holds)),
-        )
-        if record is None:
-            return known
-        return replace(
-            known,
-            failures=record.failures,
-            preemptions=record.preemptions,
-            migrations=record.migrations,
-            gpu_ms=record.attained_at(now),
-            attempts=record.attempt,
-        )
+        record, holds = self.record, self.holds
+        counted: dict[str, Any] = {
+            "priority": self.job.priority,
+            "retries": self.job.retries,
+            "holds": tuple(sorted(hold.value for hold in holds)) if holds else (),
+        }
+        if record is not None:
+            counted |= {
+                "failures": record.failures,
+                "preemptions": record.preemptions,
+                "migrations": record.migrations,
+                "gpu_ms": record.attained_at(now),
+                "attempts": record.attempt,
+            }
+        return replace(self.history, **counted)
 
     def row(self, now: int) -> StoredJob:
         record = self.record

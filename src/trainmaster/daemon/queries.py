@@ -51,6 +51,8 @@ FOLDED = (
 )
 """The state of an array is the first of these that one of its jobs is in."""
 MOST_ELEMENTS = 100_000
+MOST_FORECAST = 1000
+"""Jobs that a forecast takes into account; with more, copying the state alone would take too long."""
 PIECE = 250
 """Jobs of a list that are handled before other tasks run."""
 NO_REPORTS = "It has not reported through the SDK, so its progress is unknown."
@@ -279,6 +281,9 @@ class Queries:
         driver, loop = self._driver, asyncio.get_running_loop()
         if self._forecaster is None:
             return Forecast(None, "forecasts are switched off here.")
+        state = driver.controller.state
+        if len(state.jobs) - len(state.on_hold) > MOST_FORECAST:
+            return Forecast(None, "the queue is too long to be simulated in time.")
         if driver.writer.trouble:  # a step may wait long for the store, and holds the lock
             return Forecast(None, driver.writer.trouble)
         async with self._forecast_turn:

@@ -484,6 +484,20 @@ def test_a_daemon_goes_by_the_names_of_its_machine(
     assert (socket.gethostname() in found) is (address == "0.0.0.0")
 
 
+def test_another_web_site_may_not_ask_what_is_costly_to_answer(client: TestClient) -> None:
+    job = submit(client)
+    cross = {"sec-fetch-site": "cross-site"}
+    followed = {**cross, "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    for path in (f"{V1}/jobs/{job}/explain", f"{V1}/jobs"):
+        for headers in (cross, followed, {"origin": "http://evil.example"}):
+            answer = client.get(path, headers=headers)
+            assert answer.status_code == 403
+            assert "another web site" in sentence(answer)
+        assert client.get(path, headers={"sec-fetch-site": "same-origin"}).status_code == 200
+    assert client.get("/", headers=followed).status_code == 200  # a link that a person follows
+    assert client.get("/", headers=cross).status_code == 403
+
+
 def test_another_site_may_not_change_anything(client: TestClient) -> None:
     job = submit(client)
     evil = client.post(f"{V1}/jobs/{job}/cancel", headers={"origin": "http://evil.example"})
