@@ -97,6 +97,7 @@ def test_a_drained_node_takes_nothing_new_over_a_restart(tm: Line, daemon: LiveD
     assert daemon.job(there)["pids"] == before["pids"]
     assert daemon.job(later)["state"] == "pending"
     assert f"Note: Node {name} is drained" in tm("ps").stderr
+    assert f"{name} is drained" in tm.ok("explain", later)
     tm.ok("node", "undrain", name)
     assert tm("wait", later, "--timeout", "60s").returncode == 0
     tm.ok("cancel", there)
@@ -154,6 +155,8 @@ def test_up_in_the_background_and_down(tmp_path: Path) -> None:
         tm.ok("wait", job, "--for", "running")
         assert "1 job goes on; `trainmaster up` finds it again." in tm.ok("down")
         assert tm("status").returncode == 1
+        farewell = f"Stopped. 1 job goes on; `trainmaster up --data {tm.state}` finds it again."
+        assert farewell in (tm.state / "up.out").read_text()
         said = tm.ok("up", "-d", *arguments)
         assert "Found 1 running job." in said
         assert json.loads(tm.ok("show", job, "--json"))["restarts"] == 0

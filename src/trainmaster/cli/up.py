@@ -302,7 +302,8 @@ def farewell(daemon: Daemon, folder: Path) -> str:
     waits = "waits" if waiting == 1 else "wait"
     said = [f"{plural(running, 'job')} {goes_on}"] if running else []
     said += [f"{waiting if said else plural(waiting, 'job')} {waits}"] if waiting else []
-    return f"Stopped. {', '.join(said)}; `trainmaster up{where}` finds them again."
+    them = "it" if running + waiting == 1 else "them"
+    return f"Stopped. {', '.join(said)}; `trainmaster up{where}` finds {them} again."
 
 
 def _log_to(path: Path) -> None:

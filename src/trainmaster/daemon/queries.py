@@ -40,7 +40,7 @@ from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
-from trainmaster.text.formatting import length
+from trainmaster.text.formatting import length, listing
 
 Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
 """Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
@@ -202,10 +202,20 @@ class Queries:
         speaks = live.history.has_hello or live.history.saved_at_ms is not None
         lost_ms = live.history.lost_ms
         lost = (LOST.format(lost=length(lost_ms)),) if lost_ms else ()
+        lost = (*lost, *self._drained()) if record.phase in WAITING else lost
         room = self._making_room(live, record)
         if speaks or record.first_start_ms is None:
             return (*lost, room)
         return (*lost, NO_REPORTS if live.history.progress is None else STEPS_COUNTED, room)
+
+    def _drained(self) -> tuple[str, ...]:
+        """Nodes that it cannot be started on, whatever is free there."""
+        state = self._driver.controller.state
+        names = [state.topology.nodes[node].name for node in sorted(state.draining)]
+        if not names:
+            return ()
+        are = "is" if len(names) == 1 else "are"
+        return (f"{listing(names)} {are} drained, so nothing is started there.",)
 
     def _making_room(self, live: LiveJob, record: JobRecord) -> str:
         """What happens to it when others need its devices."""
