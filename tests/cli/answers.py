@@ -27,6 +27,7 @@ def job_row(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "queue_s": 60.0,
         "waiting_s": None,
         "run_s": 125.0,
+        "lost_s": 0.0,
         "gpu_s": 250.0,
         "priority": 0,
         "attempt": 1,

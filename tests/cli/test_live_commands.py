@@ -445,6 +445,7 @@ QUEUE = {
     "weight": 2,
     "guaranteed_gpus": 4,
     "maximum_gpus": None,
+    "allow_unpreemptible": True,
     "is_defined": True,
     "running": 1,
     "pending": 2,
