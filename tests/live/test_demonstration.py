@@ -32,7 +32,7 @@ def states(daemon: LiveDaemon) -> dict[str, str]:
 
 
 def test_ctrl_c_ends_the_demonstrations_jobs_and_no_others(tmp_path: Path) -> None:
-    arguments = ("--slots", "4", "--demo", "--end-demo")
+    arguments = ("--slots", "10", "--demo", "--end-demo")
     with live(tmp_path, *arguments) as daemon:
         until(lambda: len(daemon.call("GET", "/api/v1/jobs")["jobs"]) >= 4, "the demonstration")
         own = daemon.submit(
@@ -43,7 +43,7 @@ def test_ctrl_c_ends_the_demonstrations_jobs_and_no_others(tmp_path: Path) -> No
         assert alive(pid)
         ids = (tmp_path / MARK).read_text().split()
         assert own not in ids
-        daemon.arguments = ("--slots", "4")
+        daemon.arguments = ("--slots", "10")
         daemon.start()
         daemon.until_active()
         found = states(daemon)
