@@ -368,11 +368,40 @@ def test_a_action_for_several_jobs_goes_on_after_a_refusal(
     assert [each["done"] for each in found] == [True, False]
 
 
+def test_suspending_by_force(tm: Tm, daemon: Counterpart) -> None:
+    lost = (
+        "Job 1 can be neither suspended in memory nor told to save: 2 h of its work would be lost."
+    )
+    daemon.on("POST", "/jobs/1/suspend", refusal(409, "work_would_be_lost", lost))
+    said = tm("suspend 1")
+    assert (said.code, said.err) == (1, f"Error: {lost}\n")
+    daemon.on("POST", "/jobs/1/suspend", job("1"))
+    assert tm("suspend --force 1").code == 0
+    assert daemon.asked[-1].query == {"force": "true"}
+
+
+def test_lost_work_has_a_column_where_there_is_any(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/jobs", listed(job("3"), job("2", lost_s=7300.0)))
+    heading, third, second = tm("ps").out.splitlines()
+    assert " lost " in heading
+    assert "2h01m" in second
+    assert "2h01m" not in third
+    daemon.on("GET", "/jobs", listed(job("3")))
+    assert " lost " not in tm("ps").out
+    daemon.on("GET", "/jobs/2", job_details("2", lost_s=7300.0))
+    assert "2h01m of its work" in tm("show 2").out
+
+
 def test_move_and_set(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("POST", "/jobs/2/move", job("2"))
     assert tm("move 2 --to n1").out == "Job 2 moves to n1.\n"
     assert daemon.bodies("POST", "/jobs/2/move") == [{"node": "n1"}]
+    assert tm("move 2 --to n1 --force").code == 0
+    assert daemon.bodies("POST", "/jobs/2/move")[-1] == {"node": "n1", "force": True}
     daemon.on("PATCH", "/jobs/2", job("2"))
+    assert tm("set 2 preemptible=false").code == 0
+    assert daemon.bodies("PATCH", "/jobs/2").pop() == {"preemptible": False}
+    daemon.asked.clear()
     assert tm("set 2 priority=10 max_runtime=4h name=x=y").code == 0
     assert daemon.bodies("PATCH", "/jobs/2") == [
         {"priority": 10, "max_runtime": "4h", "name": "x=y"}
@@ -383,6 +412,7 @@ def test_move_and_set(tm: Tm, daemon: Counterpart) -> None:
     ("line", "sentence"),
     [
         ("set 2 prio=1", "A job's `prio` cannot be changed: did you mean priority?"),
+        ("set 2 preemptible=no", "preemptible `no` is not true or false"),
         ("set 2 priority", "Setting `priority` has no value: write key=value."),
         ("set 2 priority=high", "priority `high` is not a whole number: write priority=10."),
         ("history --since never", "--since `never` is not a point of time"),
@@ -477,8 +507,11 @@ def test_defining_a_queue_keeps_what_is_not_mentioned(tm: Tm, daemon: Counterpar
     assert tm("queue set vision --maximum 12").code == 0
     tm("queue set 'a b' --parent vision")
     (old,) = daemon.bodies("PUT", "/queues/vision")
-    assert old == {"weight": 2, "guaranteed_gpus": 4, "maximum_gpus": 12.0}
+    kept = {"weight": 2, "guaranteed_gpus": 4, "allow_unpreemptible": True}
+    assert old == {**kept, "maximum_gpus": 12.0}
     assert daemon.bodies("PUT", "/queues/a b") == [{"parent": "vision"}]
+    said = tm("queue set vision --forbid-unpreemptible").out
+    assert said == "Queue vision: weight 2, guaranteed 4, no unpreemptible jobs.\n"
 
 
 def test_policy(tm: Tm, daemon: Counterpart) -> None:

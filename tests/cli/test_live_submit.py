@@ -105,6 +105,13 @@ def test_several_files_and_documents_are_one_submission(tm: Tm, daemon: Counterp
     assert [spec["command"] for spec in sent_jobs(daemon)] == ["one", "two", "three"]
 
 
+def test_a_job_that_is_not_to_be_preempted(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("POST", "/jobs", accepted("5"))
+    assert tm("run -d --no-preempt -- true").code == 0
+    (sent,) = sent_jobs(daemon)
+    assert sent["preemptible"] is False
+
+
 def test_standard_input(daemon: Counterpart, folder: Path) -> None:
     daemon.on("POST", "/jobs", accepted("5"))
     ended = subprocess.run(

@@ -221,6 +221,15 @@ def test_a_policy_that_never_lets_a_run_save_is_told_on(tm, write: Write) -> Non
     assert done.results()[0]["summary"]["unfinished"] == 2
 
 
+def test_programs_that_never_save_run_to_their_end(tm, write: Write) -> None:
+    write("t.csv", f"{HEADER}\na,0,1,3600\nb,0,1,3600\n")
+    write("p.yaml", "base: ideal\nswitch: {saves: never}\n")
+    for policy in ("gandiva", "las"):
+        done = tm(f"simulate t.csv --cluster 1x1 --policy {policy} --perf p.yaml --json -")
+        assert finishes(done.results()[0]) == {"a": 3600, "b": 7200}
+        assert done.results()[0]["summary"]["gpu_hours_wasted"] == 0
+
+
 def test_a_failure_goes_unnoticed_for_a_while(tm, write: Write) -> None:
     write("t.csv", f"{HEADER}\na,0,1,36000\n")
     ends = []

@@ -164,3 +164,29 @@ def test_a_job_that_is_not_preemptible_keeps_its_slot_if_its_queue_allows_it(
             "does not allow `preemptible: false`"
             in json.loads(refused.value.read())["error"]["sentence"]
         )
+
+
+SESSION = """
+import time
+import trainmaster_sdk as sdk
+with sdk.run() as tm:
+    for step in range(600):
+        if tm.should_stop():
+            tm.save({"step": step}, step)
+            break
+        time.sleep(0.05)
+"""
+
+
+def test_a_program_that_heeds_stop_requests_needs_no_force(tmp_path: Path) -> None:
+    """It has said so through the SDK before it has saved anything."""
+    with live(tmp_path, "--slots", "1") as daemon:
+        there = {"workdir": str(daemon.folder), "stays_in_memory": False}
+        job = daemon.submit(command=[sys.executable, "-c", SESSION], **there)
+        daemon.until_state(job, "running")
+        until(
+            lambda: any("is told to save" in each for each in daemon.job(job)["remarks"]),
+            "its word",
+        )
+        daemon.call("POST", f"/api/v1/jobs/{job}/suspend")
+        assert daemon.until_state(job, "suspended")["lost_s"] == 0

@@ -100,7 +100,13 @@ def define(
     kept = {key: known[0].get(key) for key in stated} if known else {}
     body = kept | {key: value for key, value in stated.items() if value is not None}
     wanted = {key: value for key, value in body.items() if value is not None}
-    said = (f"{key.removesuffix('_gpus')} {cell(value)}" for key, value in wanted.items())
+    said = [
+        f"{key.removesuffix('_gpus')} {cell(value)}"
+        for key, value in wanted.items()
+        if key != "allow_unpreemptible"
+    ]
+    if not wanted.get("allow_unpreemptible", True):
+        said.append("no unpreemptible jobs")
     sentence = f"Queue {name}: {', '.join(said) or 'as it was'}."
     show_answer(client.put(f"/queues/{quote(name, safe='')}", wanted), as_json, sentence)
     remark("Warning", cautions(client))
