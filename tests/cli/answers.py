@@ -33,7 +33,6 @@ def job_row(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "attempt": 1,
         "restarts": 0,
         "preemptions": 0,
-        "lost_s": 0.0,
         "exit_code": None,
         "end_reason": None,
         "deadline": None,
