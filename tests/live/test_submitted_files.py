@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import urllib.error
 from collections.abc import Iterator
@@ -154,3 +155,28 @@ def test_what_a_crash_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
         assert (kept / "train.py").exists()
         again = [daemon.submit(**fields, held=True) for _ in range(2)]
         assert len({daemon.job(each)["ran_in"] for each in again}) == 2
+
+
+def is_well(daemon: LiveDaemon) -> bool:
+    try:
+        return not daemon.call("GET", "/healthz")["trouble"]
+    except urllib.error.HTTPError:
+        return False
+
+
+def test_nothing_is_copied_while_nothing_can_be_stored(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").touch()
+    fields = {"command": "true", "workdir": str(tmp_path / "code"), "snapshot": True}
+    with live(tmp_path / "state", "--slots", "1") as daemon:
+        with sqlite3.connect(tmp_path / "state/trainmaster.db", isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with ThreadPoolExecutor(1) as first:
+                first.submit(refusal, daemon, command="true")
+                until(lambda: not is_well(daemon), "the trouble")
+                refusal(daemon, **fields)
+                assert not [*(tmp_path / "state/jobs").glob("*")]
+                other.execute("ROLLBACK")
+        other.close()
+        until(lambda: is_well(daemon), "the end of the trouble")
+        daemon.until_state(daemon.submit(**fields), "succeeded")
