@@ -1,6 +1,6 @@
 """How fast the live manager is, next to the alternatives on one machine, in one run.
 
-    python -m benchmarks.live [--quick] [--only starts,load,ended,commands]
+    python -m benchmarks.live [--quick] [--only starts,load,lists,ended,commands]
 
 Ratios say more than times: every line was measured on the same machine within the same minutes. Peers that
 are not there are named with the reason. Slurm comes from the system (slurm-wlm, munge), Ray from the Python
@@ -21,11 +21,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import live_load, live_starts
+from benchmarks import live_lists, live_load, live_starts
 from benchmarks.live_daemon import command
 from benchmarks.pages import page
 
-PARTS = ("starts", "load", "ended", "commands")
+PARTS = ("starts", "load", "lists", "ended", "commands")
 OUT = Path("benchmarks/results/live.json")
 PAGE = Path("docs/measurements/live.md")
 
@@ -44,6 +44,8 @@ def measure(parts: set[str], quick: bool, folder: Path) -> dict[str, Any]:
         found["starts"] = starts(10 if quick else 50, 50 if quick else 500, folder / "starts")
     if "load" in parts:
         found["load"] = live_load.submitted(1_000 if quick else 10_000, folder / "load")
+    if "lists" in parts:
+        found["lists"] = live_lists.measured(500 if quick else 5_000, folder / "lists", command())
     if "ended" in parts:
         ran, all_of_them = (100, 2_100) if quick else (2_000, 100_000)
         found["ended"] = live_load.ended(ran, all_of_them, folder / "ended")

@@ -120,6 +120,9 @@ class Queries:
     async def job(self, job: str) -> JobStatus:
         """By id, by the id of an array, or by name: the newest of that name."""
         store, now = self._driver.store, self._driver.clock.now()
+        live = self._driver.jobs.get(job)
+        if live is not None and live.record is not None:  # followers of its log ask all the time
+            return self._status(live.row(now), now)
         row = await asyncio.to_thread(store.job, job)
         if row is not None:
             return self._status(row, now)
