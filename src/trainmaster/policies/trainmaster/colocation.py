@@ -189,7 +189,9 @@ class Colocation:
         shared = self.shared.all()
         for gpu, tenants in shared.items():
             is_right = space.node_type[space.node_of[gpu]] in kinds
-            if not is_right or not self.shared.has_memory(gpu, record):
+            if len(tenants) >= self.terms.most or not is_right:
+                continue
+            if not self.shared.has_memory(gpu, record):
                 continue
             if not self._is_in_one_queue(record, tenants):
                 continue
@@ -220,8 +222,7 @@ class Colocation:
 
     def _waits_for_start(self, tenants: list[JobRecord]) -> bool:
         """Whether the only obstacle is that one of the jobs is still starting."""
-        starting = [each for each in tenants if each.phase is Phase.STARTING]
-        return bool(starting) and len(tenants) < self.terms.most
+        return any(each.phase is Phase.STARTING for each in tenants)
 
     def _gain(self, tenants: list[JobRecord], record: JobRecord) -> int | None:
         """What the job would add to the sum of speeds there; None if that is not enough."""

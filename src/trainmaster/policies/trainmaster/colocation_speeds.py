@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from trainmaster.core.state import JobRecord
@@ -47,10 +48,13 @@ MemberKey = tuple[JobKind, tuple[JobKind, ...]]
 
 
 def kind_of(record: JobRecord) -> JobKind:
-    job = record.job
-    used = job.gpu_util_ppm
+    return _kind(record.job.model, record.job.gpu_util_ppm)
+
+
+@lru_cache(maxsize=4_096)
+def _kind(model: str, used: int | None) -> JobKind:
     busy = None if used is None else max(1, (used + TENTH // 2) // TENTH) * TENTH
-    return JobKind(table_name(job.model), busy)
+    return JobKind(table_name(model), busy)
 
 
 def member_keys(kinds: Sequence[JobKind]) -> list[MemberKey]:
