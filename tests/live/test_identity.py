@@ -257,3 +257,17 @@ def test_health_and_log_say_that_the_check_failed(tmp_path: Path) -> None:
 
     asyncio.run(asyncio.wait_for(watch(), 60))
     assert len([line for line in said if "is damaged" in line]) == 1
+
+
+def test_a_fresh_start_keeps_the_code_of_what_it_leaves_alone(data: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "wait.sh").write_text("sleep 3600")
+    with live(data, "--slots", "4") as manager:
+        job = {"command": "sh wait.sh", "workdir": str(source), "snapshot": True, "array": "0-1"}
+        array = manager.call("POST", "/api/v1/jobs", job)["jobs"][0]["id"]
+        pid_of(manager, f"{array}_1")
+        manager.stop()
+        put_back(None, data)
+        with restarted(manager, "--start-fresh"):
+            assert (data / "jobs" / array / "code" / "wait.sh").exists()

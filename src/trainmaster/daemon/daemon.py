@@ -254,7 +254,8 @@ class Daemon:
                 f"{plural(len(doubtful), 'run')} lost: the devices are gone. The jobs are requeued."
             )
         self._apply_stated_policy(driver)
-        await asyncio.to_thread(remove_leftovers, self._folder, self._store.last_number())
+        last = max(self._store.last_number(), largest_number(self._folder / "runs"))
+        await asyncio.to_thread(remove_leftovers, self._folder, last)
         queries = Queries(driver, self._folder, self._forecaster)
         self._parts = _Parts(driver, Commands(driver, self._folder, queries), queries)
         return driver
