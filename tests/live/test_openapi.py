@@ -52,12 +52,12 @@ def populated(folder: Path, *, ends_at_once: bool) -> MemoryService:
     service = MemoryService(folder, ends_at_once=ends_at_once)
 
     def submit(**job: object) -> None:
-        [(model, raw)] = jobs_in_json({"command": "true", **job})
+        [(model, raw)] = jobs_in_json({"command": "true", "snapshot": True, **job})
         asyncio.run(service.submit([submission_of(model, Defaults("ada", folder), raw)]))
 
     for number in range(11):
-        submit(name=f"job-{number}", gpus=2, held=number == 3)
-    submit(array="0-3")
+        submit(name=f"job-{number}", gpus=2, held=number in (3, 8))
+    submit(array="0-3", held=True)
     submit(name="resnet", queue="vision")
     service.stated["vision"] = Queue("vision")
     service.write("1", b"a line\n")
