@@ -162,6 +162,7 @@ def test_up_in_the_background_and_down(tmp_path: Path) -> None:
         assert json.loads(tm.ok("show", job, "--json"))["restarts"] == 0
         second = tm.ok("up", "-d", *arguments)
         assert "a standby: another one leads on this database" in second
+        assert "`trainmaster down --url http://127.0.0.1:" in second
         assert "1 job cancelled." in tm.ok("down", "--jobs")
         refused = tm("up", "-d", "--data", str(tmp_path / "other"), "--policy", "nothing")
         assert refused.returncode == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -11,12 +12,14 @@ from pathlib import Path
 
 import typer
 
+from trainmaster.cli.support.address import user_data_folder
 from trainmaster.cli.support.errors import Failed, system_reason
 
 LOG = "manager.log"
 OUTPUT = "up.out"
 """What a manager in the background prints, beside its log."""
 READY = "Trainmaster at "
+STANDBY = ", a standby:"
 LONGEST_S = 120.0
 LEFT_OUT = ("data", "detach")
 
@@ -62,5 +65,15 @@ def start_in_background(folder: Path, arguments: Sequence[str]) -> None:
         if time.monotonic() > until:
             raise Failed(f"it has not answered within {LONGEST_S:g} s: see {output}.")
         time.sleep(0.05)
-    sys.stdout.write(output.read_text(errors="replace"))
-    typer.echo(f"Process {process.pid}, log in {folder / LOG}; `trainmaster down` stops it.")
+    said = output.read_text(errors="replace")
+    sys.stdout.write(said)
+    stop = f"trainmaster down{_where(said, folder)}"
+    typer.echo(f"Process {process.pid}, log in {folder / LOG}; `{stop}` stops it.")
+
+
+def _where(said: str, folder: Path) -> str:
+    """What `down` must be told to find it: a standby has no address file."""
+    url = said.partition(READY)[2].partition(",")[0]
+    if STANDBY in said:
+        return f" --url {url}"
+    return "" if folder == user_data_folder() else f" --data {shlex.quote(str(folder))}"
