@@ -90,6 +90,7 @@ QUEUE = {
     "weight": 1,
     "guaranteed_gpus": 9,
     "maximum_gpus": None,
+    "allow_unpreemptible": True,
     "is_defined": True,
     "running": 0,
     "pending": 0,
