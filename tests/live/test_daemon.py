@@ -140,7 +140,7 @@ def test_a_job_that_must_leave_is_moved_by_a_restart(daemon: LiveDaemon) -> None
         for each in daemon.call("GET", "/api/v1/nodes")["nodes"]
         if each["name"] != node
     )
-    daemon.call("POST", f"/api/v1/jobs/{id}/move", {"node": other})
+    daemon.call("POST", f"/api/v1/jobs/{id}/move", {"node": other, "force": True})
     until(lambda: daemon.job(id)["nodes"] == [other], "the job to have moved")
     daemon.until_state(id, "succeeded")
     assert daemon.job(id)["restarts"] == 1

@@ -47,8 +47,8 @@ def listed(client: Client, devices: Devices = False, as_json: AsJson = False) ->
 def drain(client: Client, name: Name, as_json: AsJson = False) -> None:
     """Start nothing more on a node. It stays so over restarts of the manager, until `undrain`.
 
-    Jobs that run there are moved to other nodes where the policy finds room, and otherwise stay
-    until they end.
+    Jobs that run there are moved to other nodes where the policy finds room and no work is lost, and
+    otherwise stay until they end.
 
     Examples:
         trainmaster node drain n1
