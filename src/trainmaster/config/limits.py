@@ -70,6 +70,11 @@ class Limits:
     live_jobs: int = _number(50_000, "Jobs that have not ended, in all.")
     command_bytes: int = _size(64 * KIB, "Size of a job's command.")
     queue_names: int = _number(100, "Names of queues that jobs may use where none is defined.")
+    snapshot_bytes: int = _size(200 * MIB, "Size of the code that a snapshot copies.")
+    snapshot_files: int = _number(20_000, "Files that a snapshot copies.")
+    snapshots: int = _number(2, "Snapshots that are copied at once.")
+    snapshot_deadline: int = _time(2 * MINUTE, "Time for one snapshot to be copied.")
+    folder_deadline: int = _time(10 * SECOND, "Time for the folder of a job to answer.")
     story_rows: int = _number(2_000, "Entries in a job's story; beyond it only ends are kept.")
 
 

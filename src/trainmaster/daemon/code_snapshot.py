@@ -29,8 +29,6 @@ from trainmaster.daemon.request_errors import RequestError
 from trainmaster.model.units import MIB
 from trainmaster.text.formatting import size
 
-MOST_BYTES = 200 * MIB
-MOST_FILES = 20_000
 MOST_LISTED = 64 * MIB
 """Bytes that Git may answer with."""
 IGNORE_FILE = ".trainmasterignore"
@@ -60,6 +58,14 @@ SYNCED_ONE_BY_ONE = 200
 
 
 @dataclass(frozen=True, slots=True)
+class CopyLimits:
+    """How much is copied at most."""
+
+    bytes: int = 200 * MIB
+    files: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """What of a folder is copied, and what is not."""
 
@@ -68,22 +74,24 @@ class Chosen:
     """Files and whole folders that ignore files leave out."""
 
 
-def keep_code(workdir: Path, into: Path, *, links: bool = True) -> tuple[str, ...]:
+def keep_code(
+    workdir: Path, into: Path, *, links: bool = True, most: CopyLimits | None = None
+) -> tuple[str, ...]:
     """Copy what the folder holds now to `into`, all or nothing; a RequestError where it is too much.
 
     In a Git work tree: what is tracked, and what is new and not ignored. Elsewhere: everything but caches
     and environments. `.trainmasterignore` leaves out more. `links`: link to what is ignored. `into` must
     not exist, or be an earlier copy. Returns what was left out.
     """
-    chosen = choose(workdir, into)
-    check_limits(workdir, chosen.copied)
+    most = most or CopyLimits()
+    chosen = choose(workdir, into, most)
     with _complete(into, workdir) as making:
         making.mkdir()
         for path, seen in chosen.copied.items():
             if stat.S_ISLNK(seen.st_mode):
                 _copy_link(workdir, path, making)
             else:
-                _copy(workdir / path, making / path)
+                _copy(workdir / path, making / path, most.bytes)
         for path in chosen.ignored if links else ():
             _link(str(workdir.absolute() / path), making / path)
         _sync(making, len(chosen.copied))
@@ -144,8 +152,8 @@ def remove_incomplete(jobs: Path) -> int:
 # -- choosing ------------------------------------------------------------------------------------------
 
 
-def choose(workdir: Path, into: Path) -> Chosen:
-    """What of the folder would be copied to `into`, and what is ignored."""
+def choose(workdir: Path, into: Path, most: CopyLimits) -> Chosen:
+    """What of the folder would be copied to `into`, and what is ignored; a RequestError if it is too much."""
     if not workdir.is_dir():
         raise RequestError(
             f"The working directory {workdir} does not exist any more: submit from another."
@@ -172,9 +180,10 @@ def choose(workdir: Path, into: Path) -> Chosen:
             seen = os.lstat(workdir / path)
             if stat.S_ISLNK(seen.st_mode) or stat.S_ISREG(seen.st_mode):
                 found[path] = seen
-        if len(found) > MOST_FILES:
+        if len(found) > most.files:
             break
-    return Chosen(found, _links(workdir, ignored, inside))
+    _check_limits(workdir, found, most)
+    return Chosen(found, _links(workdir, ignored, inside)[: most.files])
 
 
 def _links(workdir: Path, ignored: list[str], inside: tuple[str, ...]) -> tuple[str, ...]:
@@ -189,7 +198,7 @@ def _links(workdir: Path, ignored: list[str], inside: tuple[str, ...]) -> tuple[
             continue
         if os.path.lexists(workdir / path):
             found.append(path)
-    return tuple(found[:MOST_FILES])
+    return tuple(found)
 
 
 def _own_folders(workdir: Path, into: Path) -> frozenset[Path]:
@@ -285,22 +294,22 @@ def _walked(
                 todo.append(path)
 
 
-def check_limits(workdir: Path, found: Mapping[str, os.stat_result]) -> None:
+def _check_limits(workdir: Path, found: Mapping[str, os.stat_result], most: CopyLimits) -> None:
     """A RequestError that names what is large, where a folder holds more than is copied."""
     total = sum(seen.st_size for seen in found.values())
-    if len(found) <= MOST_FILES and total <= MOST_BYTES:
+    if len(found) <= most.files and total <= most.bytes:
         return
     weights: Counter[str] = Counter()
-    too_many = len(found) > MOST_FILES
+    too_many = len(found) > most.files
     for path, seen in found.items():
         first, slash, _ = path.partition("/")
         weights[first + slash] += 1 if too_many else seen.st_size
     where, weight = weights.most_common(1)[0]
     if too_many:
-        said = f"holds more than {MOST_FILES:,} files, {weight:,} of them in {where}"
+        said = f"holds more than {most.files:,} files, {weight:,} of them in {where}"
     else:
         said = (
-            f"holds {size(total)}, more than the {size(MOST_BYTES)} that are copied;"
+            f"holds {size(total)}, more than the {size(most.bytes)} that are copied;"
             f" {where} alone has {size(weight)}"
         )
     raise RequestError(
@@ -331,10 +340,10 @@ def _link(to: str, target: Path) -> None:
         os.utime(target, ns=(COPIED_NS, COPIED_NS), follow_symlinks=False)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, most: int) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        _copy_file(source, target)
+        _copy_file(source, target, most)
     except FileNotFoundError as gone:
         if str(gone.filename) == str(target):
             raise
@@ -345,12 +354,12 @@ def _copy(source: Path, target: Path) -> None:
         ) from refused
 
 
-def _copy_file(source: str | Path, target: str | Path) -> None:
+def _copy_file(source: str | Path, target: str | Path, most: int = 1 << 62) -> None:
     """Give the target the source's content and rights, as a file of its own."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     with open(os.open(source, flags), "rb") as reading, Path(target).open("wb") as writing:
         if not _share_blocks(reading.fileno(), writing.fileno()):
-            _copy_bytes(reading, writing, source)
+            _copy_bytes(reading, writing, source, most)
         writing.flush()
         rights = stat.S_IMODE(os.fstat(reading.fileno()).st_mode) & 0o777
         os.fchmod(writing.fileno(), rights | stat.S_IRUSR | stat.S_IWUSR)
@@ -366,11 +375,11 @@ def _share_blocks(source: int, target: int) -> bool:
     return True
 
 
-def _copy_bytes(reading: BinaryIO, writing: BinaryIO, source: str | Path) -> None:
+def _copy_bytes(reading: BinaryIO, writing: BinaryIO, source: str | Path, most: int) -> None:
     copied = 0
     while piece := reading.read(PIECE):
         copied += len(piece)
-        if copied > MOST_BYTES:
+        if copied > most:
             raise RequestError(
                 f"{source} grows while it is being copied: name it in {IGNORE_FILE}, or submit"
                 " with --no-snapshot (snapshot: false)."

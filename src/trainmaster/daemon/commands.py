@@ -81,7 +81,9 @@ class Commands:
         self._empty = Occupancy(driver.controller.state.topology)
         self._demands: dict[Demand, Demand] = {}
         """Equal demands are one object: the controller caches by identity."""
-        self._submitted_files = SubmittedFiles(folder, driver.engine.abilities.shares_files)
+        self._submitted_files = SubmittedFiles(
+            folder, driver.engine.abilities.shares_files, driver.site_limits
+        )
         self._queue_names = {DEFAULT_QUEUE, *(live.job.queue for live in driver.jobs.values())}
         """Each of them is a label in the metrics."""
         self._in_flight: dict[str, asyncio.Task[Sequence[Accepted]]] = {}

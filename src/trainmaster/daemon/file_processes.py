@@ -43,10 +43,6 @@ class FileLimits:
     """Beyond this, further ones are turned away."""
 
 
-LOOKS = FileLimits(at_once=8, seconds=10.0)
-COPIES = FileLimits(at_once=2, seconds=120.0)
-
-
 class FileProcesses:
     """A pool of processes for requests of one kind. Those about the same folder come one after another."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.daemon import code_snapshot, outputs, submitted_program
+from trainmaster.daemon.code_snapshot import CopyLimits
 from trainmaster.daemon.request_errors import RequestError
 from trainmaster.engines.local.processes import die_with_parent, set_process_name
 
@@ -40,15 +41,15 @@ def look(workdir: str, data: list[str], commands: list[list[str]], state: str) -
     return submitted_program.keep_list(found, Path(state))
 
 
-def measure(workdir: str, into: str) -> list[str]:
+def measure(workdir: str, into: str, most: list[int]) -> list[str]:
     """Check that the folder is not too large to copy; what would be left out."""
-    chosen = code_snapshot.choose(Path(workdir), Path(into))
-    code_snapshot.check_limits(Path(workdir), chosen.copied)
-    return [*chosen.ignored]
+    return [*code_snapshot.choose(Path(workdir), Path(into), CopyLimits(*most)).ignored]
 
 
-def copy(workdir: str, into: str, links: bool) -> list[str]:
-    return [*code_snapshot.keep_code(Path(workdir), Path(into), links=links)]
+def copy(workdir: str, into: str, links: bool, most: list[int]) -> list[str]:
+    """Copy the code of a folder; what was left out. `most`: bytes and files."""
+    limits = CopyLimits(*most)
+    return [*code_snapshot.keep_code(Path(workdir), Path(into), links=links, most=limits)]
 
 
 def copy_again(kept: str, into: str) -> None:

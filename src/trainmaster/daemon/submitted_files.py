@@ -12,10 +12,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from trainmaster.daemon.file_processes import COPIES, LOOKS, FileProcesses, archive_of
+from trainmaster.config.limits import Limits
+from trainmaster.daemon.file_processes import FileLimits, FileProcesses, archive_of
 from trainmaster.daemon.request_errors import RequestError
 from trainmaster.daemon.service_api import Submission
+from trainmaster.model.units import SECOND
 
+LOOKS = 8
+"""How many folders are looked at at once."""
 ARCHIVES = 4
 """How many archives of outputs are made at once."""
 
@@ -23,12 +27,14 @@ ARCHIVES = 4
 class SubmittedFiles:
     """Looks at the folders of submissions and copies their code, below the manager's own folder."""
 
-    def __init__(self, folder: Path, links: bool) -> None:
+    def __init__(self, folder: Path, links: bool, limits: Limits) -> None:
         self._folder = folder
         self._links = links
         """Whether a copy may have links to the folder: its nodes see it."""
-        self._looks = FileProcesses(LOOKS)
-        self._copies = FileProcesses(COPIES)
+        self._most = [limits.snapshot_bytes, limits.snapshot_files]
+        self._looks = FileProcesses(FileLimits(LOOKS, limits.folder_deadline / SECOND))
+        copies = FileLimits(limits.snapshots, limits.snapshot_deadline / SECOND)
+        self._copies = FileProcesses(copies)
         self._archives = asyncio.Semaphore(ARCHIVES)
 
     async def look(self, asked: Sequence[Submission]) -> list[Submission]:
@@ -66,12 +72,12 @@ class SubmittedFiles:
         )
         if asked.keeps_code:
             into = str(self._copy_of("0"))
-            await self._looks.ask("measure", workdir, workdir=workdir, into=into)
+            await self._looks.ask("measure", workdir, workdir=workdir, into=into, most=self._most)
 
     @asynccontextmanager
     async def copies(self) -> AsyncIterator[Copies]:
         """Copies of code for one submission; removed again if that is refused."""
-        copies = Copies(self._copies, self._copy_of, self._links)
+        copies = Copies(self._copies, self._copy_of, self._links, self._most)
         try:
             yield copies
         except BaseException:
@@ -107,11 +113,16 @@ class Copies:
     """The copies of code for the jobs of one submission."""
 
     def __init__(
-        self, processes: FileProcesses, copy_of: Callable[[str], Path], links: bool
+        self,
+        processes: FileProcesses,
+        copy_of: Callable[[str], Path],
+        links: bool,
+        most: Sequence[int],
     ) -> None:
         self._processes = processes
         self._copy_of = copy_of
         self._links = links
+        self._most = most
         self._made: list[Path] = []
         self._first: dict[str, tuple[Path, tuple[str, ...]]] = {}
         """By folder: its first copy, and what that leaves out."""
@@ -127,7 +138,7 @@ class Copies:
             await self._processes.ask("copy_again", workdir, kept=str(kept), into=str(into))
         else:
             said = await self._processes.ask(
-                "copy", workdir, workdir=workdir, into=str(into), links=self._links
+                "copy", workdir, workdir=workdir, into=str(into), links=self._links, most=self._most
             )
             left_out = tuple(said)
             self._first[workdir] = into, left_out

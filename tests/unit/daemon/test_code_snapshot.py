@@ -256,18 +256,14 @@ def test_what_the_job_wrote_is_told_from_what_was_copied(work: Path, into: Path)
         assert is_as_copied(copy / "lib/net.py")
 
 
-def test_too_much_is_refused_with_what_is_large(
-    work: Path, into: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(code, "MOST_BYTES", 1 << 20)
+def test_too_much_is_refused_with_what_is_large(work: Path, into: Path) -> None:
+    few_bytes, few_files = code.CopyLimits(bytes=1 << 20), code.CopyLimits(files=2)
     (work / "data").mkdir()
     (work / "data" / "set.bin").write_bytes(b"x" * (3 << 20))
     with pytest.raises(RequestError, match=r"3 MiB, more than the 1 MiB .* data/ alone has 3 MiB"):
-        keep_code(work, into)
-    monkeypatch.setattr(code, "MOST_BYTES", 1 << 30)
-    monkeypatch.setattr(code, "MOST_FILES", 2)
+        keep_code(work, into, most=few_bytes)
     with pytest.raises(RequestError, match=r"more than 2 files, .*snapshot: false"):
-        keep_code(work, into)
+        keep_code(work, into, most=few_files)
     assert not into.exists()
     assert list(into.parent.parent.glob("*/*.new")) == []
 
@@ -277,12 +273,12 @@ def test_a_file_that_vanishes_or_grows_is_no_error(
 ) -> None:
     real = code._copy_file
 
-    def meanwhile(source: Path, target: Path) -> None:
+    def meanwhile(source: Path, target: Path, most: int) -> None:
         if source.name == "net.py":
             source.write_text("net = 22222")
         if source.name == "train.py":
             source.unlink()
-        real(source, target)
+        real(source, target, most)
 
     monkeypatch.setattr(code, "_copy_file", meanwhile)
     keep_code(work, into)

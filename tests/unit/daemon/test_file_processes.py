@@ -24,7 +24,9 @@ def hanging(tmp_path: Path) -> Path:
 
 
 async def copied(files: FileProcesses, workdir: Path, into: Path) -> Any:
-    return await files.ask("copy", str(workdir), workdir=str(workdir), into=str(into), links=True)
+    return await files.ask(
+        "copy", str(workdir), workdir=str(workdir), into=str(into), links=True, most=[1 << 20, 100]
+    )
 
 
 def test_a_folder_that_does_not_answer_is_given_up(hanging: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ MOST_FILES = 5_000
 MOST_NAMED = 10
 """Changed files that are named; beyond that one knows enough."""
 COMPARE_S = 2.0
-"""How long a start may be held up by comparing."""
+"""How long a submission or a start may be held up by this; what is left then is not listed or compared."""
 
 Seen = list[tuple[str, int, int]]
 """Path, size and time of change in nanoseconds."""
@@ -23,8 +23,9 @@ Seen = list[tuple[str, int, int]]
 def listed(base: str, paths: Iterable[str]) -> Seen:
     """These files of the folder as they are now; those that are not there are left out."""
     found: Seen = []
+    until = time.monotonic() + COMPARE_S
     for path in paths:
-        if len(found) == MOST_FILES:
+        if len(found) == MOST_FILES or time.monotonic() > until:
             break
         seen = _seen(os.path.join(base, path))
         if seen is not None:
