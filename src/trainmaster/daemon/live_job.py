@@ -83,6 +83,8 @@ class LiveJob:
     ended_ms: int | None = None
     """When its last run was seen to end."""
     finish_ms: int | None = None
+    _history_at: tuple[JobHistory | None, dict[str, Any], JobHistory | None] = (None, {}, None)
+    """A cache: lists ask for it of thousands of jobs, of which most have not changed."""
     _spec_json: str = ""
     """A cache: a job's row is written many times, its file never changes."""
 
@@ -194,7 +196,11 @@ class LiveJob:
                 "gpu_ms": record.attained_at(now),
                 "attempts": record.attempt,
             }
-        return replace(self.history, **counted)
+        history, last, known = self._history_at
+        if history is not self.history or last != counted or known is None:
+            known = replace(self.history, **counted)
+            self._history_at = self.history, counted, known
+        return known
 
     def row(self, now: int) -> StoredJob:
         record = self.record
