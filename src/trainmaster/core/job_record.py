@@ -109,6 +109,11 @@ class JobRecord:
         self.is_spared, self.spared_until_ms, self.spared_for = not self.job.preemptible, None, ""
 
     @property
+    def is_bound(self) -> bool:
+        """Whether it has a run, running or frozen, that would lose its work if it were started elsewhere."""
+        return self.cannot_save and (self.frozen is not None or self.placement is not None)
+
+    @property
     def is_live(self) -> bool:
         return self.phase not in ENDED
 

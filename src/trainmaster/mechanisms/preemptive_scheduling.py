@@ -145,8 +145,7 @@ class PreemptivePass:
     def _make_room(self, key: Key, record: JobRecord, placer: Placer) -> bool:
         """Evict jobs ranked behind `key` so that this one starts, or leave all as it is."""
         space = self.draft.space
-        is_bound = record.frozen is not None and record.cannot_save
-        if not record.is_whole or space.shared_gpus or is_bound:
+        if not record.is_whole or space.shared_gpus or record.is_bound:
             return self._by_trial(key, record, placer)
         if not placer.insists:
             return self._by_count(key, record, placer)

@@ -175,7 +175,9 @@ def play(controller: Controller, minutes: int, jobs: dict[str, int]) -> tuple[di
     for minute in range(minutes):
         now = minute * MINUTE
         while True:
-            orders = controller.step(now, events).orders
+            decision = controller.step(now, events)
+            assert not decision.refusals, "policies plan around it"
+            orders = decision.orders
             check(controller.state)
             events = []
             for order in orders:

@@ -243,6 +243,7 @@ class Migration:
             and record.id not in self.moves
             and record.id not in self.slicing.fixed
             and not self.draft.is_touched(record)
+            and not record.cannot_save
             and not self.slicing.guards.is_protected(record, self.now)
         )
 
