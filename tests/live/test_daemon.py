@@ -9,9 +9,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -418,3 +419,30 @@ def small_disk(folder: Path) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_submission_whose_store_is_locked_is_made_once_however_often_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    with live(tmp_path, "--slots", "2") as daemon:
+        job = {"command": sleeping(0.05), "workdir": str(tmp_path)}
+        other = locked_out(daemon)
+        asking = [threading.Thread(target=ask_until_answered, args=(daemon, job)) for _ in range(3)]
+        for each in asking:
+            each.start()
+        until(lambda: health(daemon)["trouble"], "the trouble to be told")
+        with pytest.raises(HTTPError):
+            daemon.call("POST", "/api/v1/jobs", job, **{"Idempotency-Key": "one"})
+        other.rollback()
+        other.close()
+        for each in asking:
+            each.join()
+        assert len(daemon.call("GET", "/api/v1/jobs")["jobs"]) == 1
+
+
+def ask_until_answered(daemon: LiveDaemon, job: dict[str, object]) -> None:
+    """As the command line does: again after every 503, by the same key."""
+    while True:
+        with suppress(HTTPError):
+            daemon.call("POST", "/api/v1/jobs", job, **{"Idempotency-Key": "one"})
+            return

@@ -111,16 +111,17 @@ class Commands:
         self, asked: Sequence[Submission], key: str | None = None, request_hash: str = ""
     ) -> Sequence[Accepted]:
         """All of them or none; answered when they are durable."""
-        if key is None:
-            return await self._submit(asked, ())
-        while key in self._in_flight:
-            await asyncio.wait([self._in_flight[key]])
-        task = asyncio.create_task(self._submit_once(asked, key, request_hash))
-        self._in_flight[key] = task
-        task.add_done_callback(lambda _: self._in_flight.pop(key))
-        return await asyncio.shield(
-            task
-        )  # the key stays busy until it is stored, even if the client is gone
+        while key is not None and key in self._in_flight:
+            await self._driver.until_stored(self._in_flight[key])
+        submitting = (
+            self._submit(asked, ()) if key is None else self._submit_once(asked, key, request_hash)
+        )
+        # It goes on, and its key stays busy, until it is stored: even if its client does not wait.
+        task, name = asyncio.create_task(submitting), key or uuid4().hex
+        self._in_flight[name] = task
+        task.add_done_callback(lambda _: self._in_flight.pop(name))
+        await self._driver.until_stored(task)
+        return task.result()
 
     async def _submit_once(
         self, asked: Sequence[Submission], key: str, request_hash: str
@@ -164,7 +165,8 @@ class Commands:
             new_jobs=new_jobs,
             keys=[replace(row, answer_json=answer) for row in keys],
         )
-        await self._driver.ask(request)
+        self._driver.take_in(request)
+        await request.done
         notices = {live.id: live.history.deadline for live in new_jobs}
         return [replace(each, deadline=notices[each.ids[-1]]) for each in answers]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from time import monotonic, perf_counter
+from typing import Any
 
 import structlog
 
@@ -63,7 +64,7 @@ class _Step:
     touched: set[str]
 
 
-def _retrieved(done: asyncio.Future[None]) -> None:
+def _retrieved(done: asyncio.Future[Any]) -> None:
     """For an answer that is not waited for any more: its exception is not reported as forgotten."""
     if not done.cancelled():
         done.exception()
@@ -147,16 +148,24 @@ class Driver:
 
     async def ask(self, request: Request) -> None:
         """Process a request; returns when the result is durable."""
+        self.take_in(request)
+        await self.until_stored(request.done)
+        request.done.result()
+
+    def take_in(self, request: Request) -> None:
+        """Begin to process a request, unless it could not be stored."""
         self.writer.refuse_in_trouble()
         self.inbox.request(request)
-        while not (await asyncio.wait([request.done], timeout=ANSWER_S))[0]:
+
+    async def until_stored(self, done: asyncio.Future[Any]) -> None:
+        """Wait for something that is stored; Unavailable if that takes long, though it goes on."""
+        while not (await asyncio.wait([done], timeout=ANSWER_S))[0]:
             if self.writer.trouble:
-                request.done.add_done_callback(_retrieved)
+                done.add_done_callback(_retrieved)
                 raise Unavailable(
                     f"{self.writer.trouble} What was asked for is carried out when that works again:"
                     " do not ask twice."
                 )
-        await request.done
 
     def limit(self, live: LiveJob) -> None:
         """Note whether its running time is limited."""
