@@ -51,13 +51,17 @@ class Las(BasePolicy[LasOptions]):
 
     def _next_round(self, ranks: RankIndex, space: Occupancy, now: int) -> int | None:
         """The end of the quantum in which a waiting job will have received less than runs in its way."""
-        times = [_overtaken_at(ranks, space, head, now) for head in ranks.heads()]
-        soonest = min((time for time in times if time is not None), default=None)
-        due = ranks.next_expiry()
+        quantum = to_ms(self.options.quantum_s)
+        due, next_end, soonest = ranks.next_expiry(), (now // quantum + 1) * quantum, None
+        for head in ranks.heads():
+            time = _overtaken_at(ranks, space, head, now)
+            if time is not None and (soonest is None or time < soonest):
+                soonest = time
+                if soonest <= next_end:
+                    break
         if soonest is None:
             return due
-        quantum = to_ms(self.options.quantum_s)
-        end = max(now // quantum + 1, ceil_div(soonest, quantum)) * quantum
+        end = max(next_end, ceil_div(soonest, quantum) * quantum)
         return end if due is None else min(end, due)
 
 
