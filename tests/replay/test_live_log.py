@@ -27,7 +27,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         daemon.until_state(stays, "running")
         daemon.until_state(leaves, "running")
         for id in (stays, leaves):
-            daemon.call("POST", f"/api/v1/jobs/{id}/suspend")
+            daemon.call("POST", f"/api/v1/jobs/{id}/suspend?force=true")
         for id in (stays, leaves):
             daemon.until_state(id, "suspended")
             daemon.call("POST", f"/api/v1/jobs/{id}/resume")
