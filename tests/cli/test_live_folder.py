@@ -153,7 +153,8 @@ def test_torchrun_starts_a_process_for_each_gpu(tm: Line) -> None:
         "dist.init_process_group('gloo')\n"
         "value = torch.tensor([dist.get_rank() + 1.0])\n"
         "dist.all_reduce(value)\n"
-        "print(f'{dist.get_rank()} of {dist.get_world_size()}: {value.item():g}')\n"
+        "line = f'{dist.get_rank()} of {dist.get_world_size()}: {value.item():g}\\n'\n"
+        "os.write(1, line.encode())  # at once, so that the ranks' lines do not mix\n"
         "dist.destroy_process_group()\n"
     )
     torchrun = Path(sys.executable).with_name("torchrun")

@@ -57,10 +57,16 @@ def sentence(action: Callable[[], object]) -> str:
     return said
 
 
+def lead(url: str) -> None:
+    """Open a store and use it; one that is away is opened all the same, so that a manager can wait for it."""
+    with closing(open_store(url)) as found:
+        found.acquire_leadership()
+
+
 def test_a_server_that_is_down(server: postgres.Server) -> None:
     server.stop()
     for url in (server.url("trains"), server.url_by_password("trains")):
-        said = sentence(lambda url=url: open_store(url))
+        said = sentence(lambda url=url: lead(url))
         assert "does not answer" in said
         assert "start the server, or correct the URL" in said
 
@@ -79,7 +85,7 @@ def test_a_url_that_is_wrong(server: postgres.Server, change: tuple[str, str], s
     url = server.url_by_password("trains")
     with closing(open_store(url)) as right:
         assert right.url == url.replace(":not-a-secret", "")
-    said = sentence(lambda: open_store(url.replace(*change)))
+    said = sentence(lambda: lead(url.replace(*change)))
     assert says in said
     assert "not-a-secret" not in said
     assert "wrong" not in said
@@ -222,7 +228,7 @@ def test_no_more_connections(server: postgres.Server) -> None:
     tell_postgres(admin, "ALTER DATABASE trains CONNECTION LIMIT 0")
     tell_postgres(admin, "ALTER ROLE narrow NOSUPERUSER")
     url = server.url("trains").replace("postgres@", "narrow@")
-    assert "takes no more connections" in sentence(lambda: open_store(url))
+    assert "takes no more connections" in sentence(lambda: lead(url))
     tell_postgres(admin, "DROP ROLE narrow")
 
 

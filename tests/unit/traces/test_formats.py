@@ -50,8 +50,9 @@ def test_an_unknown_file_gets_the_list_of_formats(write):
     with pytest.raises(TraceError) as caught:
         formats.load(path)
     assert str(caught.value) == (
-        f"{path} is in no trace format that Trainmaster knows; there are native, philly,"
-        " philly-82k, helios, alibaba-2020, alibaba-2023, tiresias, gavel."
+        f"{path} is in no trace format that Trainmaster knows: give a CSV of your own the columns"
+        " job_id, submit_s, gpus, duration_s, or name one of native, philly, philly-82k, helios,"
+        " alibaba-2020, alibaba-2023, tiresias, gavel with --format."
     )
 
 

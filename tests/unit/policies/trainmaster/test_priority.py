@@ -50,16 +50,15 @@ def test_a_young_run_is_protected_until_it_has_run_long_enough() -> None:
     strings.start("a", 1)
     found = ranked(strings, "a", TrainmasterMemo(), min_run_s=60)
     assert (found.level, found.until_ms) == (PROTECTED, strings.now + 60 * SECOND)
-    assert (
-        ranked(strings, "a", TrainmasterMemo(switch_ms=45 * SECOND)).until_ms
-        == strings.now + 90 * SECOND
-    )
+    strings.job("a").switch_ms = 45 * SECOND
+    assert ranked(strings, "a", TrainmasterMemo()).until_ms == strings.now + 90 * SECOND
 
 
 def test_a_run_counts_for_a_part_of_its_cost() -> None:
     strings = Strings("1x2").submit("a").submit("b")
     strings.start("a", 1)
     waits, runs = (
-        ranked(strings, name, TrainmasterMemo(), min_run_s=0, cap=0).level for name in ("b", "a")
+        ranked(strings, name, TrainmasterMemo(), min_run_s=0, cap=0, hysteresis=0.65).level
+        for name in ("b", "a")
     )
     assert runs == waits * 65 // 100
