@@ -12,7 +12,7 @@ import shutil
 from itertools import count
 from pathlib import Path
 
-from trainmaster.store.errors import StoreError, first_line, readable_errors
+from trainmaster.store.errors import DamagedStore, StoreError, first_line, readable_errors
 from trainmaster.store.sqlite import FileLock, lock_of, problem_in, write_copy
 from trainmaster.store.store import Store
 
@@ -68,24 +68,52 @@ def put_back(path: Path, folder: Path) -> str:
         if good is None:
             is_ours = is_there and _begins_as_sqlite(path)
             return _set_aside(path, ", and there is no copy of it") if is_ours else ""
-        said = _set_aside(path, "") if is_there else f"The database {path} was missing."
+        said = _set_aside(path, "") if is_there else _missing(path)
         fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        shutil.copyfile(good, fresh)
-        _sync(fresh)
-        fresh.replace(path)
+        try:
+            shutil.copyfile(good, fresh)
+            _sync(fresh)
+            fresh.replace(path)
+        finally:
+            fresh.unlink(missing_ok=True)
+        _sync(path.parent)
+        if problem := problem_in(path):
+            raise DamagedStore(
+                f"{said} The copy {good.name} is in its place, and damaged there ({problem}):"
+                " see whether the disk is sound."
+            )
         return f"{said} The copy {good.name} is in its place."
     finally:
         lock.release()
 
 
 def _set_aside(path: Path, more: str) -> str:
+    (kept, *_) = _move_parts(path, "damaged")
+    return f"The database {path} was damaged: it is set aside as {kept}{more}."
+
+
+def _missing(path: Path) -> str:
+    """Its log must not stay: SQLite would write that into the copy, which it is not of."""
+    kept = _move_parts(path, "missing")
+    rest = f"; what was left of it is set aside as {' and '.join(kept)}" if kept else ""
+    return f"The database {path} was missing{rest}."
+
+
+def _move_parts(path: Path, why: str) -> list[str]:
+    """Rename all that there is of a database; the new names."""
     kept = next(
-        name for n in count(1) if not (name := path.with_name(f"{path.name}.damaged-{n}")).exists()
+        names for n in count(1) if not any(map(Path.exists, names := _parts(path, f".{why}-{n}")))
     )
-    for part in PARTS:
+    moved = []
+    for part, to in zip(_parts(path), kept, strict=True):
         with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + part).rename(kept.with_name(kept.name + part))
-    return f"The database {path} was damaged: it is set aside as {kept.name}{more}."
+            part.rename(to)
+            moved.append(to.name)
+    return moved
+
+
+def _parts(path: Path, more: str = "") -> list[Path]:
+    return [path.with_name(path.name + more + part) for part in PARTS]
 
 
 def _begins_as_sqlite(path: Path) -> bool:
@@ -98,5 +126,8 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

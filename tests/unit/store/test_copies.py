@@ -97,6 +97,43 @@ def test_the_newest_good_copy_is_put_back(tmp_path: Path, how: str) -> None:
         assert (tmp_path / "t.db.damaged-1").read_bytes() == kept
 
 
+def test_the_log_of_a_missing_database_is_not_written_into_the_copy(tmp_path: Path) -> None:
+    path, log = tmp_path / "t.db", tmp_path / "t.db-wal"
+    with closing(filled(path)) as store:
+        keep_copy(store, tmp_path / "copies")
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        for seq in range(2, 12):
+            store.append([batch(seq, *(job(str(1000 * seq + number)) for number in range(50)))])
+        written = log.read_bytes()
+    for round in (1, 2):
+        path.unlink()
+        log.write_bytes(written)
+        said = put_back_copy(str(path), tmp_path / "copies")
+        assert f"set aside as t.db.missing-{round}-wal" in said
+        assert (tmp_path / f"t.db.missing-{round}-wal").read_bytes() == written
+        with closing(open_store(str(path))) as store:
+            assert store.acquire_leadership()
+            store.check()
+            assert store.count() == {"pending": 500}
+
+
+def test_a_copy_that_is_damaged_in_its_place_is_not_said_to_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.db"
+    with closing(filled(path)) as store:
+        keep_copy(store, tmp_path / "copies")
+    path.unlink()
+
+    def badly(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:5000])
+
+    monkeypatch.setattr(copies.shutil, "copyfile", badly)
+    with pytest.raises(DamagedStore, match="in its place, and damaged there"):
+        put_back_copy(str(path), tmp_path / "copies")
+
+
 def test_a_store_that_is_fine_or_in_use_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     with closing(filled(path)) as store:
