@@ -271,3 +271,23 @@ def test_a_fresh_start_keeps_the_code_of_what_it_leaves_alone(data: Path, tmp_pa
         put_back(None, data)
         with restarted(manager, "--start-fresh"):
             assert (data / "jobs" / array / "code" / "wait.sh").exists()
+
+
+def test_a_fresh_start_keeps_the_code_and_the_number_of_a_job_that_waits(
+    data: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "train.sh").write_text("true")
+    with live(data, "--slots", "4") as manager:
+        job = {"command": "sh train.sh", "workdir": str(source), "snapshot": True, "held": True}
+        waits = manager.submit(**job)
+        code = data / "jobs" / waits / "code" / "train.sh"
+        assert code.exists()
+        manager.stop()
+        put_back(None, data)
+        with restarted(manager, "--start-fresh"):
+            assert code.exists()
+        with restarted(manager):  # nothing was submitted, and the folder is this store's now
+            assert code.exists()
+            assert int(manager.submit(command="true")) > int(waits)

@@ -126,6 +126,7 @@ class Daemon:
         """What the last check of the database found."""
         self._not_copied = ""
         """Why there is no new copy of it."""
+        self._left_alone = 0
         self._kept_seq = 0
         self._kept_ms = 0
         self.metrics = Metrics()
@@ -228,6 +229,7 @@ class Daemon:
         if self._store.database.file.path is not None:
             await asyncio.to_thread(self._store.check)
         named = await asyncio.to_thread(self._checked_identity)
+        self._left_alone = await asyncio.to_thread(self._last_left_alone)
         identity = Identity(home_of(self._folder), named.store or uuid4().hex)
         driver, doubtful = await asyncio.to_thread(
             recovered,
@@ -254,10 +256,13 @@ class Daemon:
                 f"{plural(len(doubtful), 'run')} lost: the devices are gone. The jobs are requeued."
             )
         self._apply_stated_policy(driver)
-        last = max(self._store.last_number(), largest_number(self._folder / "runs"))
-        await asyncio.to_thread(remove_leftovers, self._folder, last)
         queries = Queries(driver, self._folder, self._forecaster)
-        self._parts = _Parts(driver, Commands(driver, self._folder, queries), queries)
+        commands = Commands(driver, self._folder, queries)
+        if self._cold_start is ColdStart.REFUSE:
+            runs = largest_number(self._folder / "runs")
+            last = max(self._store.last_number(), runs, self._left_alone)
+            await asyncio.to_thread(remove_leftovers, self._folder, last)
+        self._parts = _Parts(driver, commands, queries)
         return driver
 
     def _apply_stated_policy(self, driver: Driver) -> None:
@@ -288,15 +293,18 @@ class Daemon:
             refuse_cold_start(self._folder, self._store, named, self._store.last_seq())
         return named or Identity()
 
+    def _last_left_alone(self) -> int:
+        """Folders of jobs up to this number may be another store's."""
+        if self._cold_start is ColdStart.REFUSE:
+            known = store_mark(self._folder)
+            return 0 if known is None else known.left_alone
+        return largest_number(self._folder / "runs", self._folder / "jobs")
+
     def _mark_folder(self, driver: Driver) -> None:
         """Note in the folder which store it belongs to, and how far that is."""
+        store, seq = driver.identity.store, driver.writer.seq
         try:
-            known = store_mark(self._folder)
-            left_alone = 0 if known is None else known.left_alone
-            if self._cold_start is ColdStart.START_FRESH:
-                left_alone = largest_number(self._folder / "runs")
-            mark = StoreMark(driver.identity.store, self._store.url, driver.writer.seq, left_alone)
-            write_mark(self._folder, mark)
+            write_mark(self._folder, StoreMark(store, self._store.url, seq, self._left_alone))
         except OSError as error:
             log.warning("the data folder could not be marked", why=str(error))
 

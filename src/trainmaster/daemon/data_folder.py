@@ -74,7 +74,7 @@ class StoreMark:
     seq: int
     """The last step that the store is known to have had."""
     left_alone: int = 0
-    """Runs of jobs up to this number may be another store's: --start-fresh left them alone."""
+    """Folders of jobs up to this number may be another store's: a cold start left them alone."""
 
 
 def store_mark(folder: Path) -> StoreMark | None:
