@@ -10,7 +10,7 @@ from trainmaster.core.invariants import rebuilt
 from trainmaster.core.last_resort import end_sparing, spare, spared_by
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.pending_launches import expire_late_launches, send_ready_launches
-from trainmaster.core.plan_check import admit
+from trainmaster.core.plan_check import admit, without_nonsense
 from trainmaster.core.policy import Policy
 from trainmaster.core.reducer import REDUCERS
 from trainmaster.core.slot_choice import keep_slots
@@ -167,7 +167,7 @@ class Controller:
         state.log.begin_pass()
         self._wake_at = None
         try:
-            plan = self._plan(now)
+            plan, refusals = self._plan(now)
         except Exception as error:
             # What it was booking when it raised is in no log.
             state.occupancy = rebuilt(state)
@@ -177,25 +177,30 @@ class Controller:
             return [Refusal("", Refused.POLICY_RAISED, _describe(error, self.policy))], ()
         self.policy_error = None
         self.memo = plan.memo
-        state.log.end_pass(was_noop=not plan.actions)
+        is_noop = not plan.actions and not refusals
+        state.log.end_pass(was_noop=is_noop)
         self._wake_by(plan.wake_at, now)
-        if not plan.actions:
+        if is_noop:
             if plan.wake_at is None and state.waiting and self.view.is_idle():
                 clear_frozen(state, now)
             return (), plan.notices
-        if state.has_slots:
-            plan = replace(plan, actions=keep_slots(plan.actions, state))
-        refusals = admit(plan, state, now)
+        refusals += admit(plan, state, now)
         if refusals:
             self.policy.forget()
         return refusals, plan.notices
 
-    def _plan(self, now: int) -> Plan:
-        """The policy's plan; it is asked again while it would end runs that are to be spared."""
+    def _plan(self, now: int) -> tuple[Plan, list[Refusal]]:
+        """The policy's plan without what makes no sense, which is refused.
+
+        It is asked again while it would end runs that are to be spared.
+        """
         state = self.state
         for _ in range(MOST_PLANS):
             plan = self.policy.plan(self.view, self.memo, now)
             state.occupancy.undo()
+            plan, refusals = without_nonsense(plan, state.topology)
+            if state.has_slots and plan.actions:
+                plan = replace(plan, actions=keep_slots(plan.actions, state))
             if not state.protects_unsaved or not plan.actions:
                 break
             planned = PlannedMemory.of(plan, state)
@@ -203,7 +208,7 @@ class Controller:
             if not [each for each in spared if spare(state, each, now)]:
                 break
             self.forget()
-        return plan
+        return plan, refusals
 
     def _wake_by(self, time: int | None, now: int) -> None:
         """Ask again no later than then, and never in the same instant."""

@@ -17,6 +17,7 @@ from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Refusal, Refused
+from trainmaster.model.topology import Topology
 
 
 def admit(plan: Plan, state: State, now: int, *, is_requested: bool = False) -> list[Refusal]:
@@ -51,6 +52,34 @@ def admit(plan: Plan, state: State, now: int, *, is_requested: bool = False) -> 
         if why is not None:
             refusals.append(Refusal(action.job, why, type(action).__name__))
     return refusals
+
+
+def without_nonsense(plan: Plan, topology: Topology) -> tuple[Plan, list[Refusal]]:
+    """The plan without actions on anything but GPUs of the cluster, each once; those are refused."""
+    refused = [each for each in plan.actions if not _is_on_gpus(each, topology)]
+    if not refused:
+        return plan, []
+    kept = tuple(each for each in plan.actions if each not in refused)
+    why = Refused.NOT_ADMISSIBLE
+    return replace(plan, actions=kept), [
+        Refusal(each.job, why, type(each).__name__) for each in refused
+    ]
+
+
+def _is_on_gpus(action: a.Action, topology: Topology) -> bool:
+    if isinstance(action, a.Reserve):
+        slices = action.slices
+    elif isinstance(action, a.Start | a.Resume | a.Migrate | a.Resize):
+        slices = action.placement.slices
+        if not slices or not 0 <= action.placement.span < len(topology.levels):
+            return False
+    else:
+        return True
+    count, node_of = topology.gpu_count, topology.node_of_gpu
+    return len({piece.gpu for piece in slices}) == len(slices) and all(
+        0 <= gpu < count and node_of[gpu] == node and share >= 0 and memory >= 0
+        for node, gpu, share, memory, _ in slices
+    )
 
 
 def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int) -> Refused | None:

@@ -19,11 +19,16 @@ Placing = Start | Resume | Migrate
 
 
 def keep_slots(actions: tuple[Action, ...], state: State) -> tuple[Action, ...]:
-    """The same actions, with the slots of each node dealt so that the fewest runs change theirs."""
+    """The same actions, with the slots of each node dealt so that the fewest runs change theirs.
+
+    A plan that hands out a slot twice is left as it is: the check of plans says what is wrong with it.
+    """
     dealt = {
         each.job: each for each in actions if isinstance(each, Placing) and _is_dealt(each, state)
     }
     if all(_claim(each, state) == NEW for each in dealt.values()):
+        return actions
+    if not _is_disjoint(actions, dealt):
         return actions
     pool = _pool(actions, dealt, state)
     in_turn = sorted(dealt.values(), key=lambda each: _claim(each, state))
@@ -57,6 +62,18 @@ def _is_dealt(action: Placing, state: State) -> bool:
     return is_whole and held is not None and can_rebind(state.topology, held, placement)
 
 
+def _is_disjoint(actions: tuple[Action, ...], dealt: Mapping[str, Placing]) -> bool:
+    """Whether each slot to deal is given to one job, once."""
+    mine = [slot for each in dealt.values() for slot in each.placement.gpus()]
+    others = {
+        slot
+        for each in actions
+        if isinstance(each, Placing | Resize) and each is not dealt.get(each.job)
+        for slot in each.placement.gpus()
+    }
+    return len(set(mine)) == len(mine) and others.isdisjoint(mine)
+
+
 RUNNING, FROZEN, NEW = range(3)
 """Who chooses slots first."""
 
@@ -74,7 +91,7 @@ def _pool(actions: tuple[Action, ...], dealt: Mapping[str, Placing], state: Stat
         held = state.jobs[each.job].placement
         pool.update(each.placement.gpus(), () if held is None else held.gpus())
     for action in actions:
-        if isinstance(action, Placing | Resize) and action.job not in dealt:
+        if isinstance(action, Placing | Resize) and action is not dealt.get(action.job):
             pool.difference_update(action.placement.gpus())
     return pool
 

@@ -9,7 +9,8 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Run, Shape
-from trainmaster.model.placement import Sharing
+from trainmaster.model.placement import Placement, Sharing, Slice
+from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import SLOT_TYPE, GpuType, NodeSpec, Topology, build
 from trainmaster.model.units import GIB, SECOND
 
@@ -98,6 +99,21 @@ def test_a_run_is_not_moved_so_that_another_job_can_have_its_slot() -> None:
     assert orders == [a.Thaw(Run("a", 1), stage.on(1))]
     assert stage.job("b").placement == stage.on(0)
     assert stage.job("b").migrations == 0
+
+
+def test_a_plan_that_hands_out_a_slot_twice_is_refused_beside_a_frozen_run() -> None:
+    stage = frozen(0).submit("x").submit("y")
+    starts = [a.Start("x", stage.on(1)), a.Start("y", stage.on(1))]
+    assert stage.refused(a.Resume("a", stage.on(0)), *starts) == [("y", Refused.GPU_TAKEN)]
+
+
+@pytest.mark.parametrize("kind", [a.Start, a.Migrate, a.Resize])
+def test_a_placement_on_nothing_is_refused(kind: type[a.Start | a.Migrate | a.Resize]) -> None:
+    stage = Strings(slots(), can_freeze=True).running("a", 0).submit("b")
+    job = "b" if kind is a.Start else "a"
+    assert stage.refused(kind(job, Placement((), 0))) == [(job, Refused.NOT_ADMISSIBLE)]
+    nowhere = Placement((Slice(5, 99),), 0)
+    assert stage.refused(kind(job, nowhere)) == [(job, Refused.NOT_ADMISSIBLE)]
 
 
 def test_a_move_between_slots_of_a_node_is_no_move() -> None:
