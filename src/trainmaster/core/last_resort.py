@@ -1,9 +1,9 @@
 """The last resort: ending a run that can be neither frozen nor save, so that a waiting job can have its GPUs.
 
-Whatever a policy plans, such a run is ended only for a job that needs more GPUs than it has, and that has
-waited at least as long as the work that would be lost, and at least ten minutes; every time that it has been
-ended, twice as long (docs/design/0021-the-last-resort.md). Until then it is spared: it keeps the best rank of
-all, so that policies plan around it.
+Whatever a policy plans, such a run is ended only for a job that starts on its GPUs and cannot do with as few,
+and that has waited at least as long as the work that was at stake when it began to wait, and at least ten
+minutes; every time that it has been ended, twice as long (docs/design/0021-the-last-resort.md). Until then it
+is spared: it keeps the best rank of all, so that policies plan around it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trainmaster.core.lifecycle import ALLOCATED
+from trainmaster.core.lifecycle import ALLOCATED, WAITING
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import PlannedMemory, will_freeze
 from trainmaster.model import actions as a
@@ -39,22 +39,35 @@ def unsaved_ms(record: JobRecord, now: int) -> int:
     return max(0, record.work_at(now) - record.saved_work) // NOMINAL
 
 
-def needed_wait_ms(record: JobRecord, now: int) -> int:
-    """How long a job must have waited for this run to be ended for it."""
-    at_stake = unsaved_ms(record, now) + record.lost_work // NOMINAL
+def needed_wait_ms(record: JobRecord, waiting: JobRecord, now: int) -> int:
+    """How long that job must have waited for this run to be ended for it."""
+    at_stake = _unsaved_before(record, waiting.waiting_since_ms, now) + record.lost_work // NOMINAL
     return max(LEAST_WAIT_MS, at_stake) << record.endings
+
+
+def _unsaved_before(record: JobRecord, then: int, now: int) -> int:
+    """How much of its unsaved work was done by then.
+
+    What was done since does not count: it grows as fast as the wait, which would never be long enough.
+    """
+    return min(unsaved_ms(record, now), max(0, then - record.saved_ms))
 
 
 def may_end(record: JobRecord, waiting: JobRecord, now: int) -> bool:
     """Whether this run may be ended for that job.
 
-    A job that needs no more GPUs than the run has gets its turn when some run ends; so no two jobs can end
-    each other in turns.
+    A job that can do with as many GPUs as the run has, or can do with, gets its turn when some run ends. So
+    a job is ended only for one whose minimum is larger, and no two can end each other in turns.
     """
     assert record.placement is not None
-    if waiting.demand.nominal.total_share <= record.placement.total_share:
+    if _least_share(waiting) <= max(record.placement.total_share, _least_share(record)):
         return False
-    return now - waiting.waiting_since_ms >= needed_wait_ms(record, now)
+    return now - waiting.waiting_since_ms >= needed_wait_ms(record, waiting, now)
+
+
+def _least_share(record: JobRecord) -> int:
+    """Of its admissible shapes, what the smallest takes, in thousandths of a GPU."""
+    return min(shape.total_share for shape in record.demand.shapes())
 
 
 def loses_work(state: State, record: JobRecord, now: int, planned: PlannedMemory) -> bool:
@@ -83,20 +96,22 @@ def spared_by(plan: Plan, state: State, now: int, planned: PlannedMemory) -> Ite
 
 
 def _in_need(plan: Plan, state: State, victim: JobRecord) -> JobRecord | None:
-    """The largest job, then the one that waits longest, of those that the plan starts on its GPUs.
-
-    If none, of all that it starts.
-    """
+    """The largest job, then the one that waits longest, of those that the plan starts on its GPUs."""
     assert victim.placement is not None
     held = set(victim.placement.gpus())
-    starts = [each for each in plan.actions if isinstance(each, a.Start | a.Resume)]
-    there = [each for each in starts if not held.isdisjoint(each.placement.gpus())]
-    waiting = [state.jobs[each.job] for each in there or starts if each.job in state.jobs]
+    waiting = [
+        state.jobs[each.job]
+        for each in plan.actions
+        if isinstance(each, a.Start | a.Resume)
+        and each.job in state.jobs
+        and state.jobs[each.job].phase in WAITING
+        and not held.isdisjoint(each.placement.gpus())
+    ]
     return min(waiting, key=_by_need, default=None)
 
 
 def _by_need(record: JobRecord) -> tuple[int, int, int]:
-    return -record.demand.nominal.total_share, record.waiting_since_ms, record.seq
+    return -_least_share(record), record.waiting_since_ms, record.seq
 
 
 def spare(state: State, spared: Spared, now: int) -> bool:
@@ -106,7 +121,7 @@ def spare(state: State, spared: Spared, now: int) -> bool:
         return False
     until = now + SHORTEST_SPARE_MS
     if waiting is not None:
-        until = max(until, waiting.waiting_since_ms + needed_wait_ms(record, now))
+        until = max(until, waiting.waiting_since_ms + needed_wait_ms(record, waiting, now))
         record.spared_for = waiting.id
     record.is_spared = True
     record.spared_until_ms = min(until, now + LONGEST_SPARE_MS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
 from tests.builders import a_job, cluster
 from tests.unit.core.stage import Strings
 from trainmaster.catalog import policy_class, policy_names
@@ -16,6 +18,7 @@ from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Run, gpus
+from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import SLOT_TYPE, GpuType, NodeSpec, Topology, build
@@ -61,6 +64,56 @@ def test_it_is_never_ended_for_a_job_of_its_own_size() -> None:
     assert is_spared(stage, a.Suspend("a"), a.Start("b", stage.on(0)))
 
 
+def test_it_is_not_ended_for_a_job_that_starts_elsewhere() -> None:
+    stage = Strings("1x4", protects_unsaved=True).submit("big", 2).later(60).running("a", 0)
+    stage.later(700)
+    assert is_spared(stage, a.Suspend("a"), a.Start("big", stage.on(2, 3)))
+    assert is_spared(stage, a.Suspend("a"))
+
+
+def test_it_is_not_ended_for_a_job_that_runs_already() -> None:
+    stage = Strings("1x4", protects_unsaved=True).running("big", 2, 3).running("a", 0).later(7000)
+    assert is_spared(stage, a.Suspend("a"), a.Start("big", stage.on(0, 1)))
+
+
+def test_it_is_ended_at_last_for_a_job_that_came_when_it_ran() -> None:
+    """What it does while the other waits is not counted: that would never be outwaited."""
+    stage = gpu_world().running("a", 0).later(3600).submit("b", 2).later(3599)
+    assert is_spared(stage, *swap(stage, "a", "b"))
+    stage.later(600)
+    assert stage.plan(*swap(stage, "a", "b")) == [a.Halt(Run("a", 1))]
+
+
+@pytest.mark.parametrize("speed_ppm", [NOMINAL // 4, 3 * NOMINAL])
+def test_so_it_is_at_any_speed(speed_ppm: int) -> None:
+    stage = gpu_world().submit("a")
+    stage.plan(a.Start("a", stage.on(0)))
+    stage.started("a", speed_ppm)
+    stage.later(3600).submit("b", 2).later(3600)
+    assert stage.plan(*swap(stage, "a", "b")) == [a.Halt(Run("a", 1))]
+
+
+@pytest.mark.parametrize("gpu_count", [1, 2])
+def test_it_is_never_ended_for_an_elastic_job_that_can_do_with_as_few(gpu_count: int) -> None:
+    """Else two of them could end each other in turns, each nominally larger than the other is now."""
+    either = gpus(2, minimum=1, maximum=2)
+    stage = gpu_world().submit("b", either).submit("a", either).start("a", 0).later(86_400)
+    assert is_spared(stage, a.Suspend("a"), a.Start("b", stage.on(*range(gpu_count))))
+
+
+def test_an_elastic_run_that_has_grown_is_as_large_as_what_it_holds() -> None:
+    stage = Strings("1x4", protects_unsaved=True).submit("b", 3)
+    stage.submit("a", gpus(1, minimum=1, maximum=4)).start("a", 0, 1, 2).later(86_400)
+    assert is_spared(stage, a.Suspend("a"), a.Start("b", stage.on(0, 1, 2)))
+
+
+def test_a_run_that_shares_its_gpu_is_as_large_as_what_it_needs() -> None:
+    stage = Strings("1x1", protects_unsaved=True).submit("b").submit("a")
+    kind = stage.topology.type_of_gpu[0]
+    stage.start("a", 0, share=500, memory=kind.memory, sharing=Sharing.TIME).later(86_400)
+    assert is_spared(stage, a.Suspend("a"), a.Start("b", stage.on(0)))
+
+
 def test_each_time_it_was_ended_the_next_must_wait_twice_as_long() -> None:
     stage = gpu_world().submit("b", 2).submit("c", 2).running("a", 0).later(600)
     stage.plan(*swap(stage, "a", "b"))
@@ -71,7 +124,7 @@ def test_each_time_it_was_ended_the_next_must_wait_twice_as_long() -> None:
     stage.started("a")
     assert (stage.job("a").endings, stage.job("a").lost_work) == (1, 600 * SECOND * NOMINAL)
     stage.later(500)
-    assert is_spared(stage, *swap(stage, "a", "c")), "1,100 s are less than 2 x (600 + 500) s"
+    assert is_spared(stage, *swap(stage, "a", "c")), "1,100 s are less than 2 x 600 s"
 
 
 def test_a_policy_that_insists_is_refused() -> None:
