@@ -47,6 +47,10 @@ def admit(plan: Plan, state: State, now: int, *, is_requested: bool = False) -> 
             why = why or _suspend(state, record, now, planned)
         elif type(action) is a.Resize:
             why = _resize(state, record, action, now, is_requested=is_requested)
+        elif type(action) is a.Stop:
+            why = None if is_requested else _stop_refusal(state, record)
+            if why is None:
+                stop(state, record, now)
         else:
             why = ADMISSIONS[type(action)](state, record, action, now)
         if why is not None:
@@ -112,11 +116,17 @@ def _is_stuck(state: State, record: JobRecord, placement: Placement) -> bool:
     )
 
 
-def _restart_refusal(record: JobRecord) -> Refused | None:
-    """Why its run must not be ended and started again with another placement."""
+def _ending_refusal(record: JobRecord) -> Refused | None:
+    """Why a policy must not end its run, be it to start it again with another placement."""
     if not record.job.preemptible:
         return Refused.NOT_PREEMPTIBLE
     return Refused.WORK_WOULD_BE_LOST if record.cannot_save else None
+
+
+def _stop_refusal(state: State, record: JobRecord) -> Refused | None:
+    """Why a policy must not stop the job: it has a run, running or frozen, that must not be ended."""
+    is_on = record.placement is not None and record.id not in state.pending_launches
+    return _ending_refusal(record) if is_on or record.frozen is not None else None
 
 
 def shape_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
@@ -200,7 +210,7 @@ def _migrate_all(
         why_not = shape_refusal(state, record, move.placement)
         is_free = record.id in state.pending_launches or is_requested
         if not is_free and not can_rebind(state.topology, held, move.placement):
-            why_not = why_not or _restart_refusal(record)
+            why_not = why_not or _ending_refusal(record)
         if why_not is not None:
             refusals.append(Refusal(move.job, why_not, "Migrate"))
             continue
@@ -260,7 +270,7 @@ def _resize(
     why = shape_refusal(state, record, new)
     is_unnoticed = can_rebind(state.topology, old, new)
     if not is_unnoticed and not is_requested:
-        why = why or _restart_refusal(record)
+        why = why or _ending_refusal(record)
     kept = {piece.gpu for piece in new.slices}
     if why is not None or any(gpu in state.releasing for gpu in kept):
         return why or Refused.GPU_TAKEN
@@ -300,7 +310,6 @@ def _reserve(state: State, record: JobRecord, action: a.Reserve, now: int) -> Re
 ADMISSIONS: dict[type, Callable[[State, JobRecord, Any, int], Refused | None]] = {
     a.Start: _start,
     a.Resume: _start,
-    a.Stop: lambda state, record, action, now: stop(state, record, now),
     a.Reserve: _reserve,
     a.Release: lambda state, record, action, now: state.drop_reservation(record.id),
 }

@@ -159,6 +159,25 @@ def test_moving_and_resizing_would_end_it_too() -> None:
     assert stage.refused(a.Resize("b", stage.on(1, 2))) == [("b", LOST)]
 
 
+def test_a_policy_cannot_stop_it_either() -> None:
+    stage = gpu_world().running("a", 0).submit("b").later(3600)
+    assert stage.refused(a.Stop("a"), a.Stop("b")) == [("a", LOST)]
+    assert set(stage.state.jobs) == {"a"}, "b has no run"
+    stage.tell(e.RunSaved(Run("a", 1), 60 * SECOND * NOMINAL))
+    assert stage.plan(a.Stop("a")) == [a.Kill(Run("a", 1))]
+
+
+def test_nor_can_it_stop_a_frozen_one() -> None:
+    stage = frozen_at_0()
+    assert stage.refused(a.Stop("a")) == [("a", LOST)]
+
+
+def test_users_may_stop_what_policies_may_not() -> None:
+    stage = gpu_world().running("a", 0).running("b", 1, preemptible=False).later(3600)
+    asked = [e.ActionRequested(a.Stop(name)) for name in "ab"]
+    assert stage.tell(*asked) == [a.Kill(Run("a", 1)), a.Kill(Run("b", 1))]
+
+
 def test_users_may_ask_for_what_loses_work() -> None:
     stage = Strings("2x2", protects_unsaved=True).running("a", 0).later(3600)
     assert stage.tell(e.ActionRequested(a.Migrate("a", stage.on(2)))) == [a.Halt(Run("a", 1))]
@@ -169,6 +188,7 @@ def test_a_job_that_is_not_preemptible_is_left_alone() -> None:
     kept = Refused.NOT_PREEMPTIBLE
     assert ("a", kept) in stage.refused(a.Suspend("a"), a.Start("b", stage.on(0)))
     assert stage.refused(a.Migrate("a", stage.on(1))) == [("a", kept)]
+    assert stage.refused(a.Stop("a")) == [("a", kept)]
     stage.tell(e.JobHeld("a"))
     assert stage.phase("a") is Phase.SUSPENDING, "its owner may"
 
