@@ -291,3 +291,20 @@ def test_a_fresh_start_keeps_the_code_and_the_number_of_a_job_that_waits(
         with restarted(manager):  # nothing was submitted, and the folder is this store's now
             assert code.exists()
             assert int(manager.submit(command="true")) > int(waits)
+
+
+def test_marks_that_a_power_failure_emptied_do_not_keep_the_manager_from_starting(
+    data: Path,
+) -> None:
+    with live(data, "--slots", "4") as manager:
+        job = manager.submit(command="sleep 3600")
+        pid = pid_of(manager, job)
+        manager.stop()
+        home, mark = (data / "home").read_text(), json.loads((data / "store.json").read_text())
+        (data / "home").write_text("")
+        (data / "store.json").write_bytes(b"\0" * 100)
+        with restarted(manager):
+            assert pid_of(manager, job) == pid
+        assert (data / "home").read_text() == home
+        assert json.loads((data / "store.json").read_text())["store"] == mark["store"]
+        assert "was lost" in (data / "manager.log").read_text()

@@ -20,6 +20,7 @@ from trainmaster.api.app import create_app
 from trainmaster.api.connections import bounded_protocol
 from trainmaster.api.host_check import names_of
 from trainmaster.daemon.daemon import Daemon
+from trainmaster.durable_files import write_whole
 
 log = structlog.get_logger("trainmaster.serving")
 
@@ -155,9 +156,7 @@ async def _unless(stop: asyncio.Event, work: Awaitable[None]) -> None:
 
 
 def _write_address(address: Path, url: str) -> None:
-    fresh = address.with_suffix(".new")
-    fresh.write_text(json.dumps({"url": url, "pid": os.getpid()}))
-    fresh.replace(address)
+    write_whole(address, json.dumps({"url": url, "pid": os.getpid()}))
 
 
 async def _announce(

@@ -26,6 +26,7 @@ from uuid import uuid4
 
 from trainmaster.daemon.ignore_patterns import IgnorePatterns, patterns_of
 from trainmaster.daemon.request_errors import RequestError
+from trainmaster.durable_files import sync
 from trainmaster.model.units import MIB
 from trainmaster.text.formatting import size
 
@@ -117,7 +118,7 @@ def _complete(into: Path, source: Path) -> Iterator[Path]:
                 shutil.rmtree(into)
             making.rename(into)
             for folder in (into.parent, into.parent.parent):
-                _sync_one(folder)
+                sync(folder)
         finally:
             shutil.rmtree(making, ignore_errors=True)
     except OSError as error:  # shutil.Error is one
@@ -399,16 +400,8 @@ def _sync(folder: Path, files: int) -> None:
         for name in names:
             path = Path(base, name)
             if not path.is_symlink():
-                _sync_one(path)
-        _sync_one(Path(base))
-
-
-def _sync_one(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+                sync(path)
+        sync(Path(base))
 
 
 def _sync_file_system(folder: Path) -> None:

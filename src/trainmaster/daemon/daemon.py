@@ -283,7 +283,7 @@ class Daemon:
         """What the store says of itself and its folder; RequestError if it is another one."""
         named = named_in(self._store)
         if named is not None:
-            refuse_other_folder(self._store, home_of(self._folder), named)
+            refuse_other_folder(self._store, home_of(self._folder, named.home), named)
         return named
 
     def _checked_identity(self) -> Identity:

@@ -18,10 +18,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import structlog
+
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.service_api import RequestError
+from trainmaster.durable_files import read_name, sync, write_whole
 from trainmaster.model.job_state import LIVE_STATES
 from trainmaster.store.store import Store
+
+log = structlog.get_logger("trainmaster.daemon")
 
 HOME = "home"
 STORE = "store.json"
@@ -52,16 +57,23 @@ class Identity:
 # -- names -----------------------------------------------------------------------------------------------
 
 
-def home_of(folder: Path) -> str:
-    """The name of a data folder, chosen once at random: it ties a store to the folder with its runs."""
+def home_of(folder: Path, in_store: str = "") -> str:
+    """The name of a data folder, chosen once at random: it ties a store to the folder with its runs.
+
+    Where its content was lost, it is written again as the store has it.
+    """
     place = folder / HOME
     if not place.exists():
         fresh = folder / f"{HOME}.{os.getpid()}"
-        fresh.write_text(uuid4().hex)
+        write_whole(fresh, uuid4().hex)
         with contextlib.suppress(FileExistsError):
             os.link(fresh, place)
         fresh.unlink()
-    return place.read_text()
+        sync(folder)
+    elif not read_name(place):
+        log.warning("the name of the data folder was lost and is written again", file=str(place))
+        write_whole(place, in_store or uuid4().hex)
+    return read_name(place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,7 @@ class StoreMark:
 
 
 def store_mark(folder: Path) -> StoreMark | None:
-    """The mark of the folder's store; None in a new folder, and in one of an earlier version."""
+    """The mark of the folder's store; None in a new folder, one of an earlier version, or if it was lost."""
     try:
         said: dict[str, Any] = json.loads((folder / STORE).read_text())
         return StoreMark(
@@ -87,20 +99,12 @@ def store_mark(folder: Path) -> StoreMark | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise RequestError(
-            f"{folder / STORE} cannot be read ({error}): remove it if this folder belongs to the"
-            " database that you start with."
-        ) from None
+        log.warning("the mark of the store was lost", file=str(folder / STORE), why=str(error))
+        return None
 
 
 def write_mark(folder: Path, mark: StoreMark) -> None:
-    _replace(folder / STORE, json.dumps(asdict(mark)))
-
-
-def _replace(place: Path, content: str) -> None:
-    fresh = place.with_name(f"{place.name}.{os.getpid()}")
-    fresh.write_text(content)
-    fresh.replace(place)
+    write_whole(folder / STORE, json.dumps(asdict(mark)))
 
 
 # -- the lock --------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from uuid import uuid4
 
 from trainmaster.daemon.code_snapshot import listed_by_git
+from trainmaster.durable_files import write_whole
 from trainmaster.engines.local.program_files import Seen, listed
 
 FOLDER = "programs"
@@ -39,12 +39,7 @@ def keep_list(found: Seen, folder: Path) -> str:
         os.utime(place)
         return str(place)
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = place.with_suffix(f".{uuid4().hex}")
-    with beside.open("wb") as writing:
-        writing.write(content)
-        writing.flush()
-        os.fsync(writing.fileno())
-    beside.replace(place)
+    write_whole(place, content)
     return str(place)
 
 

@@ -12,6 +12,7 @@ import shutil
 from itertools import count
 from pathlib import Path
 
+from trainmaster.durable_files import put_in_place, sync
 from trainmaster.store.errors import DamagedStore, StoreError, first_line, readable_errors
 from trainmaster.store.sqlite import FileLock, lock_of, problem_in, write_copy
 from trainmaster.store.store import Store
@@ -42,7 +43,7 @@ def keep_copy(store: Store, folder: Path) -> Path | None:
         try:
             with readable_errors(store.url):
                 write_copy(path, fresh)
-            fresh.replace(target)
+            put_in_place(fresh, target)
         finally:
             fresh.unlink(missing_ok=True)
         for old in _newest_first(folder)[KEPT:]:
@@ -72,11 +73,10 @@ def put_back(path: Path, folder: Path) -> str:
         fresh = path.with_name(f"{path.name}.{os.getpid()}")
         try:
             shutil.copyfile(good, fresh)
-            _sync(fresh)
-            fresh.replace(path)
+            sync(fresh)
+            put_in_place(fresh, path)
         finally:
             fresh.unlink(missing_ok=True)
-        _sync(path.parent)
         if problem := problem_in(path):
             raise DamagedStore(
                 f"{said} The copy {good.name} is in its place, and damaged there ({problem}):"
@@ -123,11 +123,3 @@ def _begins_as_sqlite(path: Path) -> bool:
 
 def _newest_first(folder: Path) -> list[Path]:
     return sorted(folder.glob(PATTERN), key=lambda copy: copy.stat().st_mtime_ns, reverse=True)
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

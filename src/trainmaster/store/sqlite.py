@@ -15,6 +15,7 @@ import structlog
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, QueuePool
 
+from trainmaster.durable_files import sync
 from trainmaster.store.database import Database, DatabaseFile
 from trainmaster.store.errors import SQLITE, StoreError, first_line, is_damage
 
@@ -141,8 +142,7 @@ def write_copy(path: Path, to: Path) -> None:
     to.unlink(missing_ok=True)
     with closing(_connect(path, "mode=ro")) as connection:
         connection.execute("VACUUM INTO ?", (str(to),))
-    with to.open("rb") as file:
-        os.fsync(file.fileno())
+    sync(to)
 
 
 def lock_of(path: Path) -> Path:

@@ -144,12 +144,12 @@ class LocalEngine:
         elif isinstance(order, Reshape):
             self._reshape(order, spec)
         elif isinstance(order, Rebind):
-            self._rebind(order.run, order.placement, spec)
+            await asyncio.to_thread(self._rebind, order.run, order.placement, spec)
         elif isinstance(order, Freeze) and not spec.may_stay_in_memory:
             self._send(order.run, spec, "halt")
         elif isinstance(order, Thaw):
             if order.placement is not None:
-                self._rebind(order.run, order.placement, spec)
+                await asyncio.to_thread(self._rebind, order.run, order.placement, spec)
             self._send(order.run, spec, "thaw")
         elif isinstance(order, Kill) and order.cancels:
             self._send(order.run, spec, "kill", cancels=True)

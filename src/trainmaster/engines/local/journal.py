@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from trainmaster.durable_files import sync
+
 JournalEntry = dict[str, Any]
 
 JOURNAL = "journal.jsonl"
@@ -218,7 +220,7 @@ class Journal:
                 self._good += len(line)
         os.ftruncate(file, self._good)  # a line that was torn by a crash never happened
         if is_new:
-            _sync_folder(self._folder)
+            sync(self._folder)
         return file
 
     def _begin_again(self) -> None:
@@ -234,12 +236,3 @@ class Journal:
             os.ftruncate(self._file, self._good)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._good += len(line)
-
-
-def _sync_folder(folder: str) -> None:
-    """Flush the folder, so that its file names survive a power failure."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import structlog
 
+from trainmaster.durable_files import read_name, write_whole
 from trainmaster.engines.local import journal, runfile
 
 log = structlog.get_logger(__name__)
@@ -42,16 +43,14 @@ def set_aside(folder: Path) -> bool:
 def claim_checkpoints(job_folder: Path, uuid: str) -> None:
     """Make sure that the checkpoints in there are this job's: others are set aside."""
     mark = job_folder / MARK
-    owner = mark.read_text() if mark.exists() else ""
+    owner = read_name(mark)
     if owner == uuid:
         return
     if (job_folder / CHECKPOINTS).exists():
         kept = _rename(job_folder / CHECKPOINTS, owner)
         log.warning("checkpoints of another job were set aside", kept=str(kept))
     job_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = job_folder / f"{MARK}.{os.getpid()}"
-    fresh.write_text(uuid)
-    fresh.replace(mark)
+    write_whole(mark, uuid)
 
 
 def _rename(folder: Path, owner: str) -> Path:

@@ -249,7 +249,7 @@ class RunFollower:
             await asyncio.sleep(0.02)
         if journal.has_begun(self._folder):
             return
-        beginning.prepare()
+        await asyncio.to_thread(beginning.prepare)  # it waits for the disk
         self._socket = None
         for _ in range(STARTS):
             ends = self._orders.ends

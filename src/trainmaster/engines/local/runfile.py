@@ -10,6 +10,8 @@ import os
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from trainmaster.durable_files import write_whole
+
 
 @dataclass(frozen=True, slots=True)
 class RankSpec:
@@ -76,11 +78,7 @@ def path_of(folder: str, generation: int) -> str:
 
 def write(folder: str, run: RunFile) -> None:
     """All of it or nothing, readable by its owner alone: environments hold secrets."""
-    path = path_of(folder, run.generation)
-    beside = f"{path}.{os.getpid()}"
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(_stated(run), file)
-    os.replace(beside, path)
+    write_whole(path_of(folder, run.generation), json.dumps(_stated(run)), mode=0o600)
 
 
 def _stated(run: RunFile) -> dict[str, Any]:
