@@ -103,7 +103,9 @@ def test_one_failing_rank_of_three_ends_the_others_and_is_named(play: Play) -> N
 def test_a_halted_run_saves_leaves_and_is_to_go_on(play: Play) -> None:
     async def act(stage: Stage) -> None:
         recipe = stage.shell(
-            "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.02; done"
+            'place="$TRAINMASTER_CHECKPOINT_DIR"; mkdir -p "$place"; '
+            "trap 'echo 1 > \"$place/step\"; echo saved; exit 0' TERM; "
+            "echo up; while :; do sleep 0.02; done"
         )
         await stage.up(RUN, recipe)
         await until(lambda: b"up" in stage.log(RUN))

@@ -129,6 +129,48 @@ def test_nothing_is_ended_without_a_word(tmp_path: Path) -> None:
         )
 
 
+LEAVES = """
+import os, signal, sys, time
+def leave(*_):
+    if sys.argv[1] == "saves":
+        place = os.environ["TRAINMASTER_CHECKPOINT_DIR"]
+        os.makedirs(place, exist_ok=True)
+        open(os.path.join(place, "model"), "w").close()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+print("ready", os.environ["TRAINMASTER_ATTEMPT"], flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("word", ["saves", "forgets"])
+def test_a_program_that_leaves_in_peace_has_saved_only_if_it_wrote_a_checkpoint(
+    tmp_path: Path, word: str
+) -> None:
+    with live(tmp_path, "--slots", "1") as daemon:
+        command = [sys.executable, "-S", "-c", LEAVES, word]
+        job = daemon.submit(command=command, workdir=str(daemon.folder), stays_in_memory=False)
+
+        def suspend(attempt: int, query: str) -> None:
+            ran_s = daemon.job(job)["run_s"]
+            until(lambda: f"ready {attempt}" in daemon.log(job), "it to handle signals")
+            until(lambda: daemon.job(job)["run_s"] > ran_s + 1, "it to have something to lose")
+            daemon.call("POST", f"/api/v1/jobs/{job}/suspend{query}")
+
+        suspend(1, "?force=true")
+        daemon.until_state(job, "suspended")
+        assert (daemon.job(job)["lost_s"] > 0) == (word == "forgets")
+        daemon.call("POST", f"/api/v1/jobs/{job}/resume")
+        if word == "saves":
+            suspend(2, "")
+            daemon.until_state(job, "suspended")
+            assert daemon.job(job)["lost_s"] == 0
+        else:
+            with pytest.raises(HTTPError) as refused:
+                suspend(2, "")
+            assert json.loads(refused.value.read())["error"]["code"] == "work_would_be_lost"
+
+
 def test_an_urgent_job_waits_for_a_program_that_could_only_be_ended(tmp_path: Path) -> None:
     with live(tmp_path, "--slots", "1", "--set", "min_run_s=0") as daemon:
         there = {"workdir": str(daemon.folder), "stays_in_memory": False}

@@ -185,7 +185,7 @@ def restored(
     _fill(state, body, records)
     if protects_unsaved and not body.get("protects_unsaved"):  # a store of an earlier version
         for record in state.jobs.values():
-            record.cannot_save = True
+            record.cannot_save = not record.saved_work
     is_same = layout == layout_of(topology)
     memo = decode(body["memo"]) if is_same else policy.first_memo()
     controller.resume(memo, body["now"], body["wake_at"])

@@ -344,6 +344,7 @@ class Commands:
         """
         lives = await self._driver.live(job)
         end, by = EndReason(EndCode.CANCELLED, by=user), _by(user)
+        graces = [live.recipe.grace_ms for live in lives]
         if now:
             for live in lives:
                 live.with_grace(0)
@@ -352,6 +353,9 @@ class Commands:
             await self._driver.ask(request)
         except Unavailable:
             if not await self._end_unrecorded(lives):
+                if not request.is_taken:  # refused: it is not going to be ended
+                    for live, grace_ms in zip(lives, graces, strict=True):
+                        live.with_grace(grace_ms)
                 raise
             self._driver.inbox.request(request)
             return

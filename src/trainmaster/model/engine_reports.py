@@ -108,7 +108,7 @@ class Ended:
     rank: int | None = None
     """The first rank that failed; None where none did."""
     has_left: bool = False
-    """It was ordered to stop and reported that it saved its work, so it continues later."""
+    """It was ordered to stop and saved its work, by its own report or into its checkpoint folder."""
     was_killed: bool = False
     """It did not end within its grace period."""
     why: str = ""

@@ -296,9 +296,11 @@ def test_what_is_spared_is_known_after_a_restart() -> None:
     assert again.state.jobs["a"].is_spared
 
 
-def test_jobs_of_stores_of_before_are_taken_not_to_save() -> None:
+def test_jobs_of_stores_of_before_are_taken_not_to_save_unless_they_have() -> None:
     controller = Controller(cluster("1x2"), make_policy("las", {}))
-    controller.step(0, [e.JobSubmitted(a_job("a"))])
+    controller.step(0, [e.JobSubmitted(a_job(name)) for name in "ab"])
+    controller.step(0, [e.RunStarted(Run(name, 1), NOMINAL) for name in "ab"])
+    controller.step(MINUTE, [e.RunSaved(Run("b", 1), MINUTE * NOMINAL)])
     body = {**snapshot_of(controller)}
     del body["protects_unsaved"]
     again = restored(
@@ -308,4 +310,4 @@ def test_jobs_of_stores_of_before_are_taken_not_to_save() -> None:
         can_freeze=False,
         protects_unsaved=True,
     ).controller
-    assert again.state.jobs["a"].cannot_save
+    assert {id: job.cannot_save for id, job in again.state.jobs.items()} == {"a": True, "b": False}

@@ -14,13 +14,15 @@ from tests.builders import a_job
 from trainmaster.core.controller import Controller
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.clock import Clock
+from trainmaster.daemon.commands import Commands
 from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.policies import policy_of
+from trainmaster.daemon.queries import Queries
 from trainmaster.daemon.report_events import LoggedEvent
-from trainmaster.daemon.service_api import Conflict
+from trainmaster.daemon.service_api import Conflict, Unavailable
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model import events as e
 from trainmaster.model.actions import Order
@@ -120,6 +122,25 @@ def test_what_is_asked_of_a_job_that_has_ended_meanwhile_is_refused(
         with pytest.raises(Conflict, match="ended meanwhile"):
             await asked
         assert store.story("7") == []
+
+    run(scenario)
+
+
+def test_a_refused_cancellation_leaves_the_grace_period_as_it_was(
+    store: Store, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        driver = a_driver(store, tmp_path)
+        job = waiting("1")
+        asked = asyncio.create_task(driver.ask(wish_for(job)))
+        await asyncio.sleep(0)
+        await driver.step()
+        await asked
+        driver.writer.trouble = "The disk is full."
+        commands = Commands(driver, tmp_path, Queries(driver, tmp_path))
+        with pytest.raises(Unavailable, match="disk is full"):
+            await commands.cancel("1", now=True)
+        assert job.recipe.grace_ms == RECIPE.grace_ms > 0
 
     run(scenario)
 

@@ -268,6 +268,7 @@ def judged(
     *,
     killed: bool = False,
     left: bool = False,
+    saved: bool = False,
     done: tuple[int, ...] = (),
     oom: frozenset[int] = frozenset(),
     not_started: NotStarted | None = None,
@@ -280,6 +281,7 @@ def judged(
         cause=told,
         was_killed=killed,
         has_left=left,
+        has_saved=saved,
         done=done,
         limit=1 << 30,
         oom_ranks=oom,
@@ -297,7 +299,10 @@ def test_verdicts(tmp_path: Path) -> None:
     assert (lonely.is_success, lonely.asked, lonely.code) == (False, "halt", 143)
     assert not judged(fine, StopCause.RESIZE).is_success
     halted = judged(fine, StopCause.HALT)
-    assert (halted.asked, halted.has_left) == ("halt", True)
+    assert (halted.asked, halted.code, halted.has_left) == ("halt", 0, False)
+    assert judged(fine, StopCause.HALT, saved=True).has_left
+    assert not judged(cut, StopCause.HALT, saved=True).has_left
+    assert not judged(fine, StopCause.HALT, saved=True, killed=True).has_left
     killed = judged(cut, StopCause.HALT, killed=True)
     assert (killed.asked, killed.has_left, killed.was_killed) == ("halt", False, True)
     assert judged(cut, StopCause.HALT, killed=True, left=True).has_left

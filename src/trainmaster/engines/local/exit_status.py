@@ -62,6 +62,7 @@ def exit_status_of(
     cause: StopCause | None,
     was_killed: bool,
     has_left: bool,
+    has_saved: bool,
     done: Collection[int],
     limit: int | None,
     oom_ranks: Collection[int],
@@ -72,6 +73,7 @@ def exit_status_of(
     A run whose ranks had reported that they were done before our signal ended them has succeeded
     as well; what one rank says does not hold for another that never came so far. A program that reported
     that it has saved and leaves has done so, whatever its launcher returns: torchrun returns 1 after SIGTERM.
+    Exit code 0 alone says nothing of saving: many programs end like that on any SIGTERM.
     """
     if not_started is not None:
         return start_failure(not_started.why, not_started.code, not_started.rank)
@@ -96,7 +98,8 @@ def exit_status_of(
         rank=deciding.number
         if deciding is not None and cause in (None, StopCause.FAILURE)
         else None,
-        has_left=was_told and (has_left or not was_killed),
+        has_left=cause is StopCause.RESIZE
+        or (was_told and (has_left or (has_saved and code == 0 and not was_killed))),
         was_killed=was_killed,
         why=why,
         tail=(deciding or ranks[0]).log.tail(),

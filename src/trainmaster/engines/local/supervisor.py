@@ -17,12 +17,13 @@ from dataclasses import dataclass
 
 from trainmaster.engines.local import journal, processes, progress_throttle, rank_processes, runfile
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
+from trainmaster.engines.local.checkpoint_folder import has_file_since
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
 from trainmaster.engines.process_freezer import freeze, send, thaw
-from trainmaster_sdk.wire import Message
+from trainmaster_sdk.wire import CHECKPOINT_DIR, Message
 
 HOUSEKEEPING_S = 5.0
 RETRY_S = 0.5
@@ -68,6 +69,8 @@ class Supervisor:
         """The generation to be reshaped into."""
         self._is_freezing, self._is_frozen = False, False
         self._has_left = False
+        self._has_saved: bool | None = None  # since it was told to stop; None: it reports no saves
+        self._started_ns = 0
         self._heeds_stops = False
         self._done: set[int] = set()  # ranks that have said so
         self._has_session = False  # whether the program reports its own steps
@@ -170,7 +173,8 @@ class Supervisor:
     def _start(self) -> None:
         """Bring up all ranks of the present generation."""
         self._failed, self._stopping, self._next = None, None, None
-        self._has_left, self._done = False, set()
+        self._has_left, self._has_saved, self._done = False, None, set()
+        self._started_ns = time.time_ns()
         self._has_session, self._counter = False, None
         self._is_freezing, self._is_frozen = False, False
         self._control.forget_ranks()
@@ -272,11 +276,21 @@ class Supervisor:
             cause=None if stopping is None else stopping.cause,
             was_killed=stopping is not None and stopping.killed,
             has_left=self._has_left,
+            has_saved=self._is_saved(),
             done=self._done,
             limit=self._run.cgroups.memory,
             oom_ranks=self._oom_ranks(),
             machine_oom=processes.oom_kills() > self._oom_kills,
         )
+
+    def _is_saved(self) -> bool:
+        """Whether a halted run saved: as it reports, or else by what it wrote into its checkpoint folder."""
+        if self._stopping is None or self._stopping.cause is not StopCause.HALT:
+            return False
+        if self._has_saved is not None:
+            return self._has_saved
+        folder = self._run.env.get(CHECKPOINT_DIR, "")
+        return has_file_since(folder, self._started_ns)
 
     def _oom_ranks(self) -> set[int]:
         return {rank.number for rank in self._gang.ranks if self._cgroups.oom_kills(rank.number)}
@@ -347,6 +361,7 @@ class Supervisor:
             if report is not None and self._is_wanted(connection, report):
                 self._throttle.held = report
         elif word == "saved":
+            self._has_saved = self._stopping is not None
             step = progress_throttle.cleaned(said)
             self._saves.held = {} if step is None else {"step": step["step"]}
             self._write_due_save()
