@@ -163,7 +163,7 @@ def test_copies_are_on_the_disk_before_they_have_their_name(
     work: Path, into: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    monkeypatch.setattr(code, "_sync_one", lambda path: synced.append(path.name))
+    monkeypatch.setattr(code, "sync", lambda path: synced.append(path.name))
     rename = Path.rename
 
     def renamed(path: Path, target: Path) -> Path:
