@@ -89,10 +89,10 @@ class MemoryService:
         self._number = 0
 
     @property
-    def commands(self) -> MemoryService:
+    def queries(self) -> MemoryService:
         return self
 
-    queries = commands
+    submissions = job_control = cluster_control = queries
 
     # -- commands ------------------------------------------------------------------------------------
 

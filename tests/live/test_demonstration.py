@@ -124,10 +124,10 @@ class Refusing:
     """A daemon whose store is away."""
 
     @property
-    def commands(self) -> Refusing:
+    def queries(self) -> Refusing:
         return self
 
-    queries = commands
+    submissions = queries
 
     def nodes(self) -> Sequence[NodeRow]:
         return ()

@@ -18,7 +18,7 @@ from trainmaster import __version__
 from trainmaster.config.limits import Limits
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.daemon.adoption import adopt
-from trainmaster.daemon.commands import Commands
+from trainmaster.daemon.cluster_control import ClusterControl
 from trainmaster.daemon.data_folder import (
     COPIES,
     ColdStart,
@@ -35,6 +35,7 @@ from trainmaster.daemon.data_folder import (
 )
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.export import events_of, trace_of
+from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.lease import LeaderWatch, Lease
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.queries import Forecaster, Queries
@@ -48,6 +49,8 @@ from trainmaster.daemon.retention import (
     remove_leftovers,
 )
 from trainmaster.daemon.service_api import Health, RequestError, Unavailable
+from trainmaster.daemon.submission_checks import SubmissionChecks
+from trainmaster.daemon.submissions import Submissions
 from trainmaster.daemon.vital_signs import ThreadWatch, vital_signs
 from trainmaster.engines.protocol import Engine, StrayRun
 from trainmaster.model.events import PolicyChanged
@@ -86,7 +89,9 @@ class _Parts:
     """What exists only while this manager is the leader."""
 
     driver: Driver
-    commands: Commands
+    submissions: Submissions
+    job_control: JobControl
+    cluster_control: ClusterControl
     queries: Queries
 
 
@@ -168,7 +173,7 @@ class Daemon:
             with contextlib.suppress(StoreError):
                 await asyncio.shield(self._keep_snapshot(driver))
             if self._parts is not None:
-                await self._parts.commands.close()
+                await self._parts.submissions.close()
             await self._engine.close()
 
     async def _lead(self) -> Driver:
@@ -257,12 +262,14 @@ class Daemon:
             )
         self._apply_stated_policy(driver)
         queries = Queries(driver, self._folder, self._forecaster)
-        commands = Commands(driver, self._folder, queries)
+        checks = SubmissionChecks(driver)
+        submissions = Submissions(driver, self._folder, queries, checks)
+        control = JobControl(driver, checks)
         if self._cold_start is ColdStart.REFUSE:
             runs = largest_number(self._folder / "runs")
             last = max(self._store.last_number(), runs, self._left_alone)
             await asyncio.to_thread(remove_leftovers, self._folder, last)
-        self._parts = _Parts(driver, commands, queries)
+        self._parts = _Parts(driver, submissions, control, ClusterControl(driver), queries)
         return driver
 
     def _apply_stated_policy(self, driver: Driver) -> None:
@@ -382,8 +389,16 @@ class Daemon:
         return self._part().driver
 
     @property
-    def commands(self) -> Commands:
-        return self._part().commands
+    def submissions(self) -> Submissions:
+        return self._part().submissions
+
+    @property
+    def job_control(self) -> JobControl:
+        return self._part().job_control
+
+    @property
+    def cluster_control(self) -> ClusterControl:
+        return self._part().cluster_control
 
     @property
     def queries(self) -> Queries:

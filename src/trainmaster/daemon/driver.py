@@ -39,6 +39,7 @@ from trainmaster.model.engine_reports import Progressed, Report
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.reasons import Refused
+from trainmaster.model.topology import Node
 from trainmaster.model.units import SECOND
 from trainmaster.store.errors import StoreError
 from trainmaster.store.rows import Batch, JobFilter, StepRow, StoredProgress
@@ -459,3 +460,9 @@ class Driver:
         if len(found) != 1:
             raise RequestError(f"{job} is an array: name one of its jobs, such as {found[0].id}.")
         return found[0]
+
+    def node(self, name: str) -> Node:
+        node = self.controller.state.topology.node_by_name.get(name)
+        if node is None:
+            raise NotFound(f"there is no node {name}: `trainmaster nodes` lists them.")
+        return node

@@ -10,15 +10,26 @@ import pytest
 
 import trainmaster.api
 from tests.api_service import MemoryService
-from trainmaster.daemon.commands import Commands
+from trainmaster.api.routes.cluster import NODE_ACTIONS
+from trainmaster.api.routes.jobs import ACTIONS
+from trainmaster.daemon.cluster_control import ClusterControl
+from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.queries import Queries
+from trainmaster.daemon.submissions import Submissions
 
+PARTS = {
+    "cluster_control": ClusterControl,
+    "job_control": JobControl,
+    "queries": Queries,
+    "submissions": Submissions,
+}
+BY_NAME = {"cluster_control": set(NODE_ACTIONS), "job_control": set(ACTIONS)}
+"""Methods that routes look up by the name of an action."""
 SOURCES = sorted(Path(trainmaster.api.__file__).parent.rglob("*.py"))
 
 
 def _called(part: str) -> set[str]:
-    """Names that the API looks up in `service.commands` or `service.queries`."""
-    found = {part}
+    """Names that the API looks up in that part of the service."""
     nodes = [node for source in SOURCES for node in ast.walk(ast.parse(source.read_text()))]
     attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
     found = {
@@ -27,14 +38,10 @@ def _called(part: str) -> set[str]:
         if (isinstance(node.value, ast.Attribute) and node.value.attr == part)
         or (isinstance(node.value, ast.Name) and node.value.id == part)
     }
-    return found | ({"cancel", "suspend", "resume", "save"} if part == "commands" else set())
+    return found | BY_NAME.get(part, set())
 
 
-CALLS = [
-    (kind, name)
-    for kind, part in ((Commands, "commands"), (Queries, "queries"))
-    for name in sorted(_called(part))
-]
+CALLS = [(kind, name) for part, kind in PARTS.items() for name in sorted(_called(part))]
 
 
 @pytest.mark.parametrize(("kind", "name"), CALLS, ids=[name for _, name in CALLS])

@@ -14,15 +14,15 @@ from tests.builders import a_job
 from trainmaster.core.controller import Controller
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.commands import Commands
 from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
 from trainmaster.daemon.inbox import Request
+from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.policies import policy_of
-from trainmaster.daemon.queries import Queries
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import Conflict, Unavailable
+from trainmaster.daemon.submission_checks import SubmissionChecks
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model import events as e
 from trainmaster.model.actions import Order
@@ -137,9 +137,9 @@ def test_a_refused_cancellation_leaves_the_grace_period_as_it_was(
         await driver.step()
         await asked
         driver.writer.trouble = "The disk is full."
-        commands = Commands(driver, tmp_path, Queries(driver, tmp_path))
+        control = JobControl(driver, SubmissionChecks(driver))
         with pytest.raises(Unavailable, match="disk is full"):
-            await commands.cancel("1", now=True)
+            await control.cancel("1", now=True)
         assert job.recipe.grace_ms == RECIPE.grace_ms > 0
 
     run(scenario)

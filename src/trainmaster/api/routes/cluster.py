@@ -117,7 +117,7 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
     )
     async def define_queue(name: params.QueueName, request: Request) -> Response:
         terms = checked(QueueTerms, await object_of(request))
-        await service.commands.define_queue(_queue(service, name, terms))
+        await service.cluster_control.define_queue(_queue(service, name, terms))
         for row in service.queries.queues():
             if row.name == name:
                 return JsonAnswer(row)
@@ -131,7 +131,7 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
     )
     async def remove_queue(name: params.QueueName) -> Response:
         """One that nothing is in; the answer is the queues that are left."""
-        await service.commands.remove_queue(name)
+        await service.cluster_control.remove_queue(name)
         return JsonAnswer(models.QueueList(serializers.with_default(service.queries.queues())))
 
     for action, (summary, description) in NODE_ACTIONS.items():
@@ -152,7 +152,7 @@ def _node_action(
     router: APIRouter, service: Daemon, action: str, summary: str, description: str
 ) -> None:
     async def do(name: params.NodeName) -> Response:
-        await getattr(service.commands, action)(name)
+        await getattr(service.cluster_control, action)(name)
         return JsonAnswer(next(row for row in service.queries.nodes() if row.name == name))
 
     router.add_api_route(
@@ -205,7 +205,7 @@ def _policy(router: APIRouter, service: Daemon) -> None:
         options = {name: _as_text(value) for name, value in choice.options.items()}
         files = tuple(choice.files.items())
         spec = PolicySpec(choice.name, tuple(sorted(options.items())), choice.source, files)
-        await service.commands.set_policy(spec)
+        await service.cluster_control.set_policy(spec)
         return JsonAnswer(service.queries.policy())
 
     @router.get(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
@@ -24,6 +26,7 @@ from trainmaster.model.reasons import Reason, Why
 from trainmaster.store.rows import JobFilter
 from trainmaster.text.suggest import did_you_mean
 
+JOB_NOW = "The answer is the job as it is now."
 UNRECORDED = "It is told to end; that is stored as soon as the database answers."
 STATES = [state.value for state in JobState]
 
@@ -139,7 +142,7 @@ def _reports(router: APIRouter, service: Daemon) -> None:
         **answers(models.Outputs, 404, 409, 422, 503),
     )
     async def outputs(job: params.JobId) -> Response:
-        folder, files = await service.commands.outputs(await find_job(service, job))
+        folder, files = await service.submissions.outputs(await find_job(service, job))
         return JsonAnswer(models.Outputs(folder, [models.OutputFile(*each) for each in files]))
 
     @router.get(
@@ -148,8 +151,8 @@ def _reports(router: APIRouter, service: Daemon) -> None:
         **sends("application/x-tar", "string", 404, 409, 422, 503),
     )
     async def archive(job: params.JobId) -> Response:
-        folder, _ = await service.commands.outputs(await find_job(service, job))
-        pieces = service.commands.outputs_archive(folder)
+        folder, _ = await service.submissions.outputs(await find_job(service, job))
+        pieces = service.submissions.outputs_archive(folder)
         return StreamingResponse(pieces, media_type="application/x-tar")
 
     @router.get(
@@ -181,12 +184,17 @@ ACTIONS = {
 def _commands(router: APIRouter, service: Daemon) -> None:
     for name in ACTIONS:
         _action(router, service, name)
+    _cancel(router, service)
+    _suspend(router, service)
+    _move(router, service)
+    _change(router, service)
 
+
+def _cancel(router: APIRouter, service: Daemon) -> None:
     @router.post(
         "/jobs/{job}/cancel",
         summary="Cancel a job",
-        description="A running job is asked to stop, and killed after its grace period. The answer is"
-        " the job as it is now.",
+        description=f"A running job is asked to stop, and killed after its grace period. {JOB_NOW}",
         operation_id="cancel",
         **changes(models.JobRow, accepted=answer(models.UnrecordedCancel, UNRECORDED)),
     )
@@ -200,16 +208,17 @@ def _commands(router: APIRouter, service: Daemon) -> None:
             if not ended:
                 raise
             return JsonAnswer(models.UnrecordedCancel(list(ended), UNRECORDED), 202)
-        with named_as(job, status.row.id):
-            await service.commands.cancel(status.row.id, user, now=now)
-        return await _row_now(service, status)
+        cancelling = service.job_control.cancel(status.row.id, user, now=now)
+        return await _done(service, job, status, cancelling)
 
+
+def _suspend(router: APIRouter, service: Daemon) -> None:
     @router.post(
         "/jobs/{job}/suspend",
         summary="Suspend a job",
         description="It releases its devices and waits until it is resumed. Refused with the code"
         " `work_would_be_lost` where its program can be neither suspended in memory nor told to save,"
-        " unless `force` is true. The answer is the job as it is now.",
+        f" unless `force` is true. {JOB_NOW}",
         operation_id="suspend",
         **changes(models.JobRow),
     )
@@ -217,10 +226,11 @@ def _commands(router: APIRouter, service: Daemon) -> None:
         job: params.JobId, user: params.User = "", force: params.Force = False
     ) -> Response:
         status = await find_job(service, job)
-        with named_as(job, status.row.id):
-            await service.commands.suspend(status.row.id, user, force=force)
-        return await _row_now(service, status)
+        suspending = service.job_control.suspend(status.row.id, user, force=force)
+        return await _done(service, job, status, suspending)
 
+
+def _move(router: APIRouter, service: Daemon) -> None:
     @router.post(
         "/jobs/{job}/move",
         summary="Move a job to another node",
@@ -231,10 +241,11 @@ def _commands(router: APIRouter, service: Daemon) -> None:
         status = await find_job(service, job)
         if status.nodes == (wanted.node,):
             raise ApiError(409, f"Job {status.row.id} is on {wanted.node} already.")
-        with named_as(job, status.row.id):
-            await service.commands.move(status.row.id, wanted.node, force=wanted.force)
-        return await _row_now(service, status)
+        moving = service.job_control.move(status.row.id, wanted.node, force=wanted.force)
+        return await _done(service, job, status, moving)
 
+
+def _change(router: APIRouter, service: Daemon) -> None:
     @router.patch(
         "/jobs/{job}",
         summary="Change a job",
@@ -246,9 +257,8 @@ def _commands(router: APIRouter, service: Daemon) -> None:
             names = ", ".join(JobChanges.model_fields)
             raise ApiError(422, f"There is nothing to change: give one of {names}.")
         status = await find_job(service, job)
-        with named_as(job, status.row.id):
-            await service.commands.change(status.row.id, wanted)
-        return await _row_now(service, status)
+        changing = service.job_control.change(status.row.id, wanted)
+        return await _done(service, job, status, changing)
 
 
 def _action(router: APIRouter, service: Daemon, name: str) -> None:
@@ -256,9 +266,8 @@ def _action(router: APIRouter, service: Daemon, name: str) -> None:
 
     async def do(job: params.JobId, user: params.User = "") -> Response:
         status = await find_job(service, job)
-        with named_as(job, status.row.id):
-            await getattr(service.commands, name)(status.row.id, user)
-        return await _row_now(service, status)
+        doing = getattr(service.job_control, name)(status.row.id, user)
+        return await _done(service, job, status, doing)
 
     router.add_api_route(
         f"/jobs/{{job}}/{name}",
@@ -267,12 +276,17 @@ def _action(router: APIRouter, service: Daemon, name: str) -> None:
         name=name,
         operation_id=name,
         summary=summary,
-        description=f"{description} The answer is the job as it is now.",
+        description=f"{description} {JOB_NOW}",
         **changes(models.JobRow),
     )
 
 
-async def _row_now(service: Daemon, before: JobStatus) -> Response:
+async def _done(
+    service: Daemon, job: str, before: JobStatus, command: Coroutine[Any, Any, None]
+) -> Response:
+    """Carry out a command to a job that was asked for as `job`; the answer is the job as it is then."""
+    with named_as(job, before.row.id):
+        await command
     status = await service.queries.job(before.row.id)
     return JsonAnswer(serializers.job_row(status, service.queries.now_ms()))
 

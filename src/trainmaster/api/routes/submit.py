@@ -105,7 +105,7 @@ def routes(service: Daemon) -> APIRouter:
         asked, digest = await to_thread.run_sync(_read, body, kind, defaults)
         if dry_run:
             return JsonAnswer(CheckedJobs([await _checked(service, each) for each in asked]))
-        accepted = await service.commands.submit(asked, key, digest)
+        accepted = await service.submissions.submit(asked, key, digest)
         known = any(each.was_known for each in accepted)
         now = service.queries.now_ms()
         listed = [_accepted(*pair, now) for pair in zip(asked, accepted, strict=True)]
@@ -125,7 +125,7 @@ def _read(body: bytes, kind: str, defaults: Defaults) -> tuple[list[Submission],
 
 
 async def _checked(service: Daemon, asked: Submission) -> CheckedJob:
-    status, forecast = await service.commands.check(asked)
+    status, forecast = await service.submissions.check(asked)
     now = service.queries.now_ms()
     return CheckedJob(serializers.job_details(status, now), serializers.forecast_row(forecast, now))
 

@@ -102,7 +102,7 @@ async def _submit(daemon: Daemon, folder: Path, jobs: Sequence[dict[str, Any]]) 
     asked = [submission_of(JobFile.model_validate(spec), defaults, spec) for spec in specs]
     names = " ".join(job["name"] for job in jobs)
     key = f"demonstration {len(noted(folder))} {names}"
-    accepted = await daemon.commands.submit(asked, key)
+    accepted = await daemon.submissions.submit(asked, key)
     with (folder / MARK).open("a", encoding="utf-8") as out:
         out.writelines(f"{id}\n" for each in accepted for id in each.ids)
 
@@ -152,6 +152,6 @@ async def end_demonstration(daemon: Daemon, folder: Path) -> None:
     while left := unended(daemon, folder):
         for id in left:
             if id not in cancelled and id in daemon.driver.jobs:
-                await daemon.commands.cancel(id)
+                await daemon.job_control.cancel(id)
                 cancelled.add(id)
         await asyncio.sleep(LOOK_S)

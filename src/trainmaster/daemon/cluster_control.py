@@ -1,0 +1,70 @@
+"""Operating the cluster: its queues, its nodes and its policy."""
+
+from __future__ import annotations
+
+import asyncio
+
+from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.inbox import Request
+from trainmaster.daemon.policies import policy_of
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.service_api import (
+    Conflict,
+    NotFound,
+    RequestError,
+)
+from trainmaster.model import events as e
+from trainmaster.model.policy_spec import PolicySpec
+from trainmaster.model.queue import Queue
+from trainmaster.policy_files import is_path
+from trainmaster.text.formatting import plural
+
+
+class ClusterControl:
+    """Turns an operator's requests into events; every method returns when what it did is durable."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def define_queue(self, queue: Queue) -> None:
+        await self._submit_event(e.QueueDefined(queue))
+
+    async def remove_queue(self, name: str) -> None:
+        """Forget a queue that nothing is in: no job that has not ended, and no other queue."""
+        state = self._driver.controller.state
+        if name not in state.queues:
+            raise NotFound(f"there is no queue {name}: `trainmaster queues` lists them.")
+        inside = sorted(each.name for each in state.queues.values() if each.parent == name)
+        if inside:
+            raise Conflict(
+                f"queue {name} has queues in it ({', '.join(inside)}): remove them first."
+            )
+        jobs = [record.id for record in state.jobs.values() if record.job.queue == name]
+        if jobs:
+            raise Conflict(
+                f"queue {name} has {plural(len(jobs), 'job')} that have not ended:"
+                f" `trainmaster set {jobs[0]} queue=NAME` moves one to another queue."
+            )
+        await self._submit_event(e.QueueRemoved(name))
+
+    async def drain(self, node: str) -> None:
+        """Start nothing more there; the policy moves what runs there, or it stays until it ends."""
+        await self._submit_event(e.NodeDraining(self._driver.node(node).index))
+
+    async def undrain(self, node: str) -> None:
+        await self._submit_event(e.NodeUndrained(self._driver.node(node).index))
+
+    async def set_policy(self, spec: PolicySpec) -> None:
+        """Its files must come with it: the manager reads none of its own accord."""
+        if is_path(spec.name) and not spec.source:
+            raise RequestError(f"{spec.name}: send the text of a policy file with its name.")
+        await asyncio.to_thread(policy_of, spec, _without_content)
+        await self._submit_event(e.PolicyChanged.to(spec))
+
+    async def _submit_event(self, event: e.Event) -> None:
+        await self._driver.ask(Request(events=[LoggedEvent(event)]))
+
+
+def _without_content(file: str) -> str:
+    """A policy that is asked for names a file: what lies there may hang, or never end."""
+    raise RequestError(f"{file}: send the content of a file that an option names, in `files`.")

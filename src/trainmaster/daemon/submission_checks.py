@@ -1,0 +1,165 @@
+"""Whether a job may be submitted here: what can never run is refused with the limit that forbids it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trainmaster.core.occupancy import Occupancy
+from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.service_api import (
+    RequestError,
+    Submission,
+    TooMany,
+)
+from trainmaster.model.job import Demand, Job, allows_type
+from trainmaster.model.topology import SLOT_TYPE, Topology
+from trainmaster.model.units import GIB, WHOLE
+from trainmaster.placement.placers import ever_fits
+from trainmaster.text.formatting import gpu_count, length, plural
+from trainmaster.text.suggest import did_you_mean
+
+DEFAULT_QUEUE = "default"
+
+
+class SubmissionChecks:
+    """Compares jobs with the devices, the queues and the limits of this manager."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._empty = Occupancy(driver.controller.state.topology)
+        self._demands: dict[Demand, Demand] = {}
+        """Equal demands are one object: the controller caches by identity."""
+        self._queue_names = {DEFAULT_QUEUE, *(live.job.queue for live in driver.jobs.values())}
+        """Each of them is a label in the metrics."""
+
+    def checked(self, asked: Submission) -> Submission:
+        """The submission with the defaults of this cluster; a RequestError where it can never run here."""
+        state = self._driver.controller.state
+        demand = _on_slots(asked.job.demand, state.topology)
+        demand = self._demands.setdefault(demand, demand)
+        asked = replace(asked, job=replace(asked.job, demand=demand))
+        is_moldable = self._driver.controller.policy.is_moldable
+        self._check_type(demand.gpu_type)
+        if not ever_fits(self._empty, demand, is_moldable=is_moldable):
+            raise RequestError(
+                f"{asked.recipe.name or 'the job'} asks for {_demand_words(asked)}, but"
+                f" {_capacity(state.topology)}: ask for less, or for another type."
+            )
+        self.check_queue(asked.job.queue)
+        self.check_preemptible(asked.job)
+        self._check_maximum(asked)
+        self.check_grace(asked.recipe.grace_ms)
+        most = self._driver.site_limits.array_elements
+        if asked.array is not None and len(asked.array.indices) > most:
+            raise RequestError(
+                f"an array has at most {most:,} jobs here (the limit array_elements), not"
+                f" {len(asked.array.indices):,}: submit several."
+            )
+        return asked
+
+    def check_number(self, asked: Sequence[Submission]) -> None:
+        """Whether so many more jobs are taken."""
+        limits, live = self._driver.site_limits, len(self._driver.jobs)
+        count = sum(1 if each.array is None else len(each.array.indices) for each in asked)
+        if count > limits.jobs_per_request:
+            raise RequestError(
+                f"a submission has at most {limits.jobs_per_request:,} jobs here (the limit"
+                f" jobs_per_request), not {count:,}: submit them in several parts."
+            )
+        if live + count > limits.live_jobs:
+            raise TooMany(
+                f"this manager has {plural(live, 'job')} that have not ended and takes"
+                f" {limits.live_jobs:,} (the limit live_jobs): wait until some have ended."
+            )
+
+    def check_grace(self, grace_ms: int) -> None:
+        most = self._driver.site_limits.max_grace
+        if grace_ms > most:
+            raise RequestError(
+                f"a grace period of {length(grace_ms)} is longer than the {length(most)} that this"
+                " manager allows (its limit max_grace): ask for less."
+            )
+
+    def _check_type(self, wanted: str | None) -> None:
+        """A type that no node has is a mistake; `A|B` is either of them."""
+        types = {node.type.name for node in self._driver.controller.state.topology.nodes}
+        if not any(allows_type(wanted, kind) for kind in types):
+            raise RequestError(
+                f"gpus must be a number, or TYPE:NUMBER with a type that is here"
+                f" ({', '.join(sorted(types))}), not {wanted!r}."
+            )
+
+    def check_queue(self, name: str) -> None:
+        """Where queues are defined, an unknown name is a mistake."""
+        queues = self._driver.controller.state.queues
+        most = self._driver.site_limits.queue_names
+        if not queues and name not in self._queue_names and len(self._queue_names) >= most:
+            raise RequestError(
+                f"jobs use {most:,} queues already (the limit queue_names): use one of them, or define"
+                " queues with `trainmaster queue set`."
+            )
+        if queues and name not in {*queues, DEFAULT_QUEUE}:
+            near = did_you_mean(name, sorted({*queues, DEFAULT_QUEUE}))
+            raise RequestError(f"there is no queue {name}; {near}")
+        self._queue_names.add(name)
+
+    def _check_maximum(self, asked: Submission) -> None:
+        """Refuse a job that the maximum of its queue, or of one around it, keeps out for good."""
+        if not getattr(self._driver.controller.policy, "obeys_queues", False):
+            return
+        queues, need = self._driver.controller.state.queues, asked.job.demand.nominal.total_share
+        queue = queues.get(asked.job.queue)
+        while queue is not None:
+            if queue.maximum is not None and need > queue.maximum:
+                raise RequestError(
+                    f"{asked.recipe.name or 'the job'} asks for {gpu_count(need)}, but queue"
+                    f" {queue.name} may hold {gpu_count(queue.maximum)} at most (its maximum): ask for"
+                    " fewer, or choose another queue."
+                )
+            queue = None if queue.parent is None else queues.get(queue.parent)
+
+    def check_preemptible(self, job: Job) -> None:
+        """Refuse `preemptible: false` where its queue, or one around it, does not allow it."""
+        queues, name = self._driver.controller.state.queues, job.queue
+        while not job.preemptible and name in queues:
+            if not queues[name].allow_unpreemptible:
+                raise RequestError(
+                    f"queue {name} does not allow `preemptible: false`: leave it out, or choose"
+                    " another queue."
+                )
+            name = queues[name].parent or ""
+
+
+def _on_slots(demand: Demand, topology: Topology) -> Demand:
+    """A job on CPU slots books as much host memory as it may keep there while it is suspended.
+
+    By default it is a quarter of the memory of a slot: the rest is for other jobs that are suspended in
+    memory meanwhile.
+    """
+    slots = [node.type.memory for node in topology.nodes if node.type.name == SLOT_TYPE]
+    if not slots or demand.host_memory is not None:
+        return demand
+    return replace(demand, host_memory=min(slots))
+
+
+def _demand_words(asked: Submission) -> str:
+    demand, said = asked.job.demand, asked.recipe
+    count, kind = demand.nominal.total_share / WHOLE, demand.gpu_type or "GPU"
+    words = [f"{count:g} {kind}" if count == 1 else f"{count:g} {kind}s"]
+    if said.memory is not None and demand.host_memory is not None:
+        words.append(f"{demand.host_memory / GIB:g} GiB of memory for each")
+    if said.cpus is not None and demand.cpus is not None:
+        words.append(f"{demand.cpus / 1000:g} cores for each")
+    return ", ".join(words)
+
+
+def _capacity(topology: Topology) -> str:
+    """What the largest node has, in words."""
+    node = max(topology.nodes, key=lambda each: (each.gpus, each.memory))
+    has = (
+        f"{node.gpus} {node.type.name}s, {node.cpus / 1000:g} cores and {node.memory / GIB:.0f} GiB"
+    )
+    if len(topology.nodes) == 1:
+        return f"this machine has {has}"
+    return f"this cluster has {topology.gpu_count} of them, {has} on its largest node"

@@ -1,0 +1,229 @@
+"""Submitting jobs: checked, their code copied, stored, and what they wrote in the copies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+from trainmaster.daemon.data_folder import largest_number
+from trainmaster.daemon.dependencies import DependencyState, outlook
+from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
+from trainmaster.daemon.inbox import Request
+from trainmaster.daemon.live_job import (
+    Hold,
+    LiveJob,
+    StoredSubmission,
+    stored_submission,
+    submitted_job,
+)
+from trainmaster.daemon.queries import Queries
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.service_api import (
+    Accepted,
+    Conflict,
+    Forecast,
+    JobStatus,
+    NotFound,
+    Submission,
+)
+from trainmaster.daemon.submission_checks import SubmissionChecks
+from trainmaster.daemon.submitted_files import SubmittedFiles
+from trainmaster.model import events as e
+from trainmaster.model.submission import Array, Dependency
+from trainmaster.store.rows import JobFilter, KeyRow
+from trainmaster.text.causes import ended_as
+
+MOST_ELEMENTS = 100_000
+T = TypeVar("T")
+
+
+class Submissions:
+    """Turns submissions into live jobs; answers when they are durable."""
+
+    def __init__(
+        self, driver: Driver, folder: Path, queries: Queries, checks: SubmissionChecks
+    ) -> None:
+        self._driver = driver
+        self._queries = queries
+        self._checks = checks
+        self._folder = folder
+        self._number = max(
+            driver.store.last_number(), largest_number(folder / "runs", folder / "jobs")
+        )
+        self._submitted_files = SubmittedFiles(
+            folder, driver.engine.abilities.shares_files, driver.site_limits
+        )
+        self._in_flight: dict[str, asyncio.Task[Sequence[Accepted]]] = {}
+        """Idempotency keys of submissions in progress."""
+
+    async def submit(
+        self, asked: Sequence[Submission], key: str | None = None, request_hash: str = ""
+    ) -> Sequence[Accepted]:
+        """All of them or none; answered when they are durable."""
+        while key is not None and key in self._in_flight:
+            await self._driver.until_stored(self._in_flight[key])
+        submitting = (
+            self._submit(asked, ()) if key is None else self._submit_once(asked, key, request_hash)
+        )
+        # It goes on, and its key stays busy, until it is stored: even if its client does not wait.
+        task, name = asyncio.create_task(submitting), key or uuid4().hex
+        self._in_flight[name] = task
+        task.add_done_callback(lambda _: self._in_flight.pop(name))
+        await self._driver.until_stored(task)
+        return task.result()
+
+    async def _submit_once(
+        self, asked: Sequence[Submission], key: str, request_hash: str
+    ) -> Sequence[Accepted]:
+        known = await asyncio.to_thread(self._driver.store.key, key)
+        if known is not None:
+            return _answered(known, request_hash)
+        row = KeyRow(key, self._driver.clock.now(), request_hash, "")
+        return await self._submit(asked, (row,))
+
+    async def _submit(
+        self, asked: Sequence[Submission], keys: Sequence[KeyRow]
+    ) -> Sequence[Accepted]:
+        self._checks.check_number(asked)
+        checked = [self._checks.checked(each) async for each in _yielding(asked)]
+        waits = [
+            await asyncio.to_thread(self._dependencies, each) if each.depends_on else ()
+            for each in checked
+        ]
+        self._driver.writer.refuse_in_trouble()
+        listed = await self._submitted_files.look(checked)
+        answers: list[Accepted] = []
+        new_jobs: list[LiveJob] = []
+        async with self._submitted_files.copies() as copies:
+            async for each, depends_on in _yielding(zip(listed, waits, strict=True)):
+                self._number += 1
+                number = str(self._number)
+                each, left_out = await copies.made_for(each, number)
+                elements = [
+                    one async for one in _yielding(self._elements(each, number, depends_on))
+                ]
+                new_jobs += elements
+                ids = tuple(live.id for live in elements)
+                ids = (number, *ids) if each.array is not None else ids
+                copy = each.recipe.workdir if each.keeps_code else None
+                answers.append(Accepted(ids, copy=copy, left_out=left_out))
+            self._driver.writer.refuse_in_trouble()
+        answer = json.dumps([list(each.ids) for each in answers])
+        request = Request(
+            events=[_submitted(live) for live in new_jobs],
+            new_jobs=new_jobs,
+            keys=[replace(row, answer_json=answer) for row in keys],
+        )
+        self._driver.take_in(request)
+        await request.done
+        notices = {live.id: live.history.deadline for live in new_jobs}
+        return [replace(each, deadline=notices[each.ids[-1]]) for each in answers]
+
+    async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
+        """A dry run: what the job would be and when it would start, without submitting it."""
+        asked = self._checks.checked(asked)
+        await self._submitted_files.check(asked)
+        first = next(self._elements(asked, "0", self._dependencies(asked)))
+        return self._queries.draft(first), await self._queries.forecast(asked)
+
+    def _dependencies(self, asked: Submission) -> tuple[Dependency, ...]:
+        """What it depends on, arrays expanded; a RequestError where that can never be met."""
+        found: list[Dependency] = []
+        for wanted in asked.depends_on:
+            if self._driver.state_of(wanted.job) is not None:
+                found.append(wanted)
+                continue
+            named = self._driver.store.named(wanted.job)
+            if named is not None and named.array is None:
+                found.append(replace(wanted, job=named.id))
+                continue
+            array = wanted.job if named is None else named.array
+            rows = self._driver.store.jobs(JobFilter(array=array, limit=MOST_ELEMENTS))
+            if not rows:
+                raise NotFound(f"there is no job {wanted.job} to wait for.")
+            found += [replace(wanted, job=row.id, covers_array=True) for row in reversed(rows)]
+        for wanted in found:
+            state = self._driver.state_of(wanted.job)
+            if outlook(wanted, state) is DependencyState.NEVER:
+                how = ended_as(state or "unknown")
+                raise Conflict(
+                    f"job {wanted.job} {how}, so a job that depends on it can never start."
+                )
+        return tuple(found)
+
+    def _elements(
+        self, asked: Submission, number: str, depends_on: tuple[Dependency, ...]
+    ) -> Iterator[LiveJob]:
+        now, array = self._driver.clock.now(), asked.array
+        shared = {Hold.OWNER} if asked.is_held else set()
+        outlooks = (outlook(each, self._driver.state_of(each.job)) for each in depends_on)
+        if any(each is not DependencyState.MET for each in outlooks):
+            shared.add(Hold.DEPENDENCY)
+        for position, index in enumerate((None,) if array is None else array.indices):
+            id = number if index is None else f"{number}_{index}"
+            holds = set(shared)
+            if array is not None and array.limit is not None and position >= array.limit:
+                holds.add(Hold.ARRAY)
+            recipe = asked.recipe
+            place = recipe.checkpoint_dir or str(self._folder / "jobs" / id / "checkpoints")
+            size = None if array is None else len(array.indices)
+            recipe = replace(
+                recipe,
+                checkpoint_dir=place,
+                array_index=index,
+                array_size=size,
+                uuid=uuid4().hex,
+            )
+            kept_array = None if array is None else Array((), array.limit)
+            job = submitted_job(asked, id, now)
+            yield LiveJob(
+                job=job,
+                name=recipe.name,
+                stored=StoredSubmission(recipe, job, depends_on, kept_array),
+                spec=asked.spec,
+                array=None if index is None else number,
+                array_index=index,
+                holds=holds,
+            )
+
+    async def outputs(self, job: JobStatus) -> tuple[str, Sequence[tuple[str, int, float]]]:
+        """The copy that a job ran in, and path, size and time of what it wrote there."""
+        folder = stored_submission(job.row).recipe.workdir
+        found = await self._submitted_files.outputs(folder)
+        if found is None:
+            raise Conflict(f"job {job.row.id} ran in {folder} itself: what it wrote is there.")
+        return folder, found
+
+    def outputs_archive(self, folder: str) -> AsyncIterator[bytes]:
+        """What a job wrote in its copy, as a tar archive."""
+        return self._submitted_files.archive(folder)
+
+    async def close(self) -> None:
+        """End what works on files of submissions."""
+        await self._submitted_files.close()
+
+
+async def _yielding(many: Iterable[T]) -> AsyncIterator[T]:
+    """These, yielding to other tasks now and then."""
+    for count, each in enumerate(many, 1):
+        yield each
+        if count % EVENTS_PER_STEP == 0:
+            await asyncio.sleep(0)
+
+
+def _answered(known: KeyRow, request_hash: str) -> Sequence[Accepted]:
+    if known.request_hash != request_hash:
+        raise Conflict("this idempotency key was used for another request: use a new one.")
+    return [Accepted(tuple(ids), was_known=True) for ids in json.loads(known.answer_json)]
+
+
+def _submitted(live: LiveJob) -> LoggedEvent:
+    detail: dict[str, object] = {"name": live.name}
+    if live.holds:
+        detail["held_for"] = sorted(hold.value for hold in live.holds)
+    return LoggedEvent(e.JobSubmitted(live.job, held=bool(live.holds)), detail)
