@@ -102,7 +102,8 @@ def test_a_store_that_does_not_know_the_runs_is_refused_and_adopts_them_when_tol
         carol, pid = told_apart(manager, tmp_path)
         put_back(None if is_empty else tmp_path / "backup.db", data)
         said = refusal(data)
-        assert ("is empty" if is_empty else "is older") in said
+        assert ("is not there" if is_empty else "is older") in said
+        assert (data / "trainmaster.db").exists() is not is_empty
         assert "--adopt" in said
         assert "--start-fresh" in said
         assert is_running(pid)
@@ -130,7 +131,8 @@ def test_a_fresh_start_leaves_what_runs_alone_and_numbers_above_it(
         put_back(None, data)
         with restarted(manager, "--start-fresh"):
             assert f"Left alone: run {carol}.1" in printed(data)
-        with restarted(manager):  # the folder is this store's now
+        (data / "store.json").unlink()
+        with restarted(manager):  # the folder is this store's now, mark or not
             assert is_running(pid)
             bob = manager.submit(command=f"touch {tmp_path}/bob", name="bob")
             assert int(bob) > int(carol)
@@ -157,8 +159,9 @@ def test_a_second_manager_with_another_database_is_refused_at_once(
         assert manager.job(job)["attempt"] == 1
         manager.stop()
         said = refusal(data, "--database", f"sqlite:///{tmp_path}/other.db")
-        assert "is empty" in said
+        assert "is not there" in said
         assert f"run {job}.1" in said
+        assert not (tmp_path / "other.db").exists()
         assert is_running(pid)
 
 
@@ -222,6 +225,18 @@ def test_damage_is_noticed_while_it_runs_and_mended_by_adopting(data: Path, tmp_
             assert pid_of(manager, long) == pid
             assert len(manager.call("GET", "/api/v1/jobs?limit=500")["jobs"]) == 61
         assert (data / "trainmaster.db.damaged-1").exists()
+
+
+def test_a_missing_database_is_replaced_by_its_copy_after_a_refusal(data: Path) -> None:
+    with live(data, "--slots", "4") as manager:
+        waits = manager.submit(command="true", held=True, name="only in the copy")
+        manager.stop()
+        with restarted(manager):
+            until(lambda: list((data / "backups").glob("*.db")), "a copy of the database")
+        put_back(None, data)
+        assert "is not there" in refusal(data)
+        with restarted(manager, "--adopt"):
+            assert manager.job(waits)["name"] == "only in the copy"
 
 
 def damaged(path: Path) -> None:
@@ -288,6 +303,7 @@ def test_a_fresh_start_keeps_the_code_and_the_number_of_a_job_that_waits(
         put_back(None, data)
         with restarted(manager, "--start-fresh"):
             assert code.exists()
+        (data / "store.json").unlink()
         with restarted(manager):  # nothing was submitted, and the folder is this store's now
             assert code.exists()
             assert int(manager.submit(command="true")) > int(waits)

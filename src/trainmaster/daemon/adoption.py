@@ -29,9 +29,10 @@ from trainmaster.model.job_state import JobState
 from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
 from trainmaster.store.rows import StoredJob
-from trainmaster.text.formatting import plural
+from trainmaster.text.formatting import first_of, plural
 
 WHERE = {"adopted": "from the data folder"}
+MOST_NAMED = 8
 
 
 @dataclass(slots=True)
@@ -46,19 +47,23 @@ class Adoption:
     """Runs that do not say enough of their jobs: an earlier version started them."""
     frozen: list[Run]
 
-    def told(self) -> Iterator[str]:
-        """Lines for the user."""
+    def lines(self) -> Iterator[str]:
+        """What was done, for the user."""
         parts = (
             (self.running, "running", [run.job for run in self.running]),
             (self.queued, "queued again", self.queued),
             (self.ended, "ended", self.ended),
         )
-        said = [f"{len(found)} {how} ({_some(ids)})" for found, how, ids in parts if found]
+        said = [
+            f"{len(found)} {how} ({first_of(ids, MOST_NAMED)})"
+            for found, how, ids in parts
+            if found
+        ]
         if said:
             yield f"Adopted from the data folder: {', '.join(said)}."
         if self.unknown:
             count = plural(len(self.unknown), "run")
-            yield f"Left alone: {count} of an earlier version ({_some(self.unknown)})."
+            yield f"Left alone: {count} of an earlier version ({first_of(self.unknown, MOST_NAMED)})."
 
 
 async def adopt(driver: Driver, folder: Path) -> Adoption:
@@ -172,7 +177,3 @@ def _exists(placement: Placement, topology: Topology) -> bool:
         and 0 <= piece.gpu - nodes[piece.node].first_gpu < nodes[piece.node].gpus
         for piece in placement.slices
     )
-
-
-def _some(ids: Sequence[str]) -> str:
-    return ", ".join(ids[:8]) + (", …" if len(ids) > 8 else "")

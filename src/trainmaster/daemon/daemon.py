@@ -27,10 +27,11 @@ from trainmaster.daemon.data_folder import (
     StoreMark,
     home_of,
     largest_number,
+    left_alone,
     named_in,
     refuse_cold_start,
+    refuse_missing_store,
     refuse_other_folder,
-    store_mark,
     write_mark,
 )
 from trainmaster.daemon.driver import Driver
@@ -127,11 +128,10 @@ class Daemon:
         self._trouble = STARTING
         self._was_standby = False
         self._damage = ""
-        self._threads = ThreadWatch()
         """What the last check of the database found."""
+        self._threads = ThreadWatch()
         self._not_copied = ""
         """Why there is no new copy of it."""
-        self._left_alone = 0
         self._kept_seq = 0
         self._kept_ms = 0
         self.metrics = Metrics()
@@ -181,6 +181,8 @@ class Daemon:
         watch = LeaderWatch(self.limits.leader_silence / SECOND, self._settings.standby_s)
         while True:
             try:
+                if self._cold_start is ColdStart.REFUSE:
+                    await asyncio.to_thread(refuse_missing_store, self._folder, self._store)
                 if await asyncio.to_thread(self._store.acquire_leadership):
                     return await self._take_over()
                 if not self._was_standby:  # found out now, and not when it is needed
@@ -223,19 +225,17 @@ class Daemon:
         lease = Lease(self._store, self.limits.leader_silence / SECOND)
         self._beating = asyncio.create_task(lease.keep())
         try:
-            driver = await self._recover()
+            return await self._recover(lease)
         except BaseException:
             self._beating.cancel()
             raise
-        driver.dispatcher.lease = lease
-        return driver
 
-    async def _recover(self) -> Driver:
+    async def _recover(self, lease: Lease) -> Driver:
         if self._store.database.file.path is not None:
             await asyncio.to_thread(self._store.check)
         named = await asyncio.to_thread(self._checked_identity)
-        self._left_alone = await asyncio.to_thread(self._last_left_alone)
-        identity = Identity(home_of(self._folder), named.store or uuid4().hex)
+        left_alone = await asyncio.to_thread(self._last_left_alone, named)
+        identity = Identity(home_of(self._folder), named.store or uuid4().hex, left_alone)
         driver, doubtful = await asyncio.to_thread(
             recovered,
             self._store,
@@ -245,6 +245,7 @@ class Daemon:
             identity,
             self.limits,
         )
+        driver.dispatcher.lease = lease
         if named != identity or doubtful:
             await self._keep_snapshot(driver)
         self._mark_folder(driver)
@@ -252,9 +253,9 @@ class Daemon:
         await self._engine.open(driver.inbox.report)
         for stray in await reconcile(driver, doubtful):
             if stray.is_ended or self._cold_start is not ColdStart.ADOPT:
-                self._tell(_told_of(stray))
+                self._tell(_line_about(stray))
         if self._cold_start is ColdStart.ADOPT:
-            for line in (await adopt(driver, self._folder)).told():
+            for line in (await adopt(driver, self._folder)).lines():
                 self._tell(line)
         if doubtful:
             self._say(
@@ -267,7 +268,7 @@ class Daemon:
         control = JobControl(driver, checks)
         if self._cold_start is ColdStart.REFUSE:
             runs = largest_number(self._folder / "runs")
-            last = max(self._store.last_number(), runs, self._left_alone)
+            last = max(self._store.last_number(), runs, identity.left_alone or 0)
             await asyncio.to_thread(remove_leftovers, self._folder, last)
         self._parts = _Parts(driver, submissions, control, ClusterControl(driver), queries)
         return driver
@@ -300,18 +301,19 @@ class Daemon:
             refuse_cold_start(self._folder, self._store, named, self._store.last_seq())
         return named or Identity()
 
-    def _last_left_alone(self) -> int:
-        """Folders of jobs up to this number may be another store's."""
-        if self._cold_start is ColdStart.REFUSE:
-            known = store_mark(self._folder)
-            return 0 if known is None else known.left_alone
+    def _last_left_alone(self, named: Identity) -> int:
+        """Folders of jobs up to this number may be another store's; all, where that is not known."""
+        known = left_alone(self._folder, named) if self._cold_start is ColdStart.REFUSE else None
+        if known is not None:
+            return known
         return largest_number(self._folder / "runs", self._folder / "jobs")
 
     def _mark_folder(self, driver: Driver) -> None:
         """Note in the folder which store it belongs to, and how far that is."""
-        store, seq = driver.identity.store, driver.writer.seq
+        identity, seq = driver.identity, driver.writer.seq
+        mark = StoreMark(identity.store, self._store.url, seq, identity.left_alone or 0)
         try:
-            write_mark(self._folder, StoreMark(store, self._store.url, seq, self._left_alone))
+            write_mark(self._folder, mark)
         except OSError as error:
             log.warning("the data folder could not be marked", why=str(error))
 
@@ -467,14 +469,12 @@ class Daemon:
         return events_of(self._store)
 
 
-def _told_of(stray: StrayRun) -> str:
+def _line_about(stray: StrayRun) -> str:
     """Nothing is ended, or left running, without a line that names it."""
     run = f"run {stray.run.job}.{stray.run.attempt} (process {stray.pid})"
     if stray.is_ended:
-        said = f"Ended {run}: job {stray.run.job} does not need it any more."
-    else:
-        said = (
-            f"Left alone: {run}, of a job that this database does not know. Start with --adopt to"
-            f" take it over, or end it with `kill -9 {stray.pid}`."
-        )
-    return said
+        return f"Ended {run}: job {stray.run.job} does not need it any more."
+    return (
+        f"Left alone: {run}, of a job that this database does not know. Start with --adopt to"
+        f" take it over, or end it with `kill -9 {stray.pid}`."
+    )

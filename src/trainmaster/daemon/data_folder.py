@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -25,6 +26,7 @@ from trainmaster.daemon.service_api import RequestError
 from trainmaster.durable_files import read_name, sync, write_whole
 from trainmaster.model.job_state import LIVE_STATES
 from trainmaster.store.store import Store
+from trainmaster.text.formatting import first_of
 
 log = structlog.get_logger("trainmaster.daemon")
 
@@ -33,6 +35,7 @@ STORE = "store.json"
 LOCK = "lock"
 COPIES = "backups"
 """Copies of an SQLite store."""
+MOST_NAMED = 3
 _NUMBER = re.compile(r"([0-9]{1,18})(_[0-9]+)?")
 
 
@@ -52,6 +55,9 @@ class Identity:
 
     home: str = ""
     store: str = ""
+    left_alone: int | None = None
+    """Folders of jobs up to this number may be another store's: a cold start left them alone. None: not
+    known, because an earlier version wrote the store."""
 
 
 # -- names -----------------------------------------------------------------------------------------------
@@ -86,7 +92,7 @@ class StoreMark:
     seq: int
     """The last step that the store is known to have had."""
     left_alone: int = 0
-    """Folders of jobs up to this number may be another store's: a cold start left them alone."""
+    """As in the store's `Identity`; for stores of an earlier version, which do not have it."""
 
 
 def store_mark(folder: Path) -> StoreMark | None:
@@ -184,9 +190,15 @@ def _numbered(place: Path) -> list[tuple[int, str]]:
 
 def unknown_runs(folder: Path, store: Store) -> dict[str, list[int]]:
     """The attempts of all jobs that the store does not have, by job."""
+    return {name: begun for name, begun in _runs(folder) if store.job(name) is None}
+
+
+def _runs(folder: Path) -> Iterator[tuple[str, list[int]]]:
+    """Every job that was ever started, by number, with its attempts."""
     runs = folder / "runs"
-    unknown = (name for _, name in sorted(_numbered(runs)) if store.job(name) is None)
-    return {name: begun for name in unknown if (begun := _attempts(runs / name))}
+    for _, name in sorted(_numbered(runs)):
+        if begun := _attempts(runs / name):
+            yield name, begun
 
 
 def _attempts(place: Path) -> list[int]:
@@ -223,27 +235,54 @@ def named_in(store: Store) -> Identity | None:
     if snapshot is None:
         return None
     body: dict[str, Any] = json.loads(snapshot.body_json)
-    return Identity(body["home"], body.get("store", ""))
+    return Identity(body["home"], body.get("store", ""), body.get("left_alone"))
+
+
+def left_alone(folder: Path, named: Identity | None) -> int | None:
+    """Folders of jobs up to this number were left alone by a cold start, as far as store or mark say."""
+    if named is not None and named.left_alone is not None:
+        return named.left_alone
+    mark = store_mark(folder)
+    return None if mark is None else mark.left_alone
+
+
+def refuse_missing_store(folder: Path, store: Store) -> None:
+    """RequestError where the database's file is gone and the folder was used: before one is created."""
+    if store.database.file.is_there():
+        return
+    mark = store_mark(folder)
+    runs = [f"{name}.{each}" for name, begun in _runs(folder) for each in begun]
+    if runs or (mark is not None and mark.seq > 0):
+        raise _refusal(folder, store, "is not there", mark, runs, is_other=True)
 
 
 def refuse_cold_start(folder: Path, store: Store, named: Identity | None, last_seq: int) -> None:
     """RequestError for a store that is empty, older or another than the one that the folder is used with."""
     mark = store_mark(folder)
-    runs = later_runs(folder, store, 0 if mark is None else mark.left_alone)
+    runs = later_runs(folder, store, left_alone(folder, named) or 0)
     is_other = mark is not None and mark.seq > 0 and (named is None or named.store != mark.store)
     is_older = mark is not None and last_seq < mark.seq
     if not (runs or is_other or is_older):
         return
     what = "is empty" if named is None else "is another database" if is_other else "is older"
-    used = f" (used with {mark.database} so far)" if mark is not None and is_other else ""
-    has = f"has {_some(runs)} that it does not know" if runs else "was used after it"
-    raise RequestError(
+    raise _refusal(folder, store, what, mark, runs, is_other=is_other)
+
+
+def _refusal(
+    folder: Path,
+    store: Store,
+    what: str,
+    mark: StoreMark | None,
+    runs: list[str],
+    *,
+    is_other: bool,
+) -> RequestError:
+    is_elsewhere = is_other and mark is not None and mark.database != store.url
+    used = f" (used with {mark.database} so far)" if mark is not None and is_elsewhere else ""
+    named = f"{'run' if len(runs) == 1 else 'runs'} {first_of(runs, MOST_NAMED)}"
+    has = f"has {named} that it does not know" if runs else "was used after it"
+    return RequestError(
         f"{store.url} {what}, and the data folder {folder}{used} {has}: start with the database that"
         " belongs to it, with --adopt to take over what is in the folder, or with --start-fresh to"
         " leave that alone and number new jobs above it."
     )
-
-
-def _some(runs: list[str]) -> str:
-    shown = ", ".join(runs[:3]) + (", …" if len(runs) > 3 else "")
-    return f"{'run' if len(runs) == 1 else 'runs'} {shown}"

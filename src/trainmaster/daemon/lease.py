@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import structlog
 
@@ -24,7 +25,7 @@ LONGEST_TURN = 4
 """What counts of the time between two looks: as many usual ones. All beyond it, this process slept too."""
 
 
-def _now_s() -> float:
+def boot_time_s() -> float:
     """A clock that goes on while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
@@ -32,11 +33,14 @@ def _now_s() -> float:
 class Lease:
     """The leader's side."""
 
-    def __init__(self, store: Store, silence_s: float) -> None:
+    def __init__(
+        self, store: Store, silence_s: float, now_s: Callable[[], float] = boot_time_s
+    ) -> None:
         self._store = store
         self._every_s = silence_s / BEATS
         self._valid_s = silence_s / 2
-        self._shown_s = _now_s()
+        self._now_s = now_s
+        self._valid_until_s = now_s() + self._valid_s
 
     async def keep(self) -> None:
         """Show every now and then that this leader works; LeadershipLost when it does not lead any more."""
@@ -45,23 +49,21 @@ class Lease:
             await asyncio.sleep(self._every_s)
 
     async def confirm(self) -> None:
-        """Before acting: LeadershipLost if another manager may lead by now."""
-        if _now_s() - self._shown_s >= self._valid_s:
+        """Before each act: LeadershipLost if another manager may lead by now."""
+        if self._now_s() >= self._valid_until_s:
             await self._show(is_needed=True)
 
     async def _show(self, *, is_needed: bool = False) -> None:
-        begun = _now_s()
+        begun_s = self._now_s()
         try:
             await asyncio.to_thread(self._store.beat)
         except LeadershipLost:
             raise
-        except (
-            StoreError
-        ):  # the one who writes steps says so; without a store nobody else leads either
+        except StoreError:  # whoever writes steps says so; without a store nobody else leads either
             if is_needed:
                 raise
         else:
-            self._shown_s = begun
+            self._valid_until_s = begun_s + self._valid_s
 
 
 class LeaderWatch:

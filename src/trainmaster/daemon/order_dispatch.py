@@ -49,17 +49,18 @@ class OrderDispatcher:
         self.standing.pop(job, None)
 
     async def send(self, orders: Iterable[Order]) -> None:
-        """Send them in this order, after those that failed before."""
+        """Send them in this order, after those that failed before; each only while this manager leads."""
         waiting, self.unsent = [*self.unsent, *orders], []
-        try:
-            if waiting and self.lease is not None:
-                await self.lease.confirm()
-        except LeadershipLost:
-            raise
-        except StoreError:  # whether another manager leads cannot be found out now
-            self.unsent = waiting
-            return
-        await self.send_unconfirmed(waiting)
+        for number, order in enumerate(waiting):
+            try:
+                if self.lease is not None:
+                    await self.lease.confirm()
+            except LeadershipLost:
+                raise
+            except StoreError:  # whether another manager leads cannot be found out now
+                self.unsent += waiting[number:]
+                return
+            await self.send_unconfirmed([order])
 
     async def send_unconfirmed(self, orders: Iterable[Order]) -> None:
         """Send them without asking the store whether this manager still leads."""

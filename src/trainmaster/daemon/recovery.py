@@ -78,6 +78,7 @@ def snapshot_of_driver(driver: Driver) -> SnapshotRow:
             "can_freeze": state.can_freeze,
             "home": driver.identity.home,
             "store": driver.identity.store,
+            "left_alone": driver.identity.left_alone,
         },
         separators=(",", ":"),
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trainmaster.durable_files import put_in_place, sync
 from trainmaster.store.errors import DamagedStore, StoreError, first_line, readable_errors
-from trainmaster.store.sqlite import FileLock, lock_of, problem_in, write_copy
+from trainmaster.store.sqlite import FileLock, has_rows, lock_of, problem_in, write_copy
 from trainmaster.store.store import Store
 
 KEPT = 7
@@ -54,22 +54,24 @@ def keep_copy(store: Store, folder: Path) -> Path | None:
 
 
 def put_back(path: Path, folder: Path) -> str:
-    """Where the database is missing or damaged, put the newest good copy in its place; what was done.
+    """Where the database is missing, empty or damaged, put the newest good copy in its place; what was done.
 
-    Nothing is done where the database is fine or a manager uses it. A damaged one is kept under another name.
+    Nothing is done where the database is fine or a manager uses it. A damaged or empty one is kept under
+    another name.
     """
     lock = FileLock(lock_of(path))
     if not lock.take():
         return ""
     try:
         is_there = path.exists()
-        if is_there and not problem_in(path):
+        is_damaged = is_there and bool(problem_in(path))
+        if is_there and not is_damaged and has_rows(path):
             return ""
         good = next((copy for copy in _newest_first(folder) if not problem_in(copy)), None)
         if good is None:
-            is_ours = is_there and _begins_as_sqlite(path)
+            is_ours = is_damaged and _begins_as_sqlite(path)
             return _set_aside(path, ", and there is no copy of it") if is_ours else ""
-        said = _set_aside(path, "") if is_there else _missing(path)
+        said = _set_aside(path, "") if is_damaged else _missing(path)
         fresh = path.with_name(f"{path.name}.{os.getpid()}")
         try:
             shutil.copyfile(good, fresh)
@@ -93,7 +95,10 @@ def _set_aside(path: Path, more: str) -> str:
 
 
 def _missing(path: Path) -> str:
-    """Its log must not stay: SQLite would write that into the copy, which it is not of."""
+    """Its log must not stay: SQLite would write that into the copy, which it is not of.
+
+    Nor must an empty one: a manager that was refused left it behind.
+    """
     kept = _move_parts(path, "missing")
     rest = f"; what was left of it is set aside as {' and '.join(kept)}" if kept else ""
     return f"The database {path} was missing{rest}."

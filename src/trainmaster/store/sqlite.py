@@ -23,6 +23,8 @@ log = structlog.get_logger("trainmaster.store")
 
 BUSY_MS = 5000
 """How long to wait for another program that holds the file, before saying so."""
+CONTENTS = ("steps", "jobs", "snapshots")
+"""Tables of which one has a row as soon as a manager leads."""
 LOG_BYTES = 64 << 20
 """Disk space that the write-ahead log may keep after a large write."""
 
@@ -135,6 +137,14 @@ def problem_in(path: Path) -> str:
             raise
         return first_line(error)
     return "" if found == "ok" else " ".join(str(found).split())
+
+
+def has_rows(path: Path) -> bool:
+    """Whether a manager ever worked with it; one that was only created has no steps, jobs or snapshots."""
+    with closing(_connect(path, "mode=ro")) as connection:
+        named = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+        made = [name for name in CONTENTS if connection.execute(named, (name,)).fetchone()]
+        return any(connection.execute(f"SELECT 1 FROM {name}").fetchone() for name in made)
 
 
 def write_copy(path: Path, to: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from trainmaster.model.units import DAY, GIB, HOUR, MIB, MINUTE, SECOND, WHOLE
@@ -128,6 +129,11 @@ def step_rate(steps_per_s: float) -> str:
 def listing(names: list[str]) -> str:
     """Names as in a sentence: a, b and c."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first names of a list that may be long: a, b, …"""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def shortened(text: str, limit: int) -> str:

@@ -72,7 +72,7 @@ def test_no_copy_fills_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         keep_copy(store, tmp_path / "copies")
 
 
-@pytest.mark.parametrize("how", ["damaged", "missing", "text"])
+@pytest.mark.parametrize("how", ["damaged", "missing", "text", "created"])
 def test_the_newest_good_copy_is_put_back(tmp_path: Path, how: str) -> None:
     path = tmp_path / "t.db"
     with closing(filled(path)) as store:
@@ -85,6 +85,10 @@ def test_the_newest_good_copy_is_put_back(tmp_path: Path, how: str) -> None:
         damage(path)
     elif how == "missing":
         path.unlink()
+    elif how == "created":  # by a manager that was refused then
+        path.unlink()
+        with closing(open_store(str(path))) as store:
+            assert store.acquire_leadership()
     else:
         path.write_text("something else entirely, " * 100)
     kept = None if how == "missing" else path.read_bytes()
@@ -94,7 +98,8 @@ def test_the_newest_good_copy_is_put_back(tmp_path: Path, how: str) -> None:
         assert store.acquire_leadership()
         assert store.count() == {"pending": 500}
     if kept is not None:
-        assert (tmp_path / "t.db.damaged-1").read_bytes() == kept
+        why = "missing" if how == "created" else "damaged"
+        assert (tmp_path / f"t.db.{why}-1").read_bytes() == kept
 
 
 def test_the_log_of_a_missing_database_is_not_written_into_the_copy(tmp_path: Path) -> None:
@@ -146,3 +151,10 @@ def test_a_store_that_is_fine_or_in_use_is_left_alone(tmp_path: Path) -> None:
     with closing(filled(tmp_path / "other.db")):
         pass
     assert put_back_copy(str(tmp_path / "other.db"), tmp_path / "copies") == ""
+
+
+def test_an_empty_store_without_a_copy_is_left_alone(tmp_path: Path) -> None:
+    with closing(open_store(str(tmp_path / "t.db"))) as store:
+        assert store.acquire_leadership()
+    assert put_back_copy(str(tmp_path / "t.db"), tmp_path / "copies") == ""
+    assert (tmp_path / "t.db").exists()
