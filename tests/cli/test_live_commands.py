@@ -510,6 +510,7 @@ def test_defining_a_queue_keeps_what_is_not_mentioned(tm: Tm, daemon: Counterpar
     kept = {"weight": 2, "guaranteed_gpus": 4, "allow_unpreemptible": True}
     assert old == {**kept, "maximum_gpus": 12.0}
     assert daemon.bodies("PUT", "/queues/a b") == [{"parent": "vision"}]
+    daemon.on("PUT", "/queues/vision", {**QUEUE, "allow_unpreemptible": False})
     said = tm("queue set vision --forbid-unpreemptible").out
     assert said == "Queue vision: weight 2, guaranteed 4, no unpreemptible jobs.\n"
 

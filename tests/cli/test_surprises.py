@@ -106,7 +106,8 @@ def status(**more: object) -> dict[str, object]:
 
 
 def test_guarantees_that_cannot_be_kept_are_warned_of(tm: Tm, manager: Counterpart) -> None:
-    policy = {"name": "fifo", "options": {"backfill": "none"}, "since_s": 1.0, "trouble": None}
+    policy = {"name": "fifo", "options": {"queues": "mine"}, "since_s": 1.0, "trouble": None}
+    policy["obeys_queues"] = False
     manager.on("GET", "/queues", {"queues": [QUEUE]})
     manager.on("PUT", "/queues/vision", QUEUE)
     manager.on("GET", "/status", status())
@@ -116,9 +117,21 @@ def test_guarantees_that_cannot_be_kept_are_warned_of(tm: Tm, manager: Counterpa
     assert said.code == 0
     assert "Warning: queues are guaranteed 9 GPUs together, and there are 4\n" in said.err
     assert "Warning: the policy fifo does not look at queues" in tm("policy set fifo").err
-    manager.on("GET", "/policy", {**policy, "name": "fair", "options": {"queues": ""}})
+    manager.on("GET", "/queues", {"queues": [{**QUEUE, "guaranteed_gpus": 0}]})
+    assert "Warning: the policy fifo does not look at queues" in tm("queue set vision").err
+    manager.on("GET", "/policy", {**policy, "name": "fair", "options": {}, "obeys_queues": True})
     manager.on("GET", "/status", status(devices=16))
     assert tm("policy set fair").err == ""
+
+
+@pytest.mark.parametrize("verb", ["set", "rm"])
+def test_a_queue_with_a_slash_in_its_name_is_refused_without_asking(tm: Tm, verb: str) -> None:
+    said = tm(f"queue {verb} a/b")
+    assert said.code == 2
+    assert said.err == (
+        "Error: the name of a queue must be 1 to 100 characters without a slash or line break, not"
+        " 'a/b'.\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,10 @@ def test_what_its_queue_can_never_hold_is_refused_with_the_maximum(folder: Path)
             with refused(422) as said:
                 daemon.call("POST", path, job)
             assert "big asks for 4 GPUs, but queue nlp may hold 2 GPUs at most" in said[0]
+        assert daemon.call("GET", "/api/v1/policy")["obeys_queues"]
+        with refused(409) as said:
+            daemon.call("DELETE", "/api/v1/queues/default")
+        assert "queue default is always there" in said[0].lower()
         with refused(422) as said:
             daemon.call("POST", "/api/v1/jobs", job | {"queue": "nlpp", "gpus": 1})
         assert said == ["There is no queue nlpp; did you mean nlp?"]
@@ -120,8 +124,9 @@ def test_gpus_that_are_reserved_are_not_said_to_be_taken(folder: Path) -> None:
     with live(folder, *arguments) as daemon:
         holder = busy(daemon)
         first, reason = waits(daemon, gpus=2)
-        assert (
-            reason["sentence"] == f"It needs 2 GPUs and 1 is free; job {holder} holds the others."
+        assert reason["sentence"] == (
+            f"It needs 2 GPUs and 1 is free; job {holder} holds the others; the policy fifo never"
+            " preempts a running job."
         )
         _, reason = waits(daemon)
         assert reason["code"] == "Reserved"

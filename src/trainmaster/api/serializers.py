@@ -38,6 +38,7 @@ from trainmaster.daemon.service_api import (
 from trainmaster.model.causes import EndReason
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.job_state import ENDED_STATES, JobState
+from trainmaster.model.queue import DEFAULT_QUEUE
 from trainmaster.model.reasons import Why
 from trainmaster.model.units import WHOLE
 from trainmaster.store import rows as stored
@@ -46,7 +47,6 @@ from trainmaster.text.deadlines import deadline_sentence
 from trainmaster.text.formatting import plural
 from trainmaster.text.messages import forecast_sentence, story_sentence
 
-DEFAULT_QUEUE = "default"
 MOST_HOLDERS = 20
 """Jobs in the way of another that are named."""
 NOT_BY_NUMBERS = frozenset(

@@ -9,14 +9,12 @@ from urllib.parse import quote
 
 import typer
 
-from trainmaster.cli.support.client import Client, Json
+from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.console import cell, remark, show_answer, show_table, write_json
-from trainmaster.cli.support.errors import Failed
+from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.options import AsJson, argument, option
 
-DIVIDES = frozenset({"queues"})
-"""An option of the policies that divide GPUs between queues."""
 COLUMNS = {
     "queue": "name",
     "in": "parent",
@@ -28,6 +26,7 @@ COLUMNS = {
     "pending": "pending",
     "suspended": "suspended",
 }
+SETTINGS = {key: COLUMNS[key] for key in ("in", "weight", "guaranteed", "maximum")}
 
 
 def queue(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
@@ -96,19 +95,18 @@ def define(
         "parent": parent,
         "allow_unpreemptible": unpreemptible,
     }
+    name = _name(name)
     known = [each for each in client.get("/queues")["queues"] if each["name"] == name]
     kept = {key: known[0].get(key) for key in stated} if known else {}
     body = kept | {key: value for key, value in stated.items() if value is not None}
     wanted = {key: value for key, value in body.items() if value is not None}
+    row = client.put(f"/queues/{quote(name, safe='')}", wanted)
     said = [
-        f"{key.removesuffix('_gpus')} {cell(value)}"
-        for key, value in wanted.items()
-        if key != "allow_unpreemptible"
+        f"{key} {cell(row[field])}" for key, field in SETTINGS.items() if row[field] is not None
     ]
-    if not wanted.get("allow_unpreemptible", True):
+    if not row["allow_unpreemptible"]:
         said.append("no unpreemptible jobs")
-    sentence = f"Queue {name}: {', '.join(said) or 'as it was'}."
-    show_answer(client.put(f"/queues/{quote(name, safe='')}", wanted), as_json, sentence)
+    show_answer(row, as_json, f"Queue {name}: {', '.join(said)}.")
     remark("Warning", cautions(client))
 
 
@@ -126,16 +124,20 @@ def _broken_promises(client: Client) -> Iterator[str]:
     if promised > devices:
         yield f"queues are guaranteed {promised:g} GPUs together, and there are {devices}"
     policy = client.get("/policy")
-    if not DIVIDES & policy["options"].keys() and any(map(_is_limited, defined)):
+    if defined and not policy.get("obeys_queues", True):
         yield (
             f"the policy {policy['name']} does not look at queues, so their weights, guarantees and"
             " maxima have no effect; fair, two-level, philly, antman and trainmaster do"
         )
 
 
-def _is_limited(queue: Json) -> bool:
-    stated = (queue["weight"] != 1, queue["guaranteed_gpus"], queue["maximum_gpus"] is not None)
-    return any(stated)
+def _name(name: str) -> str:
+    from trainmaster.config.job_file import read_name
+
+    try:
+        return read_name(name)
+    except ValueError as error:
+        raise BadInput(f"the name of a queue {error}.") from None
 
 
 @command(app, "rm")
@@ -146,9 +148,11 @@ def remove(
 ) -> None:
     """Remove queues that nothing is in: no unfinished job, and no other queue.
 
+    The queue `default` is always there: what was set for it is forgotten.
+
     Examples:
         trainmaster queue rm vision
     """
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(map(_name, names)):
         answer = client.delete(f"/queues/{quote(name, safe='')}")
         show_answer(answer, as_json, f"Queue {name} is removed.")

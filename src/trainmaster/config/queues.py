@@ -33,7 +33,11 @@ class QueueEntry(FileModel):
     @model_validator(mode="after")
     def _check_bounds(self) -> QueueEntry:
         if self.maximum is not None and self.guaranteed > self.maximum:
-            raise ValueError("guarantees more than its maximum_gpus")
+            raise mistake(
+                f"queue {self.name!r}: guaranteed_gpus, {self.guaranteed / WHOLE:g}, is more than"
+                f" maximum_gpus, {self.maximum / WHOLE:g}",
+                "maximum_gpus",
+            )
         return self
 
 
@@ -85,7 +89,7 @@ def _check_ancestors(name: str, queues: Mapping[str, Queue], at: int) -> None:
         place = ("queues", at, "parent")
         if parent not in queues:
             near = did_you_mean(parent, queues)
-            raise mistake(f"{{}} is {parent!r}, which is not a queue; {near}", *place)
+            raise mistake(f"queue {name!r}: its parent {parent!r} is not a queue; {near}", *place)
         if parent in seen:
             loop = " > ".join([*seen[seen.index(parent) :], parent])
             raise mistake(f"queues lie inside each other in a circle: {loop}", *place)

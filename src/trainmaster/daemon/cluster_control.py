@@ -15,7 +15,7 @@ from trainmaster.daemon.service_api import (
 )
 from trainmaster.model import events as e
 from trainmaster.model.policy_spec import PolicySpec
-from trainmaster.model.queue import Queue
+from trainmaster.model.queue import DEFAULT_QUEUE, Queue
 from trainmaster.policy_files import is_path
 from trainmaster.text.formatting import plural
 
@@ -32,6 +32,10 @@ class ClusterControl:
     async def remove_queue(self, name: str) -> None:
         """Forget a queue that nothing is in: no job that has not ended, and no other queue."""
         state = self._driver.controller.state
+        if name not in state.queues and name == DEFAULT_QUEUE:
+            raise Conflict(
+                f"queue {name} is always there, for jobs that name no other: it cannot be removed."
+            )
         if name not in state.queues:
             raise NotFound(f"there is no queue {name}: `trainmaster queues` lists them.")
         inside = sorted(each.name for each in state.queues.values() if each.parent == name)

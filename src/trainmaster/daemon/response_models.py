@@ -484,6 +484,8 @@ class PolicyRow(ResponseModel):
     since_s: float
     trouble: str | None
     """What it raised last, if anything."""
+    obeys_queues: bool = False
+    """Whether weights, guarantees and maxima of queues hold under it."""
 
 
 class PolicyOption(ResponseModel):

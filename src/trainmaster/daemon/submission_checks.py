@@ -13,13 +13,12 @@ from trainmaster.daemon.service_api import (
     TooMany,
 )
 from trainmaster.model.job import Demand, Job, allows_type
+from trainmaster.model.queue import DEFAULT_QUEUE
 from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.model.units import GIB, WHOLE
 from trainmaster.placement.placers import ever_fits
 from trainmaster.text.formatting import gpu_count, length, plural
 from trainmaster.text.suggest import did_you_mean
-
-DEFAULT_QUEUE = "default"
 
 
 class SubmissionChecks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from typing import ClassVar, Generic, cast
 
 from typing_extensions import TypeVar
@@ -19,6 +20,7 @@ from trainmaster.mechanisms.preemption_guards import (
     PreemptionGuards,
 )
 from trainmaster.mechanisms.preemptive_scheduling import FailedPlacement, run_in_order
+from trainmaster.model.job import Demand
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Protection, Reason, Why
@@ -50,6 +52,8 @@ class BasePolicy(Generic[O, M]):
     """How often elastic runs report their progress to it; None = it does not ask."""
     obeys_queues: bool = False
     """Whether guarantees and maxima of queues hold under it."""
+    preempts: ClassVar[bool] = True
+    """Whether it ever suspends a run to make room for another job."""
     allows_overtaking: bool = True
     """Whether a later job may start where an earlier one does not fit."""
     switches_per_run: ClassVar[int] = SWITCHES_PER_RUN
@@ -123,7 +127,10 @@ class BasePolicy(Generic[O, M]):
         return self.placement_reason(view, record, now)
 
     def placement_reason(self, view: View, record: JobRecord, now: int) -> Reason:
-        return waiting_reason(view, record, self.placer(record), now, self.guards)
+        reason = waiting_reason(view, record, self.placer(record), now, self.guards)
+        if self.preempts or reason.why is not Why.NOT_ENOUGH_FREE:
+            return reason
+        return replace(reason, never_preempts=self.name)
 
 
 def waiting_reason(
@@ -157,7 +164,15 @@ def waiting_reason(
         reserved=reserved,
         reserved_for=tuple(others) if reserved else (),
         protections=_protections(holders, guards, now),
+        drained=_drained(view, demand),
     )
+
+
+def _drained(view: View, demand: Demand) -> int:
+    """GPUs of types that the job may use on nodes where nothing is started."""
+    space, nodes = view.occupancy, view.topology.nodes
+    kinds = space.kinds_for(demand)
+    return WHOLE * sum(nodes[n].gpus for n in view.draining if space.node_type[n] in kinds)
 
 
 def _protections(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+DEFAULT_QUEUE = "default"
+"""The queue of jobs that name no other; it is always there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:

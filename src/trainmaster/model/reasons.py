@@ -122,6 +122,10 @@ class Reason:
     """Its queue, where what that holds or may hold is the reason, or is owed to it."""
     protections: tuple[Protection, ...] = ()
     """Jobs that hold GPUs which it may get, and the rules that keep them there."""
+    never_preempts: str = ""
+    """The policy, where it never suspends a run to make room."""
+    drained: int = 0
+    """GPUs that it could use and that are on drained nodes."""
     detail: str = ""
 
 

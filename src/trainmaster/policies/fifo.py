@@ -39,6 +39,7 @@ class FifoOptions:
 class Fifo(BasePolicy[FifoOptions]):
     name = "fifo"
     options_type = FifoOptions
+    preempts = False
 
     def __init__(self, options: FifoOptions) -> None:
         super().__init__(options)

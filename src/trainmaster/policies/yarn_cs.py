@@ -30,6 +30,7 @@ class YarnCsOptions:
 class YarnCs(BasePolicy[YarnCsOptions]):
     name = "yarn-cs"
     options_type = YarnCsOptions
+    preempts = False
 
     def placer(self, record: JobRecord) -> Placer:
         return CONSOLIDATED

@@ -25,11 +25,13 @@ def names(ids: Sequence[str]) -> str:
 
 def _not_enough(reason: Reason) -> str:
     held = f"; {names(reason.held_by)} hold{'s' if len(reason.held_by) == 1 else ''} the others"
-    for_others = ""
+    elsewhere = ""
     if reason.reserved:
-        for_others = f", {_are(reason.reserved)} reserved for {names(reason.reserved_for)}"
+        elsewhere = f", {_are(reason.reserved)} reserved for {names(reason.reserved_for)}"
+    if reason.drained:
+        elsewhere += f", {_are(reason.drained)} on drained nodes"
     return (
-        f"It needs {gpu_count(reason.need)} and {_are(reason.free)} free{for_others}"
+        f"It needs {gpu_count(reason.need)} and {_are(reason.free)} free{elsewhere}"
         f"{held if reason.held_by else ''}{_owed(reason)}"
     )
 
@@ -188,6 +190,8 @@ def reason_sentence(reason: Reason, now: int) -> str:
 
 def _kept(reason: Reason, now: int) -> str:
     """The rule that keeps a job in the way on its GPUs, and until when."""
+    if reason.never_preempts and reason.held_by:
+        return f"; the policy {reason.never_preempts} never preempts a running job"
     if not reason.protections:
         return ""
     first = reason.protections[0]

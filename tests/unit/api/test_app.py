@@ -338,7 +338,12 @@ def test_nodes_queues_and_policy(client: TestClient) -> None:
     circle = client.put(f"{V1}/queues/vision", json={"parent": "deep"})
     assert "circle" in sentence(circle)
     lost = client.put(f"{V1}/queues/a", json={"parent": "visoin"})
-    assert "did you mean vision?" in sentence(lost)
+    assert sentence(lost).startswith("queue 'a': its parent 'visoin' is not a queue; did you mean")
+    none = client.put(f"{V1}/queues/vision", json={"guaranteed_gpus": 1.5, "maximum_gpus": 0})
+    assert sentence(none) == "queue 'vision': guaranteed_gpus, 1.5, is more than maximum_gpus, 0."
+    for slash in (client.put(f"{V1}/queues/a%2Fb", json={}), client.delete(f"{V1}/queues/a/b")):
+        assert slash.status_code == 422
+        assert "name cannot be 'a/b'" in sentence(slash)
     assert {each["name"] for each in client.get(f"{V1}/queues").json()["queues"]} == {
         "vision",
         "deep",

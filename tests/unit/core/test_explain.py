@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders import a_policy
 from tests.unit.core.stage import Strings
 from trainmaster.model import actions as a
+from trainmaster.model import events as e
 from trainmaster.model.reasons import Reason, Why
 
 
@@ -17,9 +20,19 @@ def explained(world: Strings, name: str, policy: str = "fifo") -> Reason:
 
 def test_too_few_are_free() -> None:
     world = Strings("2x4").running("big", 0, 1, 2, 3).running("small", 4).submit("me", 4)
-    assert explained(world, "me") == Reason(
+    found = Reason(
         Why.NOT_ENOUGH_FREE, need=4_000, free=3_000, largest_block=3_000, held_by=("big", "small")
     )
+    assert explained(world, "me", "las") == found
+    for never in ("fifo", "yarn-cs", "qssf"):
+        assert explained(world, "me", never) == replace(found, never_preempts=never)
+
+
+def test_gpus_on_drained_nodes_are_counted() -> None:
+    world = Strings("2x4").running("big", 0, 1, 2, 3).submit("me", 4)
+    world.tell(e.NodeDraining(1))
+    found = Reason(Why.NOT_ENOUGH_FREE, 4_000, held_by=("big",), drained=4_000)
+    assert explained(world, "me", "las") == found
 
 
 def test_enough_are_free_but_not_together() -> None:

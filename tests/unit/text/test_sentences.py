@@ -44,6 +44,18 @@ AFTER = (
 )
 
 
+def test_drained_nodes_and_a_policy_that_never_preempts_are_named() -> None:
+    reason = Reason(Why.NOT_ENOUGH_FREE, 2_000, drained=3_000)
+    assert reason_sentence(reason, NOW) == (
+        "It needs 2 GPUs and none are free, 3 are on drained nodes."
+    )
+    reason = Reason(Why.NOT_ENOUGH_FREE, 2_000, held_by=("3",), never_preempts="fifo")
+    assert reason_sentence(reason, NOW) == (
+        "It needs 2 GPUs and none are free; job 3 holds the others; the policy fifo never preempts a"
+        " running job."
+    )
+
+
 @pytest.mark.parametrize("why", Why)
 def test_every_reason_is_a_sentence(why: Why) -> None:
     until = NOW + 5 * MINUTE

@@ -110,7 +110,7 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
         return JsonAnswer(models.QueueList(serializers.with_default(service.queries.queues())))
 
     @router.put(
-        "/queues/{name}",
+        "/queues/{name:path}",  # a name with a slash is refused by name, not as an unknown page
         tags=["cluster"],
         summary="Define or change a queue",
         **takes(QueueTerms, models.QueueRow),
@@ -124,7 +124,7 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
         raise ApiError(404, f"There is no queue {name}.")
 
     @router.delete(
-        "/queues/{name}",
+        "/queues/{name:path}",
         tags=["cluster"],
         summary="Remove a queue",
         **changes(models.QueueList),
@@ -178,7 +178,7 @@ def _queue(service: Daemon, name: str, terms: QueueTerms) -> Queue:
     ]
     described.append({"name": name, **terms.model_dump(exclude_none=True)})
     try:
-        return queues_from({"queues": described}, "queues")[name]
+        return queues_from({"queues": described}, "")[name]
     except ConfigError as error:
         raise ApiError(422, str(error)) from None
 

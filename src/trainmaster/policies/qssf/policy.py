@@ -68,6 +68,7 @@ class QssfMemo:
 class Qssf(BasePolicy[QssfOptions, QssfMemo]):
     name = "qssf"
     options_type = QssfOptions
+    preempts = False
     memo_type = QssfMemo
 
     def __init__(self, options: QssfOptions) -> None:
