@@ -76,7 +76,7 @@ type: .stamps/dev ## Check the types of src
 unit: .stamps/dev ## Run the tests (TESTS=path narrows them)
 	@$(BIN)/python -m pytest --quiet $(TESTS)
 
-chaos: .stamps/dev ## Run jobs under 20 kinds of fault, on SQLite and on PostgreSQL (MINUTES=30 SEED=N)
+chaos: .stamps/dev ## Run jobs under 23 kinds of fault, on SQLite and on PostgreSQL (MINUTES=30 SEED=N)
 	@$(BIN)/python -m tests.live.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 crashes: .stamps/dev ## Kill the manager at 200 random moments, on SQLite and on PostgreSQL

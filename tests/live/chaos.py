@@ -2,10 +2,11 @@
 
     python -m tests.live.chaos --minutes 30 [--seed N] [--store sqlite|postgresql]
 
-Three numbers must be 0. Lost: a job whose submission was answered and that did not end as it should.
-Double: a job that ran twice at once, ended twice, or was handed another's checkpoint. Unrun: a job that is
-reported as succeeded and has not left its nonce. Every fault is a line of `FAULTS`; the same seed gives the
-same faults.
+What must not be: a job whose submission was answered and that did not end as it should (lost); one that ran
+twice at once, ended twice, or was handed another's checkpoint (double); one that is reported as succeeded and
+has not left its nonce (unrun); one that is shown as running while its processes are gone or stopped; a
+process that is left when all jobs have ended; a run that a restart of the manager ended; a cancellation that
+the manager could not take. Every fault is a line of `FAULTS`; the same seed gives the same faults.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from tests.live import postgres
 from tests.live.daemons import LiveDaemon, of_folder, sweep, until
+from tests.live.stage import state_of
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("chaos_job.py")
@@ -47,6 +51,9 @@ ARGUMENTS = (
     *("--limit", f"supervisor_silence={SILENCE_S}s", "--limit", f"leader_silence={SILENCE_S}s"),
     *("--limit", f"fork_server_silence={SILENCE_S}s"),
 )
+WITHOUT_POLICY = (*ARGUMENTS[:2], *ARGUMENTS[6:])
+MORE_SLOTS = 2
+LOOKS = 60
 ENDED = {"succeeded", "failed", "cancelled", "timed_out"}
 DISK = "48m"
 CLOCK = r"""
@@ -77,6 +84,21 @@ from trainmaster.policies.fifo import Fifo
 class Gone(Fifo):
     name = "gone"
 """
+TAKES_TURNS = """
+from trainmaster.policies.las import Las
+
+
+class Turns(Las):
+    name = "turns"
+"""
+NEWEST_FIRST = """
+    def rank(self, view, record, now):
+        from trainmaster.model.plan import Rank
+
+        return Rank(0, -record.job.submit_ms)
+"""
+CAME_BACK = "the manager came back"
+"""How the loss of a run begins that a new manager has ended, and not a fault."""
 CALM = (OSError, urllib.error.URLError, ValueError, ConnectionError)
 """What a call may raise while a fault is on."""
 
@@ -103,18 +125,31 @@ class Scene:
     asked: dict[str, Asked] = field(default_factory=dict)
     unanswered: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     unrun: set[str] = field(default_factory=set)
+    pretended: list[str] = field(default_factory=list)
+    """Jobs that were shown as running while they did not."""
+    refusals: list[str] = field(default_factory=list)
+    """Cancellations that the manager could not take."""
     submitted: int = 0
+    emptied: int = 0
+    """How often the store was exchanged for an empty one."""
+    allowed_losses: int = 0
+    """Runs that a restart may have ended, because their devices are gone."""
 
     def __post_init__(self) -> None:
         self.data = self.folder / "disk" / "data"
         self.work = self.folder / "work"
-        self.work.mkdir()
+        self.work.mkdir(parents=True)
         self.clock = WallClock(self.folder)
         self.manager = self.another(*ARGUMENTS)
 
     @property
     def url(self) -> tuple[str, ...]:
-        return () if self.database is None else ("--database", self.database.url("postgres"))
+        return () if self.database is None else ("--database", self.database.url(self.name))
+
+    @property
+    def name(self) -> str:
+        """The database of the server that is used now."""
+        return f"empty_{self.emptied}" if self.emptied else "postgres"
 
     def another(self, *arguments: str) -> LiveDaemon:
         return LiveDaemon(self.data, *arguments, *self.url, checkout=ROOT)
@@ -191,9 +226,21 @@ class Scene:
             self.unanswered.remove((nonce, job))
 
     def cancel(self, id: str) -> None:
-        with contextlib.suppress(urllib.error.HTTPError):
+        """Whatever else does not work, a job can be ended."""
+        try:
             self.manager.call("POST", f"/api/v1/jobs/{id}/cancel")
             self.asked[id].is_cancelled = True
+        except urllib.error.HTTPError as error:
+            if error.code not in {404, 409}:
+                self.refusals.append(f"cancel {id}: {error.code} {error.read().decode()}")
+
+    def cancel_a_running_one(self) -> None:
+        """One of those that would run for ever."""
+        rows = self.rows()
+        for id in [id for id, asked in self.asked.items() if asked.nonce and asked.is_doomed]:
+            if id in rows and rows[id]["state"] == "running" and not self.asked[id].is_cancelled:
+                self.cancel(id)
+                return
 
     def act(self) -> None:
         """What users do: submit, cancel, suspend, resume."""
@@ -208,9 +255,12 @@ class Scene:
             if asked is not None and asked.is_doomed and self.chance.random() < 0.3:
                 self.cancel(id)
             elif self.chance.random() < 0.15:
-                deed = self.chance.choice(("suspend", "resume", "resume"))
-                with contextlib.suppress(urllib.error.HTTPError):
-                    self.manager.call("POST", f"/api/v1/jobs/{id}/{deed}?force=true")
+                self.ask(id, self.chance.choice(("suspend?force=true", "resume", "resume")))
+
+    def ask(self, id: str, deed: str) -> None:
+        """Something that may come too late."""
+        with contextlib.suppress(urllib.error.HTTPError):
+            self.manager.call("POST", f"/api/v1/jobs/{id}/{deed}")
 
     def supervisors(self) -> list[int]:
         return sorted(of_folder_by_lock(self.data / "runs"))
@@ -339,6 +389,41 @@ def store_exchanged(scene: Scene) -> None:
             scene.cancel(id)
 
 
+def store_emptied(scene: Scene) -> None:
+    """For an empty one, with frozen runs and jobs that users suspended: refused, then adopted."""
+    scene.answer()
+    until(lambda: all_started(scene), "every job to have started", 180)  # others are in no folder
+    running = [id for id, row in scene.rows().items() if row["state"] == "running"]
+    for id in scene.chance.sample(running, min(2, len(running))):
+        scene.ask(id, "suspend?force=true")
+    scene.pause(1, 3)
+    scene.manager.kill()
+    if scene.database is None:
+        for path in scene.data.glob("trainmaster.db*"):
+            path.unlink()
+        shutil.rmtree(scene.data / "backups", ignore_errors=True)
+    else:
+        scene.emptied += 1
+        with psycopg.connect(scene.database.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {scene.name}".encode())
+    said = scene.refused(*scene.url)
+    assert "--adopt" in said, said
+    scene.start(*ARGUMENTS, "--adopt")
+    for id, asked in scene.asked.items():  # what was cancelled while it waited is not known
+        if asked.is_cancelled:
+            scene.cancel(id)
+
+
+def all_started(scene: Scene) -> bool:
+    """Whether every job that has not ended has a run; those that are held are let go."""
+    waiting = [
+        row for row in scene.rows().values() if row["state"] not in ENDED and not row["attempt"]
+    ]
+    for row in waiting:
+        scene.ask(str(row["id"]), "resume")
+    return not waiting
+
+
 def store_missing(scene: Scene) -> None:
     """Moved away, as if it was not needed: refused until it is back."""
     scene.answer()
@@ -402,14 +487,45 @@ def policy_file_gone(scene: Scene) -> None:
     file = scene.folder / "gone.py"
     file.write_text(POLICY)
     scene.manager.stop()
-    slots = [*ARGUMENTS[:2], *ARGUMENTS[6:]]
-    scene.start(*slots, "--policy", str(file))
+    scene.start(*WITHOUT_POLICY, "--policy", str(file))
     scene.submit()
     file.unlink()
     scene.manager.kill()
-    scene.start(*slots)
+    scene.start(*WITHOUT_POLICY)
     scene.pause()
     scene.manager.stop()
+    scene.start()
+
+
+def policy_file_changed(scene: Scene) -> None:
+    """The manager is killed, and comes back with a policy file that decides otherwise."""
+    file = scene.folder / "turns.py"
+    file.write_text(TAKES_TURNS)
+    arguments = (*WITHOUT_POLICY, "--policy", str(file), "--set", "quantum_s=2")
+    scene.manager.stop()
+    scene.start(*arguments)
+    scene.act()
+    scene.pause(2, 5)
+    file.write_text(TAKES_TURNS + NEWEST_FIRST)
+    scene.manager.kill()
+    scene.start(*(WITHOUT_POLICY if scene.chance.random() < 0.3 else arguments))
+    scene.act()
+    scene.pause(2, 5)
+    scene.manager.kill()
+    scene.start()
+
+
+def other_slots(scene: Scene) -> None:
+    """The manager is killed, and comes back with more slots; then with fewer, and with as many again."""
+    scene.manager.kill()
+    scene.start("--slots", str(SLOTS + MORE_SLOTS), *ARGUMENTS[2:])
+    scene.act()
+    scene.pause(2, 4)
+    scene.manager.kill()
+    scene.allowed_losses += MORE_SLOTS
+    scene.start()
+    scene.pause(1, 2)
+    scene.manager.kill()
     scene.start()
 
 
@@ -422,6 +538,7 @@ def disk_full(scene: Scene) -> None:
                 file.write(b"\0" * (1 << 16))
         with contextlib.suppress(*CALM):
             scene.submit()
+        scene.cancel_a_running_one()
         if scene.chance.random() < 0.5:
             scene.manager.kill()
         scene.pause()
@@ -434,11 +551,9 @@ def disk_full(scene: Scene) -> None:
 def store_locked(scene: Scene) -> None:
     other = sqlite3.connect(scene.data / "trainmaster.db", isolation_level=None, timeout=60)
     other.execute("BEGIN EXCLUSIVE")
-    doomed = [id for id, asked in scene.asked.items() if asked.is_doomed and not asked.is_cancelled]
     with contextlib.suppress(*CALM):
-        for id in doomed[:1]:
-            scene.cancel(id)
         scene.submit()
+    scene.cancel_a_running_one()
     scene.pause()
     other.rollback()
     other.close()
@@ -484,12 +599,15 @@ FAULTS: dict[str, tuple[Callable[[Scene], None], Needs]] = {
     "the fork server is stopped and continued": (fork_server_stopped, always),
     "a folder hangs": (folder_hangs, always),
     "the store is exchanged for an older one": (store_exchanged, on_sqlite),
+    "the store is exchanged for an empty one": (store_emptied, always),
     "the store is moved away": (store_missing, on_sqlite),
     "a second manager comes with another store": (second_manager, always),
     "a standby takes over": (standby_leads, always),
     "the clock is set back": (clock_set_back, lambda scene: scene.clock.is_there),
     "descriptors are exhausted": (descriptors_exhausted, always),
     "the policy's file is gone": (policy_file_gone, always),
+    "the policy's file is changed": (policy_file_changed, always),
+    "the devices are changed": (other_slots, always),
     "the disk is full": (disk_full, lambda scene: scene.is_small_disk),
     "the store is locked": (store_locked, on_sqlite),
     "the database is away": (database_away, on_postgresql),
@@ -534,6 +652,25 @@ def settle(scene: Scene) -> None:
             return False
 
     until(answers, "the manager to answer", 120)
+    bad = pretended(scene)
+    for _ in range(LOOKS):  # a report may be under way
+        if bad:
+            time.sleep(0.5)
+            bad &= pretended(scene)
+    scene.pretended += [f"{id} is shown as running: {story(scene, id)[-600:]}" for id in bad]
+
+
+def pretended(scene: Scene) -> set[str]:
+    """Jobs that are shown as running and whose processes are gone or stopped."""
+    rows = [row for row in scene.rows().values() if row["state"] == "running"]
+    found = set()
+    for row in rows:
+        with contextlib.suppress(*CALM):
+            job = scene.manager.job(str(row["id"]))
+            states = {state_of(pid) for pid in job["pids"]} or {""}
+            if job["state"] == "running" and not job["transition"] and states & {"", "T", "Z"}:
+                found.add(str(row["id"]))
+    return found
 
 
 def finish(scene: Scene) -> None:
@@ -555,6 +692,8 @@ def finish(scene: Scene) -> None:
         until(lambda: not unended(), "all jobs to end", 300)
     except AssertionError as late:
         raise AssertionError(f"{late}: {json.dumps(unended(), indent=1)}") from late
+    with contextlib.suppress(AssertionError):
+        until(lambda: not scene.programs(), "their processes to be gone", 30)
 
 
 @dataclass(frozen=True)
@@ -565,16 +704,32 @@ class Verdict:
     unrun: list[str]
     timeless: list[str]
     """Jobs that succeeded before they started, or in no time."""
+    pretended: list[str]
+    left: list[str]
+    ended: list[str]
+    """Runs that a restart of the manager ended, more than had lost their devices."""
+    refusals: list[str]
 
     @property
     def findings(self) -> list[str]:
-        return [*self.lost, *self.double, *self.unrun, *self.timeless]
+        return [line for found in self._by_kind.values() for line in found]
 
     def __str__(self) -> str:
-        return (
-            f"{self.jobs} jobs: lost {len(self.lost)}, double {len(self.double)},"
-            f" succeeded without having run {len(self.unrun)}, wrong times {len(self.timeless)}"
-        )
+        counts = ", ".join(f"{kind} {len(found)}" for kind, found in self._by_kind.items())
+        return f"{self.jobs} jobs: {counts}"
+
+    @property
+    def _by_kind(self) -> dict[str, list[str]]:
+        return {
+            "lost": self.lost,
+            "double": self.double,
+            "succeeded without having run": self.unrun,
+            "wrong times": self.timeless,
+            "shown as running": self.pretended,
+            "processes left": self.left,
+            "ended by a restart": self.ended,
+            "cancellations refused": self.refusals,
+        }
 
 
 def judge(scene: Scene) -> Verdict:
@@ -592,13 +747,34 @@ def judge(scene: Scene) -> Verdict:
         for id, row in rows.items()
         if row["state"] == "succeeded" and not (row["run_s"] and row["start_s"] <= row["finish_s"])
     ]
-    return Verdict(len(scene.asked), lost, double, sorted(scene.unrun), timeless)
+    ended = [
+        f"{id}: {each['detail']}"
+        for id in scene.asked
+        for each in told_of(scene, id)
+        if each["what"] == "lost" and str(each["detail"].get("why", "")).startswith(CAME_BACK)
+    ]
+    return Verdict(
+        jobs=len(scene.asked),
+        lost=lost,
+        double=double,
+        unrun=sorted(scene.unrun),
+        timeless=timeless,
+        pretended=scene.pretended,
+        left=[f"process {pid}: {command_of(pid)}" for pid in scene.programs()],
+        ended=ended if len(ended) > scene.allowed_losses else [],
+        refusals=scene.refusals,
+    )
 
 
 def story(scene: Scene, id: str) -> str:
+    return json.dumps(told_of(scene, id))
+
+
+def told_of(scene: Scene, id: str) -> list[dict[str, Any]]:
     with contextlib.suppress(*CALM):
-        return json.dumps(scene.manager.call("GET", f"/api/v1/jobs/{id}/story")["story"])
-    return ""
+        found: list[dict[str, Any]] = scene.manager.call("GET", f"/api/v1/jobs/{id}/story")["story"]
+        return found
+    return []
 
 
 def perform(folder: Path, store: str, seed: int, seconds: float) -> Verdict:
