@@ -28,8 +28,8 @@ class StopRequests:
         self._owner = os.getpid()
         self._before: dict[int, signal._HANDLER] = {}
         # Forked children see this byte change: so they tell a stop of the whole group from their own.
-        self._group_told = mmap.mmap(-1, 1)
-        self._spared = False
+        self._group_stops = mmap.mmap(-1, 1)
+        self._has_outlived_stop = False
 
     def take(self, said: Message) -> None:
         """One line of the supervisor."""
@@ -71,7 +71,7 @@ class StopRequests:
             self._take_in_child(number)
             return
         if number == signal.SIGTERM:
-            self._group_told[0] = 1
+            self._group_stops[0] = 1
             self.stop = True
         else:
             self.save = True
@@ -86,17 +86,17 @@ class StopRequests:
         """
         if number != signal.SIGTERM:
             return
-        if not self._spared and self._parent_was_told():
-            self._spared = True
+        if not self._has_outlived_stop and self._parent_stops():
+            self._has_outlived_stop = True
             return
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    def _parent_was_told(self) -> bool:
+    def _parent_stops(self) -> bool:
         until = time.monotonic() + PARENT_S
-        while not self._group_told[0] and time.monotonic() < until:
+        while not self._group_stops[0] and time.monotonic() < until:
             time.sleep(0.01)
-        return bool(self._group_told[0])
+        return bool(self._group_stops[0])
 
 
 _listening: list[StopRequests] = []

@@ -218,7 +218,7 @@ def serve_session(session: TerminalSession, idle_s: float) -> int:
     return _end(session, signals.end_requested)
 
 
-def _end(session: TerminalSession, was_told: bool) -> int:
+def _end(session: TerminalSession, was_asked: bool) -> int:
     with contextlib.suppress(ProcessLookupError):
         if not session.has_ended:
             os.killpg(session.child, signal.SIGKILL)
@@ -227,7 +227,7 @@ def _end(session: TerminalSession, was_told: bool) -> int:
     code = 128 - code if code < 0 else code
     session.tell(Kind.ENDED, frames.CODE.pack(code))
     session.close()
-    return 128 + signal.SIGTERM if was_told else code
+    return 128 + signal.SIGTERM if was_asked else code
 
 
 class _Signals:

@@ -55,7 +55,7 @@ def test_a_program_that_ends_well_is_reported_from_start_to_end(play: Play) -> N
         over = await stage.ended(RUN)
         kinds = [type(report) for report in stage.of(RUN)]
         assert kinds == [Started, Ended]
-        numbers = [n for _, n in stage.told]
+        numbers = [n for _, n in stage.reports]
         assert numbers == sorted(set(numbers))
         assert (over.code, over.asked, over.rank, over.was_killed) == (
             0,
@@ -146,7 +146,7 @@ def test_orders_may_come_twice_and_late(play: Play) -> None:
         await stage.launch(other, stage.shell("true"))
         await stage.ended(other)
         assert stage.log(RUN) == b"once\n"
-        assert len({n for report, n in stage.told if is_last(report) and report.run == RUN}) == 1
+        assert len({n for report, n in stage.reports if is_last(report) and report.run == RUN}) == 1
         assert stage.alive(RUN) == []
 
     play(act)
@@ -227,7 +227,7 @@ def test_who_comes_back_hears_only_what_is_new(play: Play) -> None:
         recipe = stage.shell("until [ -e go ]; do sleep 0.01; done; exit 3")
         await stage.up(RUN, recipe)
         pids = stage.alive(RUN)
-        (seen,) = [n for _, n in stage.told]
+        (seen,) = [n for _, n in stage.reports]
         await stage.engine.close()
         assert set(pids) & set(stage.alive(RUN))
         async with stage.another() as again:
@@ -239,7 +239,7 @@ def test_who_comes_back_hears_only_what_is_new(play: Play) -> None:
             await later.engine.observe({RUN: 0})
             await later.ended(RUN)
             assert [type(report) for report in later.of(RUN)] == [Started, Ended]
-            last = later.told[-1][1]
+            last = later.reports[-1][1]
         async with stage.another() as latest:
             other = Run("13", 1)
             await latest.engine.observe({RUN: last})
@@ -330,7 +330,7 @@ def test_no_order_to_a_run_of_which_nothing_is_left_goes_without_an_answer(
         await stage.engine.observe({other: 6})
         for run, seen in ((RUN, 0), (other, 6)):
             last = await until(
-                lambda run=run: [(r, n) for r, n in stage.told if r.run == run and is_last(r)]
+                lambda run=run: [(r, n) for r, n in stage.reports if r.run == run and is_last(r)]
             )
             assert last[0][1] > seen
         assert [type(report) for report in stage.of(other)] == [Lost]
@@ -389,7 +389,7 @@ def test_a_run_of_another_job_is_neither_adopted_nor_ended(play: Play) -> None:
             assert (stray.run, stray.is_ended) == (RUN, False)
             await again.engine.observe({RUN: 3}, known_as("ours"))
             assert [type(report) for report in again.of(RUN)] == [Lost]
-            assert again.told[-1][1] > 3
+            assert again.reports[-1][1] > 3
             for order in (Kill(RUN), Halt(RUN), Freeze(RUN)):
                 await again.order(order, replace(theirs, uuid="ours"))
             await again.launch(RUN, replace(theirs, uuid="ours"))

@@ -50,14 +50,14 @@ class Stage:
         self.workdir.mkdir(exist_ok=True)
         self.checkpoints = folder / "checkpoints"
         self.engine = make(folder)
-        self.told: list[tuple[Report, int]] = []
+        self.reports: list[tuple[Report, int]] = []
 
     def another(self) -> Stage:
         """The same folder with a new engine: the daemon has come back, or there are two."""
         return Stage(self.folder, self.make)
 
     async def __aenter__(self) -> Stage:
-        await self.engine.open(lambda report, n: self.told.append((report, n)))
+        await self.engine.open(lambda report, n: self.reports.append((report, n)))
         return self
 
     async def __aexit__(self, *problem: object) -> None:
@@ -81,7 +81,7 @@ class Stage:
         await self.engine.execute(order, recipe)
 
     def of(self, run: Run) -> list[Report]:
-        return [report for report, _ in self.told if report.run == run]
+        return [report for report, _ in self.reports if report.run == run]
 
     async def heard(self, run: Run, kind: type[R], which: int = 0) -> R:
         """Wait for a report of that kind."""

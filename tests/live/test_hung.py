@@ -51,7 +51,7 @@ def test_a_supervisor_that_stood_still_before_the_manager_came_is_noticed_too(
 ) -> None:
     async def act(stage: Stage) -> None:
         await stage.up(RUN, stage.shell("sleep 600"))
-        seen = stage.told[-1][1]
+        seen = stage.reports[-1][1]
         await stage.engine.close()
         (stopped,) = supervisors(stage.engine.folder_of(RUN))
         os.kill(stopped, signal.SIGSTOP)

@@ -43,7 +43,7 @@ def test_no_attempt_is_lost_or_run_twice_when_the_daemon_is_killed_while_it_laun
             assert (over.code, over.run) == (0, run)
             entries = [entry["what"] for entry in journal.read(str(stage.engine.folder_of(run)))]
             assert entries.count("started") == entries.count("ended") == 1
-            assert len({n for report, n in stage.told if report == stage.of(run)[0]}) == 1
+            assert len({n for report, n in stage.reports if report == stage.of(run)[0]}) == 1
             wrote = (tmp_path / "counts" / run.job).read_text().split()
             assert len(wrote) == 1, f"run {run.job} was started {len(wrote)} times"
         assert alive_with(f"TRAINMASTER_CHECKPOINT_DIR={stage.checkpoints}") == []

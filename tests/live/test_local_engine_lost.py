@@ -57,11 +57,11 @@ async def cut_off(stage: Stage) -> int:
     await until(lambda: not supervisors(stage.engine.folder_of(RUN)))
     kill_remains(stage.alive(RUN))
     await until(lambda: not stage.alive(RUN))
-    return stage.told[-1][1]
+    return stage.reports[-1][1]
 
 
 async def last_of(stage: Stage) -> tuple[Report, int]:
-    return await until(lambda: next((each for each in stage.told if is_last(each[0])), None))
+    return await until(lambda: next((each for each in stage.reports if is_last(each[0])), None))
 
 
 # -- what a power cut takes away -------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_a_run_that_was_seen_and_has_left_nothing_is_lost_whatever_is_asked_of_i
             report, number = await last_of(again)
             assert isinstance(report, Lost)
             assert number > seen
-            assert len(again.told) == 1
+            assert len(again.reports) == 1
         async with stage.another() as later:
             await later.engine.observe({RUN: seen})
             assert (await last_of(later))[1] == number
@@ -127,7 +127,7 @@ def test_an_order_to_a_run_whose_files_are_gone_is_answered_by_who_follows_it(
 ) -> None:
     async def act(stage: Stage) -> None:
         await stage.up(RUN, stage.shell("sleep 600"))
-        seen = stage.told[-1][1]
+        seen = stage.reports[-1][1]
         (supervisor,) = supervisors(stage.engine.folder_of(RUN))
         os.kill(supervisor, signal.SIGSTOP)
         shutil.rmtree(stage.engine.folder_of(RUN))

@@ -282,9 +282,9 @@ def test_explain_says_what_was_promised_and_until_when_others_go_first() -> None
     )
     declined, accepted = controller.explain("b"), controller.explain("c")
     assert declined.why is Why.NOT_ENOUGH_FREE
-    assert declined.told is not None
-    assert declined.told.feasible_ms == 100 * SECOND
+    assert declined.notice is not None
+    assert declined.notice.feasible_ms == 100 * SECOND
     assert accepted.why is Why.DEADLINE_LEAVES_TIME
     assert accepted.until_ms == 150 * SECOND
-    assert accepted.told is not None
-    assert accepted.told.what is DeadlineOutcome.ACCEPTED
+    assert accepted.notice is not None
+    assert accepted.notice.what is DeadlineOutcome.ACCEPTED

@@ -299,8 +299,8 @@ def test_who_has_time_until_its_deadline_is_told_until_when_others_go_first() ->
     submitted(controller, asked("a", 1, 50, within_s=50), asked("c", 1, 50, within_s=200))
     reason = controller.explain("c")
     assert (reason.why, reason.until_ms) == (Why.DEADLINE_LEAVES_TIME, 150 * SECOND)
-    assert reason.told is not None
-    assert reason.told.what is DeadlineOutcome.ACCEPTED
+    assert reason.notice is not None
+    assert reason.notice.what is DeadlineOutcome.ACCEPTED
 
 
 # -- memory is a value -----------------------------------------------------------------------------

@@ -64,13 +64,15 @@ def obey(stage: Strings, orders: list[a.Order]) -> None:
 @given(
     kind=st.sampled_from((SLOT_TYPE, "gpu")),
     can_freeze=st.booleans(),
-    protects_unsaved=st.booleans(),
+    cannot_save_at_first=st.booleans(),
     plans=plans,
 )
 def test_a_step_never_raises(
-    kind: str, can_freeze: bool, protects_unsaved: bool, plans: list[list[a.Action]]
+    kind: str, can_freeze: bool, cannot_save_at_first: bool, plans: list[list[a.Action]]
 ) -> None:
-    stage = Strings(two_nodes(kind), can_freeze=can_freeze, protects_unsaved=protects_unsaved)
+    stage = Strings(
+        two_nodes(kind), can_freeze=can_freeze, cannot_save_at_first=cannot_save_at_first
+    )
     stage.running("a", 0).running("b", 1, 3).submit("c", 2).submit("d").later(700)
     for plan in plans:
         obey(stage, stage.try_plan(*plan))

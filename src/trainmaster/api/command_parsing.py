@@ -150,8 +150,8 @@ _SCRIPTS = {
     "count() {{ trap '' TERM; left={tenths};"
     ' while [ "$left" -gt 0 ] && kill -0 "$client" 2>/dev/null;'
     " do sleep 0.1; left=$((left - 1)); done; gone; }}\n"
-    'told() {{ [ -n "$timer" ] || {{ count & timer=$!; }}; }}\n'
-    "trap told TERM\n"
+    'begin() {{ [ -n "$timer" ] || {{ count & timer=$!; }}; }}\n'
+    "trap begin TERM\n"
     'docker run --name "$name" --rm --init --network host --ipc host'
     ' --user "$(id -u):$(id -g)" --volume "$PWD:$PWD" --workdir "$PWD"'
     ' ${{CUDA_VISIBLE_DEVICES:+--gpus "\\"device=$CUDA_VISIBLE_DEVICES\\""}}'

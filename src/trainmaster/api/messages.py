@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainmaster.daemon.service_api import JobStatus
-from trainmaster.model.causes import EndCode, EndReason, Suspender
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.reasons import Why
-from trainmaster.text.causes import end_sentence, ended_as, suspension_sentence
-from trainmaster.text.formatting import as_sentence, when
+from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender
+from trainmaster.text.formatting import when
 from trainmaster.text.reasons import reason_sentence
+from trainmaster.text.stop_messages import end_sentence, ended_as, suspension_sentence
 
 BY_PERSON = {
     Why.SUSPENDED_BY_USER: Suspender.USER,
@@ -118,7 +118,3 @@ def details(text: str) -> dict[str, object]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def capitalised(text: str) -> str:
-    return as_sentence(text[:1].upper() + text[1:])

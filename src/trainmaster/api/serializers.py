@@ -35,17 +35,17 @@ from trainmaster.daemon.service_api import (
     Health,
     JobStatus,
 )
-from trainmaster.model.causes import EndReason
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.queue import DEFAULT_QUEUE
 from trainmaster.model.reasons import Why
+from trainmaster.model.stop_reasons import EndReason
 from trainmaster.model.units import WHOLE
 from trainmaster.store import rows as stored
-from trainmaster.text.causes import end_sentence
 from trainmaster.text.deadlines import deadline_sentence
 from trainmaster.text.formatting import plural
 from trainmaster.text.messages import forecast_sentence, story_sentence
+from trainmaster.text.stop_messages import end_sentence
 
 MOST_HOLDERS = 20
 """Jobs in the way of another that are named."""

@@ -6,8 +6,9 @@ import time
 
 from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import show_answer
-from trainmaster.cli.support.format import at, length
+from trainmaster.cli.support.format import at
 from trainmaster.cli.support.options import AsJson, JobName
+from trainmaster.text.formatting import short_length
 
 NUMBERS = {"need": "needed", "free": "free", "largest_block": "free together"}
 
@@ -62,5 +63,5 @@ def _forecast(forecast: Json) -> str:
     if start is None:
         return f"Expected start: not known{basis}."
     ahead = start - time.time()
-    when = f"in {length(ahead)}, at {at(start)}" if ahead >= 1 else "now"
+    when = f"in {short_length(ahead)}, at {at(start)}" if ahead >= 1 else "now"
     return f"Expected start: {when}{basis}."

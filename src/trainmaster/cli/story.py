@@ -9,8 +9,9 @@ from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import show_table, write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.follow import array_id, elements_of
-from trainmaster.cli.support.format import at, length
+from trainmaster.cli.support.format import at
 from trainmaster.cli.support.options import AsJson, JobName
+from trainmaster.text.formatting import short_length
 
 MOST = 20
 """Elements of an array that are shown together."""
@@ -42,6 +43,6 @@ def story(client: Client, job: JobName, as_json: AsJson = False) -> None:
 
 def _show(happened: Sequence[Json]) -> None:
     first = happened[0]["at_s"] if happened else 0
-    rows = ((at(e["at_s"]), length(e["at_s"] - first), e["sentence"]) for e in happened)
+    rows = ((at(e["at_s"]), short_length(e["at_s"] - first), e["sentence"]) for e in happened)
     show_table(("when", "after", "what happened"), rows, folds=True)
     sys.stdout.flush()

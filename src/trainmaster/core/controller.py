@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from trainmaster.core.invariants import rebuilt
-from trainmaster.core.last_resort import end_sparing, spare, spared_by
+from trainmaster.core.last_resort import end_protection, protect, runs_to_protect
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.pending_launches import expire_late_launches, send_ready_launches
 from trainmaster.core.plan_check import admit, without_nonsense
@@ -57,14 +57,14 @@ class Controller:
         *,
         can_freeze: bool = False,
         saves_on_demand: bool = True,
-        protects_unsaved: bool = False,
+        cannot_save_at_first: bool = False,
         make_policy: MakePolicy | None = None,
     ) -> None:
         self.state = State(
             topology,
             can_freeze=can_freeze,
             saves_on_demand=saves_on_demand,
-            protects_unsaved=protects_unsaved,
+            cannot_save_at_first=cannot_save_at_first,
         )
         self.view = View(self.state)
         self.policy = policy
@@ -106,7 +106,7 @@ class Controller:
             expire_late_launches(state, now)
         if state.reservations:
             self._expire_reservations(now)
-        if state.spared and end_sparing(state, now):
+        if state.protected and end_protection(state, now):
             state.log.caches_stale = state.log.needs_pass = True
         if state.log.caches_stale or state.new_policy is not None:
             self._start_over()
@@ -123,7 +123,7 @@ class Controller:
         if state.outbox:
             orders, state.outbox = state.outbox, []
         wake = self._wake_at
-        if state.pending_launches or state.reservations or state.delayed or state.spared:
+        if state.pending_launches or state.reservations or state.delayed or state.protected:
             wake = self.next_step_at
         if asked:
             refusals = [*asked, *refusals]
@@ -192,7 +192,7 @@ class Controller:
     def _plan(self, now: int) -> tuple[Plan, list[Refusal]]:
         """The policy's plan without what makes no sense, which is refused.
 
-        It is asked again while it would end runs that are to be spared.
+        It is asked again while it would end runs that are to be protected.
         """
         state = self.state
         for _ in range(MOST_PLANS):
@@ -201,11 +201,13 @@ class Controller:
             plan, refusals = without_nonsense(plan, state.topology)
             if state.has_slots and plan.actions:
                 plan = replace(plan, actions=keep_slots(plan.actions, state))
-            if not state.protects_unsaved or not plan.actions:
+            if not state.cannot_save_at_first or not plan.actions:
                 break
             planned = PlannedMemory.of(plan, state)
-            spared = list(spared_by(plan, state, now, planned))
-            if not [each for each in spared if spare(state, each, now)]:
+            is_new = [
+                protect(state, run, now) for run in runs_to_protect(plan, state, now, planned)
+            ]
+            if not any(is_new):
                 break
             self.forget()
         return plan, refusals
@@ -228,8 +230,8 @@ class Controller:
         launches = [each.expires_ms for each in state.pending_launches.values()]
         reservations = [held.until_ms for held in state.reservations.values()]
         retries = [record.retry_at_ms for record in state.delayed.values()]
-        spared = [record.spared_until_ms for record in state.spared.values()]
-        times = (self._wake_at, *launches, *reservations, *retries, *spared)
+        protections = [record.protected_until_ms for record in state.protected.values()]
+        times = (self._wake_at, *launches, *reservations, *retries, *protections)
         return min((at for at in times if at is not None), default=None)
 
     def explain(self, job: str) -> Reason:

@@ -80,11 +80,8 @@ class JobRecord:
     """Work that was lost because its runs were ended for others."""
     endings: int = field(init=False, default=0)
     """How often that happened."""
-    is_spared: bool = field(init=False, default=False)
-    """Whether policies must not suspend, move or resize its run (core/last_resort.py)."""
-    spared_until_ms: int | None = field(init=False, default=None)
-    spared_for: str = field(init=False, default="")
-    """The job that was last refused its GPUs."""
+    protected_until_ms: int | None = field(init=False, default=None)
+    """Until when policies must leave its run alone, so that its work is not lost (core/last_resort.py)."""
     is_held: bool = field(init=False, default=False)
     """Whether it is not to be started: it is held, or will be once it is off its GPUs."""
 
@@ -94,7 +91,6 @@ class JobRecord:
         self.demand = job.demand
         self.is_whole = job.demand.mode is Sharing.EXCLUSIVE
         self.run = Run(job.id, 0)
-        self.is_spared = not job.preemptible
         self.waiting_since_ms = self.saved_ms = job.submit_ms
 
     def take(self, job: Job) -> None:
@@ -103,13 +99,17 @@ class JobRecord:
             self.demand = job.demand
             self.is_whole = job.demand.mode is Sharing.EXCLUSIVE
         self.job = job
-        self.is_spared = self.spared_until_ms is not None or not job.preemptible
-
-    def stop_sparing(self) -> None:
-        self.is_spared, self.spared_until_ms, self.spared_for = not self.job.preemptible, None, ""
 
     @property
-    def is_bound(self) -> bool:
+    def is_protected(self) -> bool:
+        """Whether policies must not suspend, move or resize its run: its owner says so, or work is at stake.
+
+        Policies have reasons of their own to leave a run alone for a while (`PreemptionGuards.may_preempt`).
+        """
+        return self.protected_until_ms is not None or not self.job.preemptible
+
+    @property
+    def loses_work_elsewhere(self) -> bool:
         """Whether it has a run, running or frozen, that would lose its work if it were started elsewhere."""
         return self.cannot_save and (self.frozen is not None or self.placement is not None)
 

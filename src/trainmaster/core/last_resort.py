@@ -3,7 +3,7 @@
 Whatever a policy plans, such a run is ended only for a job that starts on its GPUs and cannot do with as few,
 and that has waited at least as long as the work that was at stake when it began to wait, and at least ten
 minutes; every time that it has been ended, twice as long (docs/design/0021-the-last-resort.md). Until then it
-is spared: it keeps the best rank of all, so that policies plan around it.
+is protected: it keeps the best rank of all, so that policies plan around it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from trainmaster.model.units import MINUTE, NOMINAL
 
 LEAST_WAIT_MS = 10 * MINUTE
 """The shortest wait of a job for which such a run may be ended."""
-SHORTEST_SPARE_MS, LONGEST_SPARE_MS = MINUTE, 10 * MINUTE
-"""How soon, and at the latest, a policy may ask again for a run that was spared."""
+SHORTEST_PROTECTION_MS, LONGEST_PROTECTION_MS = MINUTE, 10 * MINUTE
+"""How soon, and at the latest, a policy may ask again for a run that was protected."""
 
 
-class Spared(NamedTuple):
+class ProtectedRun(NamedTuple):
     """A run that a plan would take GPUs from, and may not."""
 
     record: JobRecord
@@ -70,7 +70,9 @@ def _least_share(record: JobRecord) -> int:
     return min(shape.total_share for shape in record.demand.shapes())
 
 
-def loses_work(state: State, record: JobRecord, now: int, planned: PlannedMemory) -> bool:
+def loses_work_if_suspended(
+    state: State, record: JobRecord, now: int, planned: PlannedMemory
+) -> bool:
     """Whether suspending it now would end it, and what it has not saved would be lost."""
     if not record.cannot_save or record.phase not in ALLOCATED:
         return False
@@ -79,7 +81,9 @@ def loses_work(state: State, record: JobRecord, now: int, planned: PlannedMemory
     return not will_freeze(state, record, planned)
 
 
-def spared_by(plan: Plan, state: State, now: int, planned: PlannedMemory) -> Iterator[Spared]:
+def runs_to_protect(
+    plan: Plan, state: State, now: int, planned: PlannedMemory
+) -> Iterator[ProtectedRun]:
     """Runs that this plan suspends, and must not."""
     for action in plan.actions:
         record = state.jobs.get(action.job)
@@ -88,11 +92,11 @@ def spared_by(plan: Plan, state: State, now: int, planned: PlannedMemory) -> Ite
         if record.id in state.pending_launches:
             continue
         if not record.job.preemptible:
-            yield Spared(record, Refused.NOT_PREEMPTIBLE, None)
-        elif loses_work(state, record, now, planned):
+            yield ProtectedRun(record, Refused.NOT_PREEMPTIBLE, None)
+        elif loses_work_if_suspended(state, record, now, planned):
             waiting = _in_need(plan, state, record)
             if waiting is None or not may_end(record, waiting, now):
-                yield Spared(record, Refused.WORK_WOULD_BE_LOST, waiting)
+                yield ProtectedRun(record, Refused.WORK_WOULD_BE_LOST, waiting)
 
 
 def _in_need(plan: Plan, state: State, victim: JobRecord) -> JobRecord | None:
@@ -114,29 +118,27 @@ def _by_need(record: JobRecord) -> tuple[int, int, int]:
     return -_least_share(record), record.waiting_since_ms, record.seq
 
 
-def spare(state: State, spared: Spared, now: int) -> bool:
+def protect(state: State, run: ProtectedRun, now: int) -> bool:
     """Keep a run out of reach for a while; False where it was already."""
-    record, _, waiting = spared
-    if record.is_spared:
+    record, _, waiting = run
+    if record.is_protected:
         return False
-    until = now + SHORTEST_SPARE_MS
+    until = now + SHORTEST_PROTECTION_MS
     if waiting is not None:
         until = max(until, waiting.waiting_since_ms + needed_wait_ms(record, waiting, now))
-        record.spared_for = waiting.id
-    record.is_spared = True
-    record.spared_until_ms = min(until, now + LONGEST_SPARE_MS)
-    state.spared[record.id] = record
+    record.protected_until_ms = min(until, now + LONGEST_PROTECTION_MS)
+    state.protected[record.id] = record
     return True
 
 
-def end_sparing(state: State, now: int) -> bool:
-    """Let policies ask again for runs that were spared long enough; returns whether there were any."""
+def end_protection(state: State, now: int) -> bool:
+    """Let policies ask again for runs that were protected long enough; returns whether there were any."""
     over = [
         each
-        for each in state.spared.values()
-        if each.phase not in ALLOCATED or (each.spared_until_ms or 0) <= now
+        for each in state.protected.values()
+        if each.phase not in ALLOCATED or (each.protected_until_ms or 0) <= now
     ]
     for record in over:
-        del state.spared[record.id]
-        record.stop_sparing()
+        del state.protected[record.id]
+        record.protected_until_ms = None
     return bool(over)

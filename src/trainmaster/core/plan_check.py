@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from trainmaster.core.last_resort import spared_by
+from trainmaster.core.last_resort import runs_to_protect
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import begin_release, launch
 from trainmaster.core.reducer import stop
@@ -28,9 +28,10 @@ def admit(plan: Plan, state: State, now: int, *, is_requested: bool = False) -> 
     refusals: list[Refusal] = []
     has_moved = False
     planned = PlannedMemory.of(plan, state) if state.can_freeze else NOTHING_PLANNED
-    spared: dict[str, Refused] = {}
+    protected: dict[str, Refused] = {}
     if not is_requested:
-        spared = {each.record.id: each.why for each in spared_by(plan, state, now, planned)}
+        runs = runs_to_protect(plan, state, now, planned)
+        protected = {run.record.id: run.why for run in runs}
     for action in plan.actions:
         if type(action) is a.Migrate:
             if not has_moved:
@@ -42,7 +43,7 @@ def admit(plan: Plan, state: State, now: int, *, is_requested: bool = False) -> 
         if record is None:
             refusals.append(Refusal(action.job, Refused.UNKNOWN_JOB))
             continue
-        why = spared.get(action.job)
+        why = protected.get(action.job)
         if type(action) is a.Suspend:
             why = why or _suspend(state, record, now, planned)
         elif type(action) is a.Resize:
@@ -93,27 +94,17 @@ def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int
     why = shape_refusal(state, record, placement)
     if why is not None:
         return why
-    is_stuck = _is_stuck(state, record, placement)
-    if is_stuck and record.frozen is not None:
+    loses_work = state.loses_work_at(record, placement)
+    if loses_work and record.frozen is not None:
         placement = record.frozen
     if state.reservations:
         state.drop_reservation(record.id)
     why = state.allocate(record, placement)
     if why is not None:
-        return Refused.WORK_WOULD_BE_LOST if is_stuck else why
+        return Refused.WORK_WOULD_BE_LOST if loses_work else why
     state.move(record, Cause.START_ORDERED)
     launch(state, record, now)
     return None
-
-
-def _is_stuck(state: State, record: JobRecord, placement: Placement) -> bool:
-    """Whether its frozen run would have to be ended to start it there, and its work would be lost."""
-    return (
-        record.cannot_save
-        and record.frozen is not None
-        and record.run not in state.leaving
-        and not state.can_thaw_at(record, placement)
-    )
 
 
 def _ending_refusal(record: JobRecord) -> Refused | None:

@@ -21,7 +21,7 @@ Entry = tuple[int, int, int, int, JobRecord]
 """(level, value, submit, seq, record): the seq is unique, so records are never compared."""
 Key = tuple[int, int, int, int]
 
-SPARED = -(1 << 90)
+PROTECTED = -(1 << 90)
 """Level of a run that must not be preempted: before everything that a policy ranks."""
 
 RankOf = Callable[[JobRecord], Rank]
@@ -75,7 +75,7 @@ class RankIndex:
                     waiting = self.waiting[key] = RankList(ranked.rate, is_waiting=True)
                 self._insert(record, ranked, waiting)
             elif with_running and phase in ALLOCATED:
-                ranked = Rank(SPARED, record.seq) if record.is_spared else rank(record)
+                ranked = Rank(PROTECTED, record.seq) if record.is_protected else rank(record)
                 running = self.running.get(ranked.rate)
                 if running is None:
                     running = self.running[ranked.rate] = RankList(ranked.rate, is_waiting=False)

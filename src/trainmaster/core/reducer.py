@@ -60,7 +60,7 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     record = JobRecord(job, state.submitted, group, event.estimate, event.oracle)
     record.profile = event.profile
     record.is_held = event.held
-    record.cannot_save = state.protects_unsaved
+    record.cannot_save = state.cannot_save_at_first
     record.attempt, record.run = event.attempts, Run(job.id, event.attempts)
     state.add(record, now)
 

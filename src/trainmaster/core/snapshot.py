@@ -33,7 +33,9 @@ DERIVED = frozenset({"job", "id", "seq", "siblings"})
 FORGETTABLE = frozenset({"samples", "profile", "estimate", "oracle", "demand"})
 """Not needed of a job that ended before the last pass."""
 KEYS = {
-    slot: {"job_time_before": "crowd_before"}.get(slot, slot)
+    slot: {"job_time_before": "crowd_before", "protected_until_ms": "spared_until_ms"}.get(
+        slot, slot
+    )
     for slot in JobRecord.__slots__
     if slot not in DERIVED
 }
@@ -109,7 +111,7 @@ def snapshot_of(controller: Controller) -> dict[str, Json]:
         ],
         "residents": [list(there) for there in state.residents],
         "state": encode(_values(state)),
-        "protects_unsaved": state.protects_unsaved,
+        "protects_unsaved": state.cannot_save_at_first,
     }
 
 
@@ -167,7 +169,7 @@ def restored(
     *,
     can_freeze: bool,
     saves_on_demand: bool = True,
-    protects_unsaved: bool = False,
+    cannot_save_at_first: bool = False,
     make_policy: MakePolicy | None = None,
 ) -> Restored:
     """A controller that continues where the other one stopped; CodecError if the body cannot be read."""
@@ -176,14 +178,14 @@ def restored(
         policy,
         can_freeze=can_freeze,
         saves_on_demand=saves_on_demand,
-        protects_unsaved=protects_unsaved,
+        cannot_save_at_first=cannot_save_at_first,
         make_policy=make_policy,
     )
     layout: Layout = decode(body["layout"])
     records = _records(body)
     state = controller.state
     _fill(state, body, records)
-    if protects_unsaved and not body.get("protects_unsaved"):  # a store of an earlier version
+    if cannot_save_at_first and not body.get("protects_unsaved"):  # a store of an earlier version
         for record in state.jobs.values():
             record.cannot_save = not record.saved_work
     is_same = layout == layout_of(topology)
@@ -221,8 +223,8 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
         state.waiting += record.phase in WAITING
         if record.phase is Phase.HELD:
             state.on_hold[record.id] = record
-        if record.spared_until_ms is not None:
-            state.spared[record.id] = record
+        if record.protected_until_ms is not None:
+            state.protected[record.id] = record
         if record.retry_at_ms is not None:
             state.delayed[record.id] = record
     log = state.log

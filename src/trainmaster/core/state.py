@@ -80,16 +80,16 @@ class State:
         *,
         can_freeze: bool = False,
         saves_on_demand: bool = True,
-        protects_unsaved: bool = False,
+        cannot_save_at_first: bool = False,
     ) -> None:
         self.topology = topology
         self.can_freeze = can_freeze
         self.saves_on_demand = saves_on_demand
         """Whether a run that is suspended saves first; else it falls back to its last checkpoint."""
-        self.protects_unsaved = protects_unsaved
-        """Whether programs are taken to lose their work when they are ended, until they have saved."""
-        self.spared: dict[str, JobRecord] = {}
-        """Runs that policies must leave alone for a while."""
+        self.cannot_save_at_first = cannot_save_at_first
+        """Whether programs count as unable to save until they have shown that they do."""
+        self.protected: dict[str, JobRecord] = {}
+        """Runs that policies must leave alone for a while, so that no work is lost."""
         self.has_slots = any(kind.name == SLOT_TYPE for kind in topology.types)
         """Whether there are CPU slots that stand in for GPUs."""
         self.occupancy = Occupancy(topology, can_freeze=can_freeze)
@@ -191,7 +191,7 @@ class State:
         self.move(record, cause)
         assert record.phase in ENDED
         del self.jobs[record.id]
-        self.spared.pop(record.id, None)
+        self.protected.pop(record.id, None)
         self._visible = None
         self.log.note_end(record)
 
@@ -254,7 +254,16 @@ class State:
         frozen = record.frozen
         if frozen is None or record.run in self.leaving:
             return False
-        return frozen.slices == placement.slices or can_rebind(self.topology, frozen, placement)
+        return can_continue_at(self.topology, frozen, placement)
+
+    def loses_work_at(self, record: JobRecord, placement: Placement) -> bool:
+        """Whether its run, running or frozen, would have to be ended to start it there, losing its work."""
+        at = record.frozen or record.placement
+        if at is None or not record.cannot_save:
+            return False
+        if record.placement is None and record.run in self.leaving:  # it is ended already
+            return False
+        return not can_continue_at(self.topology, at, placement)
 
     def open_node(self, node: int) -> None:
         """Offer a node again, unless another reason keeps it closed."""
@@ -313,6 +322,11 @@ def frozen_host(topology: Topology, demand: Demand, placement: Placement) -> int
 def frozen_memory(topology: Topology, placement: Placement) -> int:
     """Memory that a run frozen there would keep on each device: none on slots, which have no driver."""
     return 0 if is_on_slots(topology, placement) else FROZEN_GPU_MEMORY
+
+
+def can_continue_at(topology: Topology, old: Placement, new: Placement) -> bool:
+    """Whether a run in the old place can go on in the new one without being ended."""
+    return old.slices == new.slices or can_rebind(topology, old, new)
 
 
 def can_rebind(topology: Topology, old: Placement, new: Placement) -> bool:

@@ -136,8 +136,12 @@ def clear_frozen(state: State, now: int) -> None:
     if len(waiting) == state.waiting:
         return  # only frozen jobs wait
     safe = [record for record in frozen if not record.cannot_save]
-    if not safe and [record for record in waiting if _thaw_in_place(state, record, now)]:
-        return
+    if not safe:
+        has_thawed = False
+        for record in waiting:
+            has_thawed |= _thaw_in_place(state, record, now)
+        if has_thawed:
+            return
     for record in safe or frozen:
         if record.frozen is not None and record.run not in state.leaving:
             begin_release(state, record.run, record.frozen.slices)

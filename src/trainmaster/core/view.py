@@ -17,6 +17,7 @@ from trainmaster.core.rank_index import GroupOf, RankIndex, RankOf
 from trainmaster.core.state import JobRecord, State
 from trainmaster.model.actions import Reserve
 from trainmaster.model.job import Run
+from trainmaster.model.placement import Placement
 from trainmaster.model.queue import Queue
 from trainmaster.model.topology import Topology
 
@@ -162,6 +163,10 @@ class View:
     def residents(self, node: int) -> Iterable[JobRecord]:
         """Jobs entitled to GPUs of this node."""
         return self._state.residents[node].values()
+
+    def loses_work_at(self, record: JobRecord, placement: Placement) -> bool:
+        """Whether its run, running or frozen, would have to be ended to start it there, losing its work."""
+        return self._state.loses_work_at(record, placement)
 
     @property
     def switch_ms(self) -> int:

@@ -430,9 +430,9 @@ class Daemon:
         if self._parts is not None or self._was_standby:
             return ()
         ours = [run for run in self._engine.unwatched() if job in (run.job, run.job.split("_")[0])]
-        told = [run for run in ours if await asyncio.to_thread(self._engine.cancel_unwatched, run)]
-        log.warning("cancelled while the database is away", runs=[str(run) for run in told])
-        return [run.job for run in told]
+        ended = [run for run in ours if await asyncio.to_thread(self._engine.cancel_unwatched, run)]
+        log.warning("cancelled while the database is away", runs=[str(run) for run in ended])
+        return [run.job for run in ended]
 
     async def status(self) -> StatusRow:
         """What it is and does, whatever its role."""

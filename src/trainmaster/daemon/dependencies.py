@@ -9,11 +9,11 @@ from enum import Enum
 from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
-from trainmaster.model.causes import EndCode, EndReason, Suspender
 from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.reasons import Prerequisite, Reason, Why
+from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender
 from trainmaster.model.submission import Dependency, When
-from trainmaster.text.causes import end_sentence
+from trainmaster.text.stop_messages import end_sentence
 
 StateOf = Callable[[str], str | None]
 """The state of any job, live or ended; None if it does not exist."""

@@ -17,7 +17,6 @@ import structlog
 
 from trainmaster.config.limits import Limits
 from trainmaster.core.controller import Controller, Decision
-from trainmaster.daemon.causes import record_causes
 from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
@@ -31,6 +30,7 @@ from trainmaster.daemon.report_events import LoggedEvent, events_of
 from trainmaster.daemon.runtime_limits import RuntimeLimits
 from trainmaster.daemon.service_api import Conflict, NotFound, RequestError, Unavailable
 from trainmaster.daemon.step_writer import RETRY_S, StepWriter
+from trainmaster.daemon.stop_recording import record_stop_reasons
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
 from trainmaster.model import events as e
@@ -44,7 +44,7 @@ from trainmaster.model.units import SECOND
 from trainmaster.store.errors import StoreError
 from trainmaster.store.rows import Batch, JobFilter, StepRow, StoredProgress
 from trainmaster.store.store import Store
-from trainmaster.text.causes import ended_as
+from trainmaster.text.stop_messages import ended_as
 
 log = structlog.get_logger("trainmaster.daemon")
 
@@ -372,11 +372,11 @@ class Driver:
         touched.update(order.run.job for order in decision.orders)
         touched.update(job for job, _ in decision.ended_unsuccessfully)
         self._update_live_jobs(touched, now)
-        record_causes(events, decision.orders, self.jobs, self.controller.state)
+        record_stop_reasons(events, decision.orders, self.jobs, self.controller.state)
         self._record_notices(decision.notices, touched)
         topology = self.controller.state.topology
-        told = story_of(events, decision.orders, decision.notices, self.jobs, topology, now, seq)
-        stories = tuple(thinned(told, self.jobs, self.site_limits.story_rows))
+        entries = story_of(events, decision.orders, decision.notices, self.jobs, topology, now, seq)
+        stories = tuple(thinned(entries, self.jobs, self.site_limits.story_rows))
         return Batch(
             step=StepRow(
                 seq,

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainmaster.core.last_resort import loses_work, unsaved_ms
+from trainmaster.core.last_resort import loses_work_if_suspended, unsaved_ms
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.state import can_rebind
 from trainmaster.core.suspension import NOTHING_PLANNED
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.inbox import Request
@@ -27,9 +26,9 @@ from trainmaster.daemon.service_api import (
 from trainmaster.daemon.submission_checks import SubmissionChecks
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill, Migrate
-from trainmaster.model.causes import EndCode, EndReason, Suspender, Suspension
 from trainmaster.model.job import Job
 from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender, Suspension
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.gang import bits
 from trainmaster.text.formatting import exact_length, length
@@ -151,11 +150,9 @@ class JobControl:
         if record is None or record.placement is None:
             return
         if target is None:
-            is_lost = loses_work(state, record, now, NOTHING_PLANNED)
+            is_lost = loses_work_if_suspended(state, record, now, NOTHING_PLANNED)
         else:
-            is_lost = record.cannot_save and not can_rebind(
-                state.topology, record.placement, target
-            )
+            is_lost = state.loses_work_at(record, target)
         if is_lost and unsaved_ms(record, now):
             raise WorkWouldBeLost(
                 f"job {live.id} can be neither suspended in memory nor told to save:"

@@ -82,13 +82,13 @@ def story_of(
         if placement is not None:
             detail["on"] = named_devices(placement, topology)
         if isinstance(order, a.Freeze | a.Halt):
-            if _is_told(order, events):
+            if _is_in_story(order, events):
                 continue
             detail |= _suspension_detail(jobs.get(order.run.job), jobs, topology)
         yield StoryRow(order.run.job, now, step, ORDERED[type(order)], _json(detail))
 
 
-def _is_told(order: a.Freeze | a.Halt, events: Sequence[LoggedEvent]) -> bool:
+def _is_in_story(order: a.Freeze | a.Halt, events: Sequence[LoggedEvent]) -> bool:
     """Whether somebody's wish to suspend the job is in the story of this step already."""
     return any(isinstance(e_.event, e.JobHeld) and e_.event.job == order.run.job for e_ in events)
 
@@ -113,32 +113,33 @@ def _suspension_detail(
 
 
 ALL_SAVES = 100
-"""Saves that are all told; later ones are told ever more rarely."""
+"""Saves that are all in the story; of later ones it has ever fewer."""
 ENDS = frozenset({"withdrawn", "succeeded", "failed", "lost", "stopped"})
-"""What is told of a job however long its story is."""
+"""What a job's story has however long it is."""
 
 
 def thinned(
     stories: Iterable[StoryRow], jobs: Mapping[str, LiveJob], most: int
 ) -> Iterator[StoryRow]:
-    """Without what would make a job's story endless; the live jobs count what was told."""
+    """Without what would make a job's story endless; the live jobs count its entries."""
     for row in stories:
         live = jobs.get(row.job)
         if live is None:
             yield row
             continue
-        told, saves = live.history.told + 1, live.history.saves + (row.what == "saved")
-        is_kept = row.what in ENDS or told <= most
+        history = live.history
+        saves = history.saves + (row.what == "saved")
+        is_kept = row.what in ENDS or history.story_entries < most
         if row.what == "saved":
-            is_kept = is_kept and is_told(saves)
-        told -= not is_kept
-        live.history = replace(live.history, told=told, saves=saves)
+            is_kept = is_kept and _is_save_kept(saves)
+        entries = history.story_entries + is_kept
+        live.history = replace(history, story_entries=entries, saves=saves)
         if is_kept:
             yield row
 
 
-def is_told(saves: int) -> bool:
-    """Whether this save is told: the first hundred are, then every second, every fourth and so on."""
+def _is_save_kept(saves: int) -> bool:
+    """Whether the story has this save: the first hundred are, then every second, every fourth and so on."""
     return saves <= ALL_SAVES or saves % (1 << (saves // ALL_SAVES).bit_length()) == 0
 
 

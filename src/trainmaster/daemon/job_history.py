@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from trainmaster.model import codec
-from trainmaster.model.causes import EndReason, Suspension
 from trainmaster.model.codec import stored_as
 from trainmaster.model.deadline_notices import DeadlineNotice
+from trainmaster.model.stop_reasons import EndReason, Suspension
 
 
 @stored_as("daemon.Progress")
@@ -63,7 +63,7 @@ class JobHistory:
     deadline: DeadlineNotice | None = None
     """What was last said about its deadline."""
     progress: Progress | None = None
-    told: int = 0
+    story_entries: int = 0
     """Entries of its story."""
     saves: int = 0
     """How often it said that it had saved."""
@@ -91,12 +91,14 @@ class JobHistory:
             stored[name] = None if stored[name] is None else codec.encode(stored[name])
         for name in CAUSES:
             stored[name] = None if stored[name] is None else stored[name].to_json()
-        return json.dumps(stored, separators=(",", ":"))
+        named = {KEYS.get(name, name): value for name, value in stored.items()}
+        return json.dumps(named, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> JobHistory:
         stored: dict[str, Any] = json.loads(text)
-        known = {name: stored[name] for name in NAMES if name in stored}
+        keys = {name: KEYS.get(name, name) for name in NAMES}
+        known = {name: stored[key] for name, key in keys.items() if key in stored}
         for name in ("holds", "pids", "failed_ms"):
             known[name] = tuple(known.get(name, ()))
         for name in ENCODED:
@@ -108,6 +110,8 @@ class JobHistory:
         return cls(**known)
 
 
+KEYS = {"story_entries": "told"}
+"""Fields that stores know by another name, the one that they were first written by."""
 NAMES = tuple(each.name for each in fields(JobHistory))
 ENCODED = ("progress", "deadline")
 CAUSES: Mapping[str, type[EndReason] | type[Suspension]] = {

@@ -13,12 +13,12 @@ from trainmaster.core.state import JobRecord
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.service_api import Submission
 from trainmaster.model import codec
-from trainmaster.model.causes import EndCode
 from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Job
 from trainmaster.model.job_state import ENDED_STATES, JobState, Transition
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement
+from trainmaster.model.stop_reasons import EndCode
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.model.topology import Topology
 from trainmaster.store.rows import StoredJob

@@ -99,7 +99,7 @@ def replayed(
             topology,
             policy,
             can_freeze=can_freeze,
-            protects_unsaved=True,
+            cannot_save_at_first=True,
             make_policy=policy_of,
         )
         return Replayed(fresh, first_policy)
@@ -130,7 +130,7 @@ def _restored(
         topology,
         made,
         can_freeze=can_freeze,
-        protects_unsaved=True,
+        cannot_save_at_first=True,
         make_policy=make,
     )
     return back, trouble

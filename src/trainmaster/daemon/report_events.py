@@ -15,9 +15,9 @@ from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.retries import failed_run, lost_run, lost_too_often, retry_detail
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
-from trainmaster.model.causes import EndCode, EndReason, Suspension
 from trainmaster.model.job import Estimate, Source
 from trainmaster.model.progress import Sample
+from trainmaster.model.stop_reasons import EndCode, EndReason, Suspension
 from trainmaster.model.units import NOMINAL, SECOND
 
 NOTICEABLE_PPM = NOMINAL // 10

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, dataclass_transform
 
-from trainmaster.model.causes import Suspender
 from trainmaster.model.job_state import ENDED_STATES, JobState, Transition
+from trainmaster.model.stop_reasons import Suspender
 from trainmaster.model.units import WHOLE
 
 BESIDE = {

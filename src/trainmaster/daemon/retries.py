@@ -6,8 +6,8 @@ from trainmaster.config.limits import Limits
 from trainmaster.core.reducer import losses_after
 from trainmaster.core.state import JobRecord
 from trainmaster.model import events as e
-from trainmaster.model.causes import EndCode, EndReason
 from trainmaster.model.reasons import Reason, Retry, Why
+from trainmaster.model.stop_reasons import EndCode, EndReason
 from trainmaster.model.units import SECOND
 
 AFTER_FAILURE = 2

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
-from trainmaster.model.causes import EndCode, EndReason
+from trainmaster.model.stop_reasons import EndCode, EndReason
 from trainmaster.model.units import SECOND
-from trainmaster.text.causes import end_sentence
+from trainmaster.text.stop_messages import end_sentence
 
 
 class RuntimeLimits:

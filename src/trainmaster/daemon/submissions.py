@@ -36,7 +36,7 @@ from trainmaster.daemon.submitted_files import SubmittedFiles
 from trainmaster.model import events as e
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.store.rows import JobFilter, KeyRow
-from trainmaster.text.causes import ended_as
+from trainmaster.text.stop_messages import ended_as
 
 MOST_ELEMENTS = 100_000
 T = TypeVar("T")

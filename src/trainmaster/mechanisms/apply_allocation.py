@@ -111,7 +111,7 @@ class _Division(Reallocation):
         grows: list[tuple[JobRecord, int]] = []
         for record, count in targets:
             held = record.placement
-            if held is not None and (record.is_spared or (record.cannot_save and count)):
+            if held is not None and (record.is_protected or (record.cannot_save and count)):
                 continue
             if held is None:
                 if count:

@@ -187,9 +187,9 @@ def _protection(record: JobRecord, guards: PreemptionGuards, now: int) -> Protec
     """The rule that keeps this job on its GPUs."""
     if not record.job.preemptible:
         return Protection(record.id, NOT_PREEMPTIBLE)
-    if record.is_spared:
+    if record.is_protected:
         return Protection(record.id, CANNOT_SAVE, unsaved_ms=unsaved_ms(record, now))
-    until = guards.protected_until(record)
+    until = guards.young_until(record)
     if until is None or until <= now:
         return None
     return Protection(record.id, guards.rule(record), until)

@@ -1,13 +1,13 @@
 """Two guards of every preemptive policy: no job starves, and no run is preempted too soon.
 
-A job that has waited `starve_after_s` goes before all others but protected runs, and keeps that rank
+A job that has waited `starve_after_s` goes before all others but young runs, and keeps that rank
 until it has run as long. A run younger than `min_run_s`, or than `SWITCHES_PER_RUN` times what a switch was
 seen to cost when it started, is not preempted: so at most one part in eleven of the GPUs' time goes into
 switching, and where switching is free nothing is held back. A policy with a quantum preempts at the ends
 of quanta, doubled until they are long enough for that, so that the GPUs of a gang can be taken together.
 
 Both are ranks, so policies that order jobs by rank have them at once; a policy that does not asks
-`is_starving` and `is_protected`.
+`is_starving` and `may_preempt`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ SWITCHES_PER_RUN = 10
 """A run lasts at least this many times the cost of a switch, unless it ends by itself."""
 SWITCH_SLACK = 2
 """Times that cost: a run that started no later after the end of a quantum began with the next one."""
-PROTECTED = -(1 << 81)
+YOUNG = -(1 << 81)
 """Level of a run that may not be preempted yet: before all jobs that wait."""
 STARVING = -(1 << 80)
-"""Level of a job that has waited too long: before all but protected runs."""
+"""Level of a job that has waited too long: before all but young runs."""
 MIN_RUN, SWITCH_COST = "min_run_s", "what a switch costs"
 """The rules that protect a run, as people know them: the name of the option, or in words."""
 
@@ -78,18 +78,18 @@ class PreemptionGuards:
         """How long a run lasts before it may be preempted, if a switch costs that much."""
         return max(self.min_run_ms, self.switches_per_run * switch_ms)
 
-    def is_protected(self, record: JobRecord, now: int) -> bool:
-        """Whether it holds GPUs and must not be preempted, or not yet."""
-        return record.is_spared or self.is_young(record, now)
+    def may_preempt(self, record: JobRecord, now: int) -> bool:
+        """Whether the policy may take its GPUs: its run is neither protected nor young."""
+        return not record.is_protected and not self.is_young(record, now)
 
     def is_young(self, record: JobRecord, now: int) -> bool:
         """Whether it has not had its GPUs for long enough to be preempted."""
         if not self.least_run_ms(record.switch_ms) or record.phase not in ALLOCATED:
             return False
-        until = self.protected_until(record)
+        until = self.young_until(record)
         return until is None or now < until
 
-    def protected_until(self, record: JobRecord) -> int | None:
+    def young_until(self, record: JobRecord) -> int | None:
         """When its current run may be preempted; unknown until it starts."""
         since, cost = record.run_since_ms, record.switch_ms
         if since is None:
@@ -122,7 +122,7 @@ class PreemptionGuards:
     def rank(self, record: JobRecord, rank: Rank, now: int) -> Rank:
         """The policy's rank, overruled where a guard holds, and valid until one may begin to."""
         if self.is_young(record, now):
-            return Rank(PROTECTED, record.seq, until_ms=self.protected_until(record))
+            return Rank(YOUNG, record.seq, until_ms=self.young_until(record))
         if self.is_starving(record, now):
             until = self._until(record, self.starve_after_ms)
             return Rank(STARVING, record.waiting_since_ms, until_ms=until)
@@ -143,7 +143,7 @@ class PreemptionGuards:
             due = [record.waiting_since_ms + self.starve_after_ms] if self.starve_after_ms else []
         else:
             due = [since + self.starve_after_ms] if self.starve_after_ms else []
-            due += [until for until in [self.protected_until(record)] if until is not None]
+            due += [until for until in [self.young_until(record)] if until is not None]
         return min((time for time in due if time > now), default=None)
 
 

@@ -145,7 +145,7 @@ class PreemptivePass:
     def _make_room(self, key: Key, record: JobRecord, placer: Placer) -> bool:
         """Evict jobs ranked behind `key` so that this one starts, or leave all as it is."""
         space = self.draft.space
-        if not record.is_whole or space.shared_gpus or record.is_bound:
+        if not record.is_whole or space.shared_gpus or record.loses_work_elsewhere:
             return self._by_trial(key, record, placer)
         if not placer.insists:
             return self._by_count(key, record, placer)
@@ -177,7 +177,7 @@ class PreemptivePass:
             if slack >= 0:
                 break
         if slack < 0:
-            self._spare(victims)
+            self._reprieve(victims)
             return False
         for _, victim in victims:
             self._suspend(victim)
@@ -218,7 +218,7 @@ class PreemptivePass:
             missing -= _size(victim)
             if has_room and missing <= 0:
                 return self._needed(clearing, victims, record)
-        self._spare(victims)
+        self._reprieve(victims)
         return None
 
     def _needed(self, clearing: NodeVictimCount, victims: Victims, record: JobRecord) -> Victims:
@@ -229,7 +229,7 @@ class PreemptivePass:
         while missing > 0:
             missing -= _size(others[0][1])
             needed.append(others.pop(0))
-        self._spare(others)
+        self._reprieve(others)
         return needed
 
     def _unaffordable(self, record: JobRecord) -> int:
@@ -280,7 +280,7 @@ class PreemptivePass:
                 if placer.place(space, record, draft.budget) is not None:
                     break
         if vacating is not None and vacating.missing > 0:
-            self._spare(victims)
+            self._reprieve(victims)
             return False
         return self._evict(victims, record, placer)
 
@@ -299,7 +299,7 @@ class PreemptivePass:
         self.touched.update([piece.node for piece in victim.placement.slices])
         self.draft.suspend(victim)
 
-    def _spare(self, victims: Victims) -> None:
+    def _reprieve(self, victims: Victims) -> None:
         for worst, victim in victims:
             self.worst_runs().put_back(worst, victim)
 

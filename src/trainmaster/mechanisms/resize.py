@@ -50,7 +50,7 @@ def can_resize(record: JobRecord, space: Occupancy) -> bool:
     return (
         placement is not None
         and record.phase is Phase.RUNNING
-        and not (record.cannot_save or record.is_spared)
+        and not (record.cannot_save or record.is_protected)
         and record.is_whole
         and placement.sharing is Sharing.EXCLUSIVE
         and is_open(space, placement)
@@ -92,7 +92,7 @@ def _resizable(draft: Draft, runs: Iterable[JobRecord]) -> Iterator[tuple[JobRec
         placement = record.placement
         if record.phase is not Phase.RUNNING or placement is None or draft.is_touched(record):
             continue
-        if record.cannot_save or record.is_spared:
+        if record.cannot_save or record.is_protected:
             continue
         if placement.sharing is Sharing.EXCLUSIVE:
             yield record, placement

@@ -106,7 +106,7 @@ class Reason:
     held_by: tuple[str, ...] = ()
     until_ms: int | None = None
     """The latest time until which this holds, where known."""
-    told: DeadlineNotice | None = None
+    notice: DeadlineNotice | None = None
     """The last notice about its deadline, if it has one."""
     after: tuple[Prerequisite, ...] = ()
     """What it depends on."""

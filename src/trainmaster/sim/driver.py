@@ -97,7 +97,7 @@ class Simulation:
             policy,
             can_freeze=cost.can_freeze,
             saves_on_demand=cost.saves_on_demand,
-            protects_unsaved=not cost.saves_ever,
+            cannot_save_at_first=not cost.saves_ever,
         )
         gpus = topology.training_gpus * WHOLE
         self.ledger = Ledger(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from trainmaster.model.causes import EndCode
+from trainmaster.model.stop_reasons import EndCode
 from trainmaster.model.units import DAY, SECOND
 from trainmaster.text.formatting import length, listing, utc_time, when
 from trainmaster.text.reasons import names
@@ -22,11 +22,11 @@ def forecast_sentence(start_ms: int | None, basis: str, now: int) -> str:
 def story_sentence(what: str, detail: Mapping[str, object]) -> str:
     """What happened to a job, with the details that matter to people."""
     said = detail.get("sentence") or detail.get("why")
-    opening, told = OPENINGS[what](detail) if what in OPENINGS else (what, ())
+    opening, worded_keys = OPENINGS[what](detail) if what in OPENINGS else (what, ())
     worded = (
         DETAILS.get(key, _named)(key, value)
         for key, value in detail.items()
-        if key not in ("sentence", "why", "tail", *told) and value not in (None, "", [], {})
+        if key not in ("sentence", "why", "tail", *worded_keys) and value not in (None, "", [], {})
     )
     rest = [each for each in worded if each]
     start = f"{opening[:1].upper()}{opening[1:]}"
@@ -56,7 +56,7 @@ NOTICEABLE_MS = 100
 """Less work than that is not said to be lost."""
 Detail = Mapping[str, object]
 Opening = tuple[str, tuple[str, ...]]
-"""How a sentence begins, and which details it has told by that."""
+"""How a sentence begins, and which details it has worded_keys by that."""
 
 
 def _submitted(detail: Detail) -> Opening:
@@ -76,17 +76,17 @@ HELD_FOR = {
 
 def _held(detail: Detail) -> Opening:
     verb = "suspended" if detail.get("has_run", True) else "held"
-    told = ("by", "has_run", "idle")
+    worded_keys = ("by", "has_run", "idle")
     if detail.get("idle"):
-        return f"{verb} because it was idle", told
-    return f"{verb} by {detail.get('by') or 'a user'}", told
+        return f"{verb} because it was idle", worded_keys
+    return f"{verb} by {detail.get('by') or 'a user'}", worded_keys
 
 
 def _released(detail: Detail) -> Opening:
-    told = ("by", "hold")
+    worded_keys = ("by", "hold")
     if detail.get("hold") == "owner":
-        return f"resumed by {detail.get('by') or 'a user'}", told
-    return FREE_TO_START.get(str(detail.get("hold")), "free to start"), told
+        return f"resumed by {detail.get('by') or 'a user'}", worded_keys
+    return FREE_TO_START.get(str(detail.get("hold")), "free to start"), worded_keys
 
 
 FREE_TO_START = {
@@ -101,15 +101,15 @@ def _withdrawn(detail: Detail) -> Opening:
 
 
 def _suspension_ordered(detail: Detail) -> Opening:
-    told = ("for", "to", "frozen", "attempt")
+    worded_keys = ("for", "to", "frozen", "attempt")
     if detail.get("frozen"):
-        return "ending its processes, which were stopped in memory", told
+        return "ending its processes, which were stopped in memory", worded_keys
     if detail.get("to"):
-        return f"stopping to move to {_detail('', detail['to'])}", told
+        return f"stopping to move to {_detail('', detail['to'])}", worded_keys
     room_for = detail.get("for")
     if not isinstance(room_for, list):
-        return "suspending", told
-    return f"suspended to make room for {names([str(each) for each in room_for])}", told
+        return "suspending", worded_keys
+    return f"suspended to make room for {names([str(each) for each in room_for])}", worded_keys
 
 
 SUSPENDED_HOW = {
@@ -123,10 +123,10 @@ def _suspended(detail: Detail) -> Opening:
     return SUSPENDED_HOW.get(str(detail.get("how")), "suspended"), ("how", "attempt")
 
 
-def _on_devices(verb: str, *told: str) -> Callable[[Detail], Opening]:
+def _on_devices(verb: str, *worded_keys: str) -> Callable[[Detail], Opening]:
     def opening(detail: Detail) -> Opening:
         on = detail.get("on")
-        return f"{verb} on {_detail('', on)}" if on else verb, ("on", *told)
+        return f"{verb} on {_detail('', on)}" if on else verb, ("on", *worded_keys)
 
     return opening
 

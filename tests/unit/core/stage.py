@@ -25,12 +25,15 @@ class Strings:
         topology: str | Topology = "2x4",
         *,
         can_freeze: bool = False,
-        protects_unsaved: bool = False,
+        cannot_save_at_first: bool = False,
     ) -> None:
         self.topology = cluster(topology) if isinstance(topology, str) else topology
         self.script = Scripted()
         self.controller = Controller(
-            self.topology, self.script, can_freeze=can_freeze, protects_unsaved=protects_unsaved
+            self.topology,
+            self.script,
+            can_freeze=can_freeze,
+            cannot_save_at_first=cannot_save_at_first,
         )
         self.now = 0
         self.last: Decision | None = None

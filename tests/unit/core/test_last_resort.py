@@ -30,7 +30,7 @@ LOST = Refused.WORK_WOULD_BE_LOST
 
 def gpu_world() -> Strings:
     """GPUs that no run can be frozen on, and programs that have not shown that they save."""
-    return Strings("1x2", protects_unsaved=True)
+    return Strings("1x2", cannot_save_at_first=True)
 
 
 def swap(stage: Strings, out: str, into: str) -> tuple[a.Action, ...]:
@@ -38,20 +38,20 @@ def swap(stage: Strings, out: str, into: str) -> tuple[a.Action, ...]:
     return a.Suspend(out), a.Start(into, stage.on(0, 1))
 
 
-def is_spared(stage: Strings, *actions: a.Action) -> bool:
+def is_protected(stage: Strings, *actions: a.Action) -> bool:
     """Whether the policy is asked again, and the run goes on."""
     assert stage.try_plan(*actions) == []
-    return stage.job(actions[0].job).is_spared
+    return stage.job(actions[0].job).is_protected
 
 
 def test_it_is_not_ended_for_a_job_that_has_waited_less_than_it_would_lose() -> None:
     stage = gpu_world().running("a", 0).later(1200).submit("b", 2).later(1199)
-    assert is_spared(stage, *swap(stage, "a", "b"))
+    assert is_protected(stage, *swap(stage, "a", "b"))
 
 
 def test_it_is_never_ended_for_a_job_that_has_waited_less_than_ten_minutes() -> None:
     stage = gpu_world().submit("b", 2).running("a", 0).later(599)
-    assert is_spared(stage, *swap(stage, "a", "b"))
+    assert is_protected(stage, *swap(stage, "a", "b"))
 
 
 def test_it_is_ended_for_a_larger_job_that_has_waited_as_long() -> None:
@@ -61,25 +61,27 @@ def test_it_is_ended_for_a_larger_job_that_has_waited_as_long() -> None:
 
 def test_it_is_never_ended_for_a_job_of_its_own_size() -> None:
     stage = gpu_world().submit("b").later(60).running("a", 0).later(86_400)
-    assert is_spared(stage, a.Suspend("a"), a.Start("b", stage.on(0)))
+    assert is_protected(stage, a.Suspend("a"), a.Start("b", stage.on(0)))
 
 
 def test_it_is_not_ended_for_a_job_that_starts_elsewhere() -> None:
-    stage = Strings("1x4", protects_unsaved=True).submit("big", 2).later(60).running("a", 0)
+    stage = Strings("1x4", cannot_save_at_first=True).submit("big", 2).later(60).running("a", 0)
     stage.later(700)
-    assert is_spared(stage, a.Suspend("a"), a.Start("big", stage.on(2, 3)))
-    assert is_spared(stage, a.Suspend("a"))
+    assert is_protected(stage, a.Suspend("a"), a.Start("big", stage.on(2, 3)))
+    assert is_protected(stage, a.Suspend("a"))
 
 
 def test_it_is_not_ended_for_a_job_that_runs_already() -> None:
-    stage = Strings("1x4", protects_unsaved=True).running("big", 2, 3).running("a", 0).later(7000)
-    assert is_spared(stage, a.Suspend("a"), a.Start("big", stage.on(0, 1)))
+    stage = (
+        Strings("1x4", cannot_save_at_first=True).running("big", 2, 3).running("a", 0).later(7000)
+    )
+    assert is_protected(stage, a.Suspend("a"), a.Start("big", stage.on(0, 1)))
 
 
 def test_it_is_ended_at_last_for_a_job_that_came_when_it_ran() -> None:
     """What it does while the other waits is not counted: that would never be outwaited."""
     stage = gpu_world().running("a", 0).later(3600).submit("b", 2).later(3599)
-    assert is_spared(stage, *swap(stage, "a", "b"))
+    assert is_protected(stage, *swap(stage, "a", "b"))
     stage.later(600)
     assert stage.plan(*swap(stage, "a", "b")) == [a.Halt(Run("a", 1))]
 
@@ -98,20 +100,20 @@ def test_it_is_never_ended_for_an_elastic_job_that_can_do_with_as_few(gpu_count:
     """Else two of them could end each other in turns, each nominally larger than the other is now."""
     either = gpus(2, minimum=1, maximum=2)
     stage = gpu_world().submit("b", either).submit("a", either).start("a", 0).later(86_400)
-    assert is_spared(stage, a.Suspend("a"), a.Start("b", stage.on(*range(gpu_count))))
+    assert is_protected(stage, a.Suspend("a"), a.Start("b", stage.on(*range(gpu_count))))
 
 
 def test_an_elastic_run_that_has_grown_is_as_large_as_what_it_holds() -> None:
-    stage = Strings("1x4", protects_unsaved=True).submit("b", 3)
+    stage = Strings("1x4", cannot_save_at_first=True).submit("b", 3)
     stage.submit("a", gpus(1, minimum=1, maximum=4)).start("a", 0, 1, 2).later(86_400)
-    assert is_spared(stage, a.Suspend("a"), a.Start("b", stage.on(0, 1, 2)))
+    assert is_protected(stage, a.Suspend("a"), a.Start("b", stage.on(0, 1, 2)))
 
 
 def test_a_run_that_shares_its_gpu_is_as_large_as_what_it_needs() -> None:
-    stage = Strings("1x1", protects_unsaved=True).submit("b").submit("a")
+    stage = Strings("1x1", cannot_save_at_first=True).submit("b").submit("a")
     kind = stage.topology.type_of_gpu[0]
     stage.start("a", 0, share=500, memory=kind.memory, sharing=Sharing.TIME).later(86_400)
-    assert is_spared(stage, a.Suspend("a"), a.Start("b", stage.on(0)))
+    assert is_protected(stage, a.Suspend("a"), a.Start("b", stage.on(0)))
 
 
 def test_each_time_it_was_ended_the_next_must_wait_twice_as_long() -> None:
@@ -124,7 +126,7 @@ def test_each_time_it_was_ended_the_next_must_wait_twice_as_long() -> None:
     stage.started("a")
     assert (stage.job("a").endings, stage.job("a").lost_work) == (1, 600 * SECOND * NOMINAL)
     stage.later(500)
-    assert is_spared(stage, *swap(stage, "a", "c")), "1,100 s are less than 2 x 600 s"
+    assert is_protected(stage, *swap(stage, "a", "c")), "1,100 s are less than 2 x 600 s"
 
 
 def test_a_policy_that_insists_is_refused() -> None:
@@ -153,7 +155,7 @@ def test_one_that_has_saved_when_it_was_told_to_end_is_known_to() -> None:
 
 
 def test_moving_and_resizing_would_end_it_too() -> None:
-    stage = Strings("2x2", protects_unsaved=True).running("a", 0)
+    stage = Strings("2x2", cannot_save_at_first=True).running("a", 0)
     stage.submit("b", gpus(1, minimum=1, maximum=2)).start("b", 1).later(3600)
     assert stage.refused(a.Migrate("a", stage.on(2))) == [("a", LOST)]
     assert stage.refused(a.Resize("b", stage.on(1, 2))) == [("b", LOST)]
@@ -179,7 +181,7 @@ def test_users_may_stop_what_policies_may_not() -> None:
 
 
 def test_users_may_ask_for_what_loses_work() -> None:
-    stage = Strings("2x2", protects_unsaved=True).running("a", 0).later(3600)
+    stage = Strings("2x2", cannot_save_at_first=True).running("a", 0).later(3600)
     assert stage.tell(e.ActionRequested(a.Migrate("a", stage.on(2)))) == [a.Halt(Run("a", 1))]
 
 
@@ -200,7 +202,7 @@ def slots(host: int = 32 * GIB) -> Topology:
 
 
 def frozen_at_0() -> Strings:
-    stage = Strings(slots(), can_freeze=True, protects_unsaved=True).running("a", 0).later(60)
+    stage = Strings(slots(), can_freeze=True, cannot_save_at_first=True).running("a", 0).later(60)
     stage.plan(a.Suspend("a"))
     stage.tell(e.RunSuspended(Run("a", 1), 60 * SECOND * NOMINAL, frozen=True))
     return stage
@@ -238,7 +240,7 @@ def make_policy(name: str, options: Mapping[str, str]) -> Policy:
 
 
 def live(policy: str, cluster_of: str = "1x2", **options: str) -> Controller:
-    return Controller(cluster(cluster_of), make_policy(policy, options), protects_unsaved=True)
+    return Controller(cluster(cluster_of), make_policy(policy, options), cannot_save_at_first=True)
 
 
 def play(controller: Controller, minutes: int, jobs: dict[str, int]) -> tuple[dict[str, int], int]:
@@ -279,21 +281,24 @@ def test_under_time_slicing_programs_that_cannot_save_run_to_their_end() -> None
         assert (max(ended.values()), len(ended), halts) == (180, 5, 0), policy
 
 
-def test_what_is_spared_is_known_after_a_restart() -> None:
+def test_what_is_protected_is_known_after_a_restart() -> None:
     controller = live("las", quantum_s="60")
     jobs = [e.JobSubmitted(a_job(name)) for name in "abc"]
     controller.step(0, jobs)
     controller.step(0, [e.RunStarted(Run(name, 1), NOMINAL) for name in "ab"])
     controller.step(5 * MINUTE, [])
-    assert set(controller.state.spared) == {"a", "b"}
+    assert set(controller.state.protected) == {"a", "b"}
     body = snapshot_of(controller)
+    for image in body["records"][:2]:  # as the version before wrote it
+        assert "spared_until_ms" in image
+        image |= {"is_spared": True, "spared_for": "c"}
     policy = make_policy("las", {"quantum_s": "60"})
     again = restored(
-        body, controller.state.topology, policy, can_freeze=False, protects_unsaved=True
+        body, controller.state.topology, policy, can_freeze=False, cannot_save_at_first=True
     ).controller
-    assert set(again.state.spared) == {"a", "b"}
+    assert set(again.state.protected) == {"a", "b"}
     assert again.next_step_at == controller.next_step_at
-    assert again.state.jobs["a"].is_spared
+    assert again.state.jobs["a"].is_protected
 
 
 def test_jobs_of_stores_of_before_are_taken_not_to_save_unless_they_have() -> None:
@@ -308,6 +313,6 @@ def test_jobs_of_stores_of_before_are_taken_not_to_save_unless_they_have() -> No
         controller.state.topology,
         make_policy("las", {}),
         can_freeze=False,
-        protects_unsaved=True,
+        cannot_save_at_first=True,
     ).controller
     assert {id: job.cannot_save for id, job in again.state.jobs.items()} == {"a": True, "b": False}

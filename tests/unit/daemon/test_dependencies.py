@@ -12,10 +12,10 @@ from trainmaster.daemon.dependencies import Dependencies, DependencyState, hold_
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
-from trainmaster.model.causes import EndCode, EndReason
 from trainmaster.model.job import gpus
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.reasons import Why
+from trainmaster.model.stop_reasons import EndCode, EndReason
 from trainmaster.model.submission import Array, Dependency, When
 
 RECIPE = LaunchSpec(("true",), str(Path("/")), "")

@@ -20,7 +20,7 @@ def test_saves_are_told_ever_more_rarely() -> None:
     assert [each.step for each in told[:100]] == list(range(1, 101))
     assert 400 < len(told) < 800
     assert told[-1].step > 49_000
-    assert (jobs["1"].history.saves, jobs["1"].history.told) == (50_000, len(told))
+    assert (jobs["1"].history.saves, jobs["1"].history.story_entries) == (50_000, len(told))
 
 
 def test_ends_are_told_however_long_a_story_is() -> None:

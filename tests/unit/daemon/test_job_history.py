@@ -11,8 +11,8 @@ from tests.unit.daemon.test_dependencies import a_live
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.job_history import JobHistory, Progress
 from trainmaster.daemon.live_job import LiveJob
-from trainmaster.model.causes import EndCode, EndReason, Suspender, Suspension
 from trainmaster.model.job_state import ENDED_STATES, JobState, Transition
+from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender, Suspension
 
 EARLIER = (
     '{"priority":3,"retries":2,"holds":["array","owner"],"seen":7,"attempt":2,"pids":[12,13],"run_ms":4000,'

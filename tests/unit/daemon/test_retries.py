@@ -16,8 +16,8 @@ from trainmaster.daemon.retries import (
     retry_reason,
 )
 from trainmaster.model.units import MINUTE, SECOND
-from trainmaster.text.causes import end_sentence
 from trainmaster.text.reasons import reason_sentence
+from trainmaster.text.stop_messages import end_sentence
 
 LIMITS = Limits()
 

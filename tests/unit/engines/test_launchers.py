@@ -22,7 +22,7 @@ ACCELERATE = "--num_processes 3 --num_machines 1 --main_process_port 4711"
 def told(command: str | tuple[str, ...]) -> str:
     (place,) = rank_places(placed(3), Ranks.PER_NODE)
     words = ("/bin/sh", "-c", command) if isinstance(command, str) else command
-    *_, last = found = launchers.told(words, launcher_of(command), place, "4711")
+    *_, last = found = launchers.with_flags(words, launcher_of(command), place, "4711")
     return last if isinstance(command, str) else " ".join(found)
 
 

@@ -24,14 +24,14 @@ COLOURS = {
 }
 
 
-def length(seconds: float | None) -> str:
+def length_cell(seconds: float | None) -> str:
     """A length of time for a column: `3m12s`, `2d04h`."""
     return NOTHING if seconds is None else short_length(seconds)
 
 
 def lost(seconds: float) -> str:
     """Work that was lost, in red."""
-    return f"[red]{length(seconds)}[/]" if seconds else NOTHING
+    return f"[red]{short_length(seconds)}[/]" if seconds else NOTHING
 
 
 def at(seconds: float | None) -> str:
@@ -42,7 +42,7 @@ def at(seconds: float | None) -> str:
 
 
 def ago(seconds: float | None) -> str:
-    return NOTHING if seconds is None else f"{length(time.time() - seconds)} ago"
+    return NOTHING if seconds is None else f"{short_length(time.time() - seconds)} ago"
 
 
 def progress(row: JobRow) -> str:
@@ -66,7 +66,7 @@ def state_label(word: str) -> str:
 
 def waited(row: JobRow) -> str:
     """How long it has been waiting now, or waited for its first start."""
-    return length(row.queue_s if row.waiting_s is None else row.waiting_s)
+    return length_cell(row.queue_s if row.waiting_s is None else row.waiting_s)
 
 
 def where_or_why(row: JobRow) -> str:

@@ -118,7 +118,7 @@ def _cells(line: JobRow | ArrayRow, wide: bool, has_lost: bool) -> tuple[str, ..
     return (
         *map(escape, (line.id, line.name, first.user, first.queue)),
         *(state, gpus, words.waited(longest)),
-        words.length(max(row.run_s for row in rows)) if has_started else NOTHING,
+        words.length_cell(max(row.run_s for row in rows)) if has_started else NOTHING,
         *(words.lost(sum(row.lost_s or 0 for row in rows)),) * has_lost,
         progress,
         *(*more, escape(why)),

@@ -69,10 +69,10 @@ class ControlSocket:
                 self.say(connection, [said])
 
     def send_to_followers(self, said: Iterable[Message]) -> None:
-        told = [*said]
+        messages = [*said]
         for connection in [*self._connections]:
             if connection.follows:
-                self.say(connection, told)
+                self.say(connection, messages)
 
     def say(self, connection: Connection, said: Iterable[Message]) -> None:
         for line in said:

@@ -126,8 +126,8 @@ class LocalEngine:
             file = None
         if file is None:
             return None
-        told = (report_of(run, entry) for entry in journal.read(folder))
-        return RecordedRun(file.row, tuple(report for report in told if report is not None))
+        reports = (report_of(run, entry) for entry in journal.read(folder))
+        return RecordedRun(file.row, tuple(report for report in reports if report is not None))
 
     # -- the contract --------------------------------------------------------------------------------
 

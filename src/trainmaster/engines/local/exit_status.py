@@ -91,15 +91,15 @@ def exit_status_of(
     why = ""
     if deciding is not None and cause in (None, StopCause.FAILURE):
         why = _why(deciding, limit, oom_ranks, machine_oom)
-    was_told = cause in (StopCause.HALT, StopCause.RESIZE)
+    was_asked = cause in (StopCause.HALT, StopCause.RESIZE)
     return ExitStatus(
-        code=0 if was_told and has_left else code,
+        code=0 if was_asked and has_left else code,
         asked="nothing" if cause is None else cause.asked,
         rank=deciding.number
         if deciding is not None and cause in (None, StopCause.FAILURE)
         else None,
         has_left=cause is StopCause.RESIZE
-        or (was_told and (has_left or (has_saved and code == 0 and not was_killed))),
+        or (was_asked and (has_left or (has_saved and code == 0 and not was_killed))),
         was_killed=was_killed,
         why=why,
         tail=(deciding or ranks[0]).log.tail(),

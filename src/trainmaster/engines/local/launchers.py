@@ -43,7 +43,9 @@ def variables(ranks: Ranks, place: RankPlace, port: str) -> dict[str, str]:
     }
 
 
-def told(command: tuple[str, ...], launcher: str, place: RankPlace, port: str) -> tuple[str, ...]:
+def with_flags(
+    command: tuple[str, ...], launcher: str, place: RankPlace, port: str
+) -> tuple[str, ...]:
     """The command with the flags that its launcher needs; as it is where that needs none."""
     flags = _flags(launcher, place, port)
     if not flags:
@@ -60,7 +62,7 @@ def _flags(launcher: str, place: RankPlace, port: str) -> Sequence[str]:
         return ("--master_port", port)  # how many it sees in CUDA_VISIBLE_DEVICES
     if launcher != ACCELERATE:
         return ()
-    told = ["--num_processes", str(place.slots * place.world), "--num_machines", str(place.world)]
+    flags = ["--num_processes", str(place.slots * place.world), "--num_machines", str(place.world)]
     if place.world > 1:
-        told += ["--machine_rank", str(place.node_rank), "--main_process_ip", MASTER_ADDR]
-    return (*told, "--main_process_port", port)
+        flags += ["--machine_rank", str(place.node_rank), "--main_process_ip", MASTER_ADDR]
+    return (*flags, "--main_process_port", port)

@@ -63,7 +63,7 @@ def run_file(
         env=with_path_entry(env) if spec.counts_steps else env,
         ranks=tuple(
             RankSpec(
-                (*spec.prefix, *launchers.told(spec.command, spec.launcher, place, port)),
+                (*spec.prefix, *launchers.with_flags(spec.command, spec.launcher, place, port)),
                 rank_env(place, spec, host, own) | launchers.variables(spec.ranks, place, port),
             )
             for place in places

@@ -111,7 +111,7 @@ class Reclaim:
         round_, size, leaf = self.round, self._size(victim), self._leaf(victim)
         if not 0 < size <= self.excess(leaf):
             return False
-        if round_.draft.is_touched(victim) or victim.phase not in ALLOCATED or victim.is_spared:
+        if round_.draft.is_touched(victim) or victim.phase not in ALLOCATED or victim.is_protected:
             return False
         if leaf.parent is not claimant.parent:
             around = set(claimant.path())
@@ -122,7 +122,7 @@ class Reclaim:
         if full and not set(leaf.path()).issuperset(full):
             return False
         guards = round_.guards
-        if guards.is_protected(victim, round_.now):
+        if not guards.may_preempt(victim, round_.now):
             round_.wake_by(guards.next_due(victim, round_.now))
             return False
         return True
@@ -222,17 +222,17 @@ def _latest_first(record: JobRecord) -> tuple[bool, int, int]:
 
 def start_due_jobs(round_: QueuePass, records: Sequence[JobRecord]) -> None:
     """Start the due jobs that wait, in this order, after all queues have planned within their budgets."""
-    spared = {record.seq for record in records}
+    due = {record.seq for record in records}
     for record in records:
         if record.phase in WAITING and not round_.draft.is_touched(record):
-            _start_due(round_, record, spared)
+            _start_due(round_, record, due)
 
 
-def _start_due(round_: QueuePass, record: JobRecord, spared: set[int]) -> None:
+def _start_due(round_: QueuePass, record: JobRecord, due: set[int]) -> None:
     draft, leaf = round_.draft, round_.tree.leaves[record.job.queue]
     mark, gone = draft.checkpoint(), list[JobRecord]()
     placement = _place_due(round_, record)
-    for victim in _giving_way(round_, record, spared) if placement is None else ():
+    for victim in _giving_way(round_, record, due) if placement is None else ():
         draft.suspend(victim)
         round_.give(victim, -1)
         gone.append(victim)
@@ -261,7 +261,7 @@ def _place_due(round_: QueuePass, record: JobRecord) -> Placement | None:
     return round_.placed(record, None)
 
 
-def _giving_way(round_: QueuePass, record: JobRecord, spared: set[int]) -> Iterator[JobRecord]:
+def _giving_way(round_: QueuePass, record: JobRecord, due: set[int]) -> Iterator[JobRecord]:
     """Runs that may be preempted for it, in order."""
     mine = round_.tree.leaves[record.job.queue]
     others = [leaf for leaf in reversed(round_.tree.offers()) if leaf is not mine]
@@ -270,5 +270,5 @@ def _giving_way(round_: QueuePass, record: JobRecord, spared: set[int]) -> Itera
         order = round_.ranking_of(part)
         for run in order.worst_first(round_.now) if order is not None else ():
             is_free = run.phase in ALLOCATED and not round_.draft.is_touched(run)
-            if is_free and run.seq not in spared:
+            if is_free and run.seq not in due:
                 yield run

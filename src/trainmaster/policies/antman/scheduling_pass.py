@@ -152,7 +152,7 @@ class AntManPass:
             if self._is_evictable(run):
                 self._leave(run)
                 leaving.append(run)
-            elif self.rules.guards.is_protected(run, self.now):
+            elif not self.rules.guards.may_preempt(run, self.now):
                 self._look_again(self.now + SECOND)
         if self.limits.has_room(queue, size):
             return leaving
@@ -233,7 +233,7 @@ class AntManPass:
             return False
         assert run.placement is not None
         is_open = self.draft.space.closed.isdisjoint(run.placement.nodes)
-        return is_open and not self.rules.guards.is_protected(run, self.now)
+        return is_open and self.rules.guards.may_preempt(run, self.now)
 
     def _reserve(self, record: JobRecord) -> None:
         """Reserve the free GPUs for it: closed to other guaranteed jobs, open to opportunistic ones."""

@@ -244,7 +244,7 @@ class Migration:
             and record.id not in self.slicing.fixed
             and not self.draft.is_touched(record)
             and not record.cannot_save
-            and not self.slicing.guards.is_protected(record, self.now)
+            and self.slicing.guards.may_preempt(record, self.now)
         )
 
     def _on(self, record: JobRecord, home: Home) -> Placement | None:

@@ -165,7 +165,7 @@ class TimeSlicing:
                 home = self.turn_home(head, is_starving=False)
                 crowded.update(node for node, _ in home or ())
         ends = [
-            max(each.run_since_ms + self.least_turn_ms, self.guards.protected_until(each) or 0)
+            max(each.run_since_ms + self.least_turn_ms, self.guards.young_until(each) or 0)
             for node in crowded
             for each in self.view.residents(node)
             if each.run_since_ms is not None
@@ -312,7 +312,7 @@ class TimeSlicing:
             and record.id in self.view.jobs
             and record.id not in self.fixed
             and not self.draft.is_touched(record)
-            and not self.guards.is_protected(record, self.now)
+            and self.guards.may_preempt(record, self.now)
             and not self.guards.is_starving(record, self.now)
         )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from trainmaster.core.lifecycle import WAITING
-from trainmaster.core.state import JobRecord, can_rebind
+from trainmaster.core.state import JobRecord
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.units import NOMINAL, WHOLE
@@ -203,18 +203,15 @@ class TrialPacking:
             return False
         if guest.demand.nominal.count != len(host.placement.slices):
             return False
-        if self.slicing.guards.is_protected(guest, self.now):
+        if not self.slicing.guards.may_preempt(guest, self.now):
             return False
-        if any(self._is_stuck(each, host.placement) for each in (guest, host)):
+        if any(self._loses_work(each, host.placement) for each in (guest, host)):
             return False
         return self.refuted.isdisjoint((pair_of(guest.id, host.id), models_of(guest, host)))
 
-    def _is_stuck(self, record: JobRecord, where: Placement) -> bool:
-        """Whether its run would lose its work if it moved or shared its GPUs; CPU slots it may change."""
-        at = record.frozen or record.placement
-        if at is None or not record.cannot_save:
-            return False
-        return not can_rebind(self.draft.view.topology, at, where)
+    def _loses_work(self, record: JobRecord, where: Placement) -> bool:
+        """Whether it would lose its work if it shared these GPUs; CPU slots it may change."""
+        return self.draft.view.loses_work_at(record, _half_of(where, record))
 
     def _start(self, guest: JobRecord, host: JobRecord) -> bool:
         """Put both onto the host's GPUs, if they fit there together."""

@@ -147,7 +147,7 @@ class Optimus(BasePolicy[OptimusOptions, OptimusMemo]):
             record.phase is Phase.RUNNING
             and not draft.is_touched(record)
             and can_resize(record, draft.space)
-            and not self.guards.is_protected(record, now)
+            and self.guards.may_preempt(record, now)
         )
 
     # -- meanwhile -------------------------------------------------------------------------------

@@ -104,9 +104,9 @@ class Themis(BasePolicy[ThemisOptions, ThemisMemo]):
             return draft.plan(self._leased(draft, memo, (), self._terms.lease(now)))
         due = self._ends.due(now)
         for record in due:
-            if record.is_spared:
+            if record.is_protected:
                 self._ends.put(record, self._terms.lease(now).end_ms)
-        pool = [each for each in due if not (each.is_spared or draft.is_touched(each))]
+        pool = [each for each in due if not (each.is_protected or draft.is_touched(each))]
         if pool or view.occupancy.total_free():
             granting.learn(pool)
             memo = replace(memo, corrections=granting.corrections)

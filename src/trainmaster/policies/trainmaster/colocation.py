@@ -395,7 +395,7 @@ class ColocatingPlacer(Placer):
         found = self.own.place(space, record, budget)
         if found is None:
             return self.colocation.join(record)
-        if found == record.frozen or record.is_bound:
+        if found == record.frozen or record.loses_work_elsewhere:
             return found
         return self.colocation.shared.slice_of(record, found.slices[0].gpu)
 

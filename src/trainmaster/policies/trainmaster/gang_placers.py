@@ -60,7 +60,12 @@ class ContentionAware(Placer):
         self, space: Occupancy, record: JobRecord, budget: int | None = None
     ) -> Placement | None:
         found = self.inner.place(space, record, budget)
-        if found is None or found == record.frozen or record.is_bound or not record.is_whole:
+        if (
+            found is None
+            or found == record.frozen
+            or record.loses_work_elsewhere
+            or not record.is_whole
+        ):
             return found
         count, node = len(found.slices), found.slices[0].node
         if count < 2 or count == space.topology.nodes[node].gpus or len(found.nodes) > 1:

@@ -8,7 +8,7 @@ ranked alike, and a run is preempted for a waiting job of a better rank. The lev
 | `DUE` | accepted deadline that leaves no slack, and is expected to be met | the earlier deadline |
 | `LATE` | the same, but expected to be missed | the earlier deadline |
 | `GUARANTEED_RUN` | guaranteed a run by the starvation guard (starvation_guard.py) | the earlier submission |
-| `PROTECTED` | a run younger than `min_run_s` | the earlier submission |
+| `YOUNG` | a run younger than `min_run_s` | the earlier submission |
 | `STARVING` | has waited `starve_after_s` | the longer wait |
 | cost | all others, by `priority`, then by Gittins cost | see below |
 
@@ -29,14 +29,14 @@ from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.estimators.service.bins import EDGES, NO_END, UPPER, bin_of
-from trainmaster.mechanisms.preemption_guards import PROTECTED
+from trainmaster.mechanisms.preemption_guards import YOUNG
 from trainmaster.model.plan import Rank
 from trainmaster.model.units import HOUR, NOMINAL, SECOND, ceil_div
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
 
 DUE = -(1 << 82)
 LATE = DUE + 1
-GUARANTEED_RUN = PROTECTED - (1 << 40)
+GUARANTEED_RUN = YOUNG - (1 << 40)
 STEP = NO_END << 1
 """One unit of `priority`: more than any cost ..."""
 STEPS = 1 << 16

@@ -20,7 +20,7 @@ ACCEPTED = Commitment(
     switch_ms=0,
     stretches=((10, 20),),
     booked_ms=3,
-    told=DeadlineNotice("j", DeadlineOutcome.ACCEPTED, 90_000, finish_ms=20),
+    notice=DeadlineNotice("j", DeadlineOutcome.ACCEPTED, 90_000, finish_ms=20),
 )
 MEMO = TrainmasterMemo(
     switch_ms=30_000,
@@ -32,6 +32,8 @@ MEMO = TrainmasterMemo(
 def stored_before() -> dict[str, object]:
     """The same memo as the version before stored it: in two parts, with other names."""
     body = encode(replace(MEMO))
+    commitment = body["deadlines"]["accepted"]["of"][0][1]
+    commitment["told"] = commitment.pop("notice")
     return {
         "is": "trainmaster.policies.trainmaster:Memo",
         "knowledge": {

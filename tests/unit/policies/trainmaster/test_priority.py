@@ -6,7 +6,7 @@ from tests.builders import a_policy
 from tests.unit.core.stage import Strings
 from trainmaster.core.draft import Draft
 from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
-from trainmaster.mechanisms.preemption_guards import PROTECTED, STARVING
+from trainmaster.mechanisms.preemption_guards import STARVING, YOUNG
 from trainmaster.model.plan import FrozenMap, Rank
 from trainmaster.model.units import HOUR, SECOND, WHOLE
 from trainmaster.policies.trainmaster.memo import TrainmasterMemo
@@ -26,7 +26,7 @@ def ranked(strings: Strings, name: str, memo: TrainmasterMemo, **options: object
 
 
 def test_levels_stand_in_the_order_of_the_table() -> None:
-    assert DUE < LATE < GUARANTEED_RUN < PROTECTED < STARVING < -STEPS * STEP
+    assert DUE < LATE < GUARANTEED_RUN < YOUNG < STARVING < -STEPS * STEP
 
 
 def test_an_owed_job_goes_first_until_it_has_been_served() -> None:
@@ -49,7 +49,7 @@ def test_a_young_run_is_protected_until_it_has_run_long_enough() -> None:
     strings = Strings("1x2").submit("a")
     strings.start("a", 1)
     found = ranked(strings, "a", TrainmasterMemo(), min_run_s=60)
-    assert (found.level, found.until_ms) == (PROTECTED, strings.now + 60 * SECOND)
+    assert (found.level, found.until_ms) == (YOUNG, strings.now + 60 * SECOND)
     strings.job("a").switch_ms = 45 * SECOND
     assert ranked(strings, "a", TrainmasterMemo()).until_ms == strings.now + 90 * SECOND
 

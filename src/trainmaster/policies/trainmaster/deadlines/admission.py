@@ -107,15 +107,15 @@ class DeadlineAdmission:
         self, commitments: Commitments, record: JobRecord, reason: Reason, now: int
     ) -> Reason:
         """The reason why the job waits, with the last notice about its deadline."""
-        told = commitments.told(record.id)
-        if told is None:
+        notice = commitments.notice_of(record.id)
+        if notice is None:
             return reason
         commitment = commitments.accepted.get(record.id)
         if commitment is not None and reason.why in ORDINARY:
             is_due, until = commitment.due(record, now)
             if not is_due:
-                return replace(reason, why=Why.DEADLINE_LEAVES_TIME, told=told, until_ms=until)
-        return replace(reason, told=told)
+                return replace(reason, why=Why.DEADLINE_LEAVES_TIME, notice=notice, until_ms=until)
+        return replace(reason, notice=notice)
 
     # -- accepted deadlines ----------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class DeadlineAdmission:
             answer = self._answer(view, commitments, record, found.calendar, now)
             if isinstance(answer, Commitment):
                 accepted[record.id] = answer
-                notices.append(answer.told)
+                notices.append(answer.notice)
                 view.invalidate_rank(record)
             else:
                 declined[record.id] = answer
@@ -225,7 +225,7 @@ class DeadlineAdmission:
                 switch_ms=self.switch_ms,
                 stretches=stretches,
                 booked_ms=now,
-                told=DeadlineNotice(
+                notice=DeadlineNotice(
                     record.id,
                     DeadlineOutcome.ACCEPTED,
                     deadline,
@@ -253,8 +253,8 @@ def _without_changed(commitments: Commitments, view: View) -> Commitments:
     """Drop answers about deadlines that have been changed since."""
     accepted, declined = dict(commitments.accepted), dict(commitments.declined)
     for record in view.requeued:
-        told = commitments.told(record.id)
-        if told is not None and told.deadline_ms != record.job.deadline_ms:
+        notice = commitments.notice_of(record.id)
+        if notice is not None and notice.deadline_ms != record.job.deadline_ms:
             accepted.pop(record.id, None)
             declined.pop(record.id, None)
     return replace(commitments, accepted=FrozenMap(accepted), declined=FrozenMap(declined))
@@ -268,7 +268,9 @@ def _jobs_to_decide_again(
     found = {
         record.id: record
         for record in view.requeued
-        if record.id in view.jobs and record.id not in known and not commitments.told(record.id)
+        if record.id in view.jobs
+        and record.id not in known
+        and not commitments.notice_of(record.id)
     }
     return sorted(found.values(), key=lambda record: record.seq)
 
@@ -315,7 +317,7 @@ def _rebooked(
             view.invalidate_rank(view.jobs[job])
         notice = _notice(commitment, new, view.jobs[job])
         if notice is not None:
-            new = replace(new, told=notice)
+            new = replace(new, notice=notice)
             notices.append(notice)
         commitments[job] = new
     return commitments, notices
@@ -323,17 +325,17 @@ def _rebooked(
 
 def _notice(old: Commitment, new: Commitment, record: JobRecord) -> DeadlineNotice | None:
     """The notice due, if any: the deadline slips, slips further, or can be met again."""
-    told = old.told
+    notice = old.notice
     if new.is_late != old.is_late:
         what = DeadlineOutcome.SLIPPED if new.is_late else DeadlineOutcome.RECOVERED
-        return replace(told, what=what, finish_ms=new.finish_ms, earlier_ms=old.finish_ms)
-    if not new.is_late or new.finish_ms is None or told.finish_ms is None:
+        return replace(notice, what=what, finish_ms=new.finish_ms, earlier_ms=old.finish_ms)
+    if not new.is_late or new.finish_ms is None or notice.finish_ms is None:
         return None
-    grown = new.finish_ms - told.finish_ms
-    age = told.finish_ms - record.job.submit_ms
+    grown = new.finish_ms - notice.finish_ms
+    age = notice.finish_ms - record.job.submit_ms
     if grown < max(WORSE_LEAST_MS, age // WORSE_PART):
         return None
-    return replace(told, finish_ms=new.finish_ms, earlier_ms=told.finish_ms)
+    return replace(notice, finish_ms=new.finish_ms, earlier_ms=notice.finish_ms)
 
 
 def _without_ended(commitments: Commitments, view: View) -> Commitments:

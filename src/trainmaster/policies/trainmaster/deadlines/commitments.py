@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.state import JobRecord
@@ -19,7 +21,12 @@ from trainmaster.policies.trainmaster.deadlines.capacity_calendar import (
 )
 
 
-@stored_as("deadlines.Commitment")
+def _upgraded(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Reads a commitment of an older store, where the notice had another name."""
+    return {"notice" if name == "told" else name: value for name, value in body.items()}
+
+
+@stored_as("deadlines.Commitment", _upgraded)
 @dataclass(frozen=True, slots=True)
 class Commitment:
     """An accepted deadline and its bookings."""
@@ -37,7 +44,7 @@ class Commitment:
     stretches: Stretches
     booked_ms: int
     """When they were booked."""
-    told: DeadlineNotice
+    notice: DeadlineNotice
     """What its owner was told last."""
     is_late: bool = False
     """Whether it is predicted to miss its deadline."""
@@ -106,10 +113,10 @@ class Commitments:
     errors_ppm: tuple[int, ...] = ()
     """Measured over predicted run times of the jobs that ended last, oldest first."""
 
-    def told(self, job: str) -> DeadlineNotice | None:
+    def notice_of(self, job: str) -> DeadlineNotice | None:
         """What the owner of a live job was told last."""
         commitment = self.accepted.get(job)
-        return self.declined.get(job) if commitment is None else commitment.told
+        return self.declined.get(job) if commitment is None else commitment.notice
 
 
 NO_COMMITMENTS = Commitments()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from trainmaster.model.causes import EndCode, EndReason, Suspender, Suspension
+from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender, Suspension
 from trainmaster.model.units import SECOND
 from trainmaster.text.formatting import as_sentence, length, plural
 from trainmaster.text.reasons import names

@@ -1,6 +1,6 @@
 """Who or what ended a job without success, and who or what suspended it: recorded with the job.
 
-Closed sets with their numbers; `text/causes.py` has the words. The standard library only.
+Closed sets with their numbers; `text/stop_messages.py` has the words. The standard library only.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
-from trainmaster.model.causes import EndReason, Suspender, Suspension
+from trainmaster.model.stop_reasons import EndReason, Suspender, Suspension
 
 
-def record_causes(
+def record_stop_reasons(
     events: Sequence[LoggedEvent],
     orders: Iterable[a.Order],
     jobs: Mapping[str, LiveJob],
