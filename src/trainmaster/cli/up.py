@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from trainmaster.model.policy_spec import PolicySpec
 
 PORTS = f"TCP port; 0 picks a free one. Default: {PORT}, or the next that is free."
+AS_ROOT = (
+    "Note: it was started as root, and everyone logged in to this machine can run commands as root through"
+    " it: start it as a user of its own."
+)
 PASSWORD = re.compile(r"[^/]*://[^/@]*:[^/@]+@")
 LOG_BYTES = 16 << 20
 LOG_FILES = 4
@@ -288,6 +292,8 @@ def announcement(daemon: Daemon, url: str, folder: Path) -> Iterator[str]:
             yield f"Found {' and '.join(found)}."
     if folder != user_data_folder():
         yield f"In other terminals: export {DATA}={shlex.quote(str(folder))}"
+    if os.geteuid() == 0:
+        yield AS_ROOT
 
 
 def farewell(daemon: Daemon, folder: Path) -> str:

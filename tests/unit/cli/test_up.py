@@ -1,4 +1,4 @@
-"""Whose the daemon's state is."""
+"""Whose the manager's state is, and as whom it runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.cli.up import keep_private
+from trainmaster.cli.up import AS_ROOT, announcement, keep_private
+from trainmaster.daemon.service_api import Health
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +47,23 @@ def test_a_folder_that_was_there_stays_as_it_is_and_our_files_in_it_do_not(tmp_p
     assert mode(tmp_path / "theirs.txt") == 0o644
     (tmp_path / "trainmaster.db-shm").touch()
     assert mode(tmp_path / "trainmaster.db-shm") == 0o600
+
+
+class Starting:
+    """A manager that has just started."""
+
+    def health(self) -> Health:
+        return Health("active", "")
+
+    def live_jobs(self) -> tuple[int, int]:
+        return 0, 0
+
+
+@pytest.mark.parametrize(("user", "is_warned"), [(0, True), (1000, False)])
+def test_a_manager_of_root_says_what_others_can_do_with_it(
+    user: int, is_warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    said = [*announcement(Starting(), "http://127.0.0.1:8470", tmp_path)]  # type: ignore[arg-type]
+    assert said[0].startswith("Trainmaster at http://127.0.0.1:8470")
+    assert (AS_ROOT in said) == is_warned
