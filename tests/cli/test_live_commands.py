@@ -613,16 +613,30 @@ def test_every_command_has_examples_and_is_loaded_only_when_called(tm: Tm, name:
     assert "\n\n  trainmaster" not in said.out, "examples are compact"
 
 
-def test_the_overview_loads_no_command(process) -> None:
+def loaded_by(*words: str) -> list[str]:
+    """The modules that a command loads."""
     program = (
-        "import sys; sys.argv = ['tm', '--help']\n"
+        f"import sys; sys.argv = {['tm', *words]!r}\n"
         "from trainmaster.cli.main import run\n"
         "try: run()\n"
         "except SystemExit: pass\n"
         "print(*sys.modules)"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    loaded = ended.stdout.splitlines()[-1].split()
+    return ended.stdout.splitlines()[-1].split()
+
+
+def test_a_list_loads_neither_what_checks_options_nor_what_draws_in_a_terminal(
+    process, daemon: Counterpart
+) -> None:
+    daemon.on("GET", "/jobs", listed(job("2"), waiting("3")))
+    loaded = loaded_by("ps", "--user", "ada")
+    assert "trainmaster.cli.support.plain_table" in loaded
+    assert not {"pydantic", "rich.console", "rich.table", "rich.text"} & set(loaded)
+
+
+def test_the_overview_loads_no_command(process) -> None:
+    loaded = loaded_by("--help")
     assert "trainmaster.cli.support.lazy_commands" in loaded
     assert not {f"trainmaster.cli.{each.file or name}" for name, each in COMMANDS.items()} & set(
         loaded

@@ -6,14 +6,13 @@ import csv
 import sys
 from typing import Annotated
 
-from rich.markup import escape
-
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, my_name
-from trainmaster.cli.support.console import cell, screen, write_json
+from trainmaster.cli.support.console import cell, write_json
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.job_table import fit_table, list_jobs, states_of
+from trainmaster.cli.support.job_table import list_jobs, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
+from trainmaster.cli.support.plain_table import fit_table, show, width_of_output
 from trainmaster.daemon.response_models import JobRow
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.text.formatting import plural
@@ -72,14 +71,13 @@ def history(
 
 
 def _show(found: list[Json]) -> None:
-    console = screen()
     if not found:
-        console.print("No job has ended that matches.")
+        sys.stdout.write("No job has ended that matches.\n")
         return
     rows = [JobRow.from_json(each) for each in found]
     cells = [
         (
-            *map(escape, (row.id, row.name, row.user, row.queue)),
+            *(row.id, row.name, row.user, row.queue),
             words.state(row),
             *map(cell, (row.exit_code, row.gpus)),
             words.length_cell(row.queue_s),
@@ -90,6 +88,6 @@ def _show(found: list[Json]) -> None:
         )
         for row in rows
     ]
-    console.print(fit_table(HEADINGS, cells, console.width, GIVES_WAY))
+    show(fit_table(HEADINGS, cells, width_of_output(), GIVES_WAY))
     hours = sum(row.gpu_s for row in rows) / 3600
-    console.print(f"{plural(len(rows), 'job')}, {hours:.2f} GPU hours.")
+    sys.stdout.write(f"{plural(len(rows), 'job')}, {hours:.2f} GPU hours.\n")

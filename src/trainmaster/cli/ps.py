@@ -7,16 +7,17 @@ import sys
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated
-
-from rich.live import Live
-from rich.table import Table
+from typing import TYPE_CHECKING, Annotated
 
 from trainmaster.cli.support.client import Client, Query, my_name
 from trainmaster.cli.support.console import remark, screen, write_json
-from trainmaster.cli.support.job_table import PlainTable, jobs_table, list_jobs, states_of
+from trainmaster.cli.support.job_table import jobs_table, list_jobs, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
+from trainmaster.cli.support.plain_table import PlainTable, is_plain, show, width_of_output
 from trainmaster.model.job_state import LIVE_STATES, JobState
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 PAUSE_S = 2.0
 EACH = "Show every element of an array on its own line."
@@ -90,18 +91,28 @@ def _nothing(query: Query, everything: bool, has_states: bool) -> str:
 
 
 def _show(table: Callable[[int], Table | PlainTable], watch: bool, nothing: str) -> None:
-    console = screen()
-    if watch and console.is_terminal:
-        with Live(table(console.width), console=console, screen=True, auto_refresh=False) as live:
-            while True:
-                live.refresh()
-                time.sleep(PAUSE_S)
-                live.update(table(console.width))
+    if watch and not is_plain():
+        _watch(table)
     while True:
-        made = table(console.width)
-        console.print(made if made.row_count else nothing, markup=False, crop=False)
+        made = table(width_of_output())
+        if made.row_count:
+            show(made)
+        else:
+            sys.stdout.write(f"{nothing}\n")
         if not watch:
             return
         sys.stdout.write("\n")
         sys.stdout.flush()
         time.sleep(PAUSE_S)
+
+
+def _watch(table: Callable[[int], Table | PlainTable]) -> None:
+    """Redraw the whole screen until Ctrl-C."""
+    from rich.live import Live
+
+    console = screen()
+    with Live(table(console.width), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.refresh()
+            time.sleep(PAUSE_S)
+            live.update(table(console.width))

@@ -53,6 +53,13 @@ TRANSITIONS: Mapping[Phase, Transition] = {
 }
 
 
+COUNTED = (
+    *("priority", "retries", "holds"),
+    *("failures", "preemptions", "migrations", "gpu_ms", "attempts"),
+)
+"""What `JobHistory` has of a job and of the controller's record of it."""
+
+
 @stored_as("daemon.Kept")
 @dataclass(frozen=True, slots=True)
 class StoredSubmission:
@@ -83,7 +90,7 @@ class LiveJob:
     ended_ms: int | None = None
     """When its last run was seen to end."""
     finish_ms: int | None = None
-    _history_at: tuple[JobHistory | None, dict[str, Any], JobHistory | None] = (None, {}, None)
+    _history_at: tuple[JobHistory | None, tuple[Any, ...], JobHistory | None] = (None, (), None)
     """A cache: lists ask for it of thousands of jobs, of which most have not changed."""
     _spec_json: str = ""
     """A cache: a job's row is written many times, its file never changes."""
@@ -182,23 +189,17 @@ class LiveJob:
 
     def history_at(self, now: int) -> JobHistory:
         """All that has happened to it by now, with what the controller counts."""
-        record, holds = self.record, self.holds
-        counted: dict[str, Any] = {
-            "priority": self.job.priority,
-            "retries": self.job.retries,
-            "holds": tuple(sorted(hold.value for hold in holds)) if holds else (),
-        }
+        record = self.record
+        holds = tuple(sorted(hold.value for hold in self.holds)) if self.holds else ()
+        counted: tuple[Any, ...] = (self.job.priority, self.job.retries, holds)
         if record is not None:
-            counted |= {
-                "failures": record.failures,
-                "preemptions": record.preemptions,
-                "migrations": record.migrations,
-                "gpu_ms": record.attained_at(now),
-                "attempts": record.attempt,
-            }
+            counted += (
+                *(record.failures, record.preemptions, record.migrations),
+                *(record.attained_at(now), record.attempt),
+            )
         history, last, known = self._history_at
         if history is not self.history or last != counted or known is None:
-            known = replace(self.history, **counted)
+            known = replace(self.history, **dict(zip(COUNTED, counted, strict=False)))
             self._history_at = self.history, counted, known
         return known
 
@@ -256,6 +257,11 @@ def named_devices(placement: Placement | None, topology: Topology) -> tuple[str,
         f"{nodes[piece.node].name}:{piece.gpu - nodes[piece.node].first_gpu}"
         for piece in placement.slices
     )
+
+
+def named_nodes(placement: Placement | None, topology: Topology) -> tuple[str, ...]:
+    """The nodes that it is on."""
+    return () if placement is None else tuple(topology.nodes[each].name for each in placement.nodes)
 
 
 def submitted_job(asked: Submission, id: str, now: int) -> Job:

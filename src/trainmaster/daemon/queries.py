@@ -14,7 +14,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.job_history import JobHistory, Progress
-from trainmaster.daemon.live_job import Hold, LiveJob, named_devices
+from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, named_nodes
 from trainmaster.daemon.policies import effective_options
 from trainmaster.daemon.recovery import snapshot_of_driver
 from trainmaster.daemon.response_models import (
@@ -96,16 +96,15 @@ class Queries:
 
     async def jobs(self, wanted: JobFilter) -> Sequence[JobStatus]:
         wanted = replace(wanted, is_brief=True)
-        return await self._all(await asyncio.to_thread(self._driver.store.jobs, wanted))
+        rows = await asyncio.to_thread(self._driver.store.jobs, wanted)
+        return await self._all(rows)
 
     async def _all(self, rows: Sequence[StoredJob]) -> list[JobStatus]:
         """The status of each job of a list; other tasks run between pieces."""
         now = self._driver.clock.now()
         found: list[JobStatus] = []
         for begin in range(0, len(rows), PIECE):
-            found += [
-                self._status(row, now, may_be_old=True) for row in rows[begin : begin + PIECE]
-            ]
+            found += [self._listed(row, now) for row in rows[begin : begin + PIECE]]
             await asyncio.sleep(0)
         return found
 
@@ -134,26 +133,32 @@ class Queries:
             return self._status(named, now) if named.array is None else await self.job(named.array)
         raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
 
-    def _status(self, row: StoredJob, now: int, *, may_be_old: bool = False) -> JobStatus:
-        """`may_be_old`: with the row as it was read, where its state is still the same; for lists."""
+    def _status(self, row: StoredJob, now: int) -> JobStatus:
+        """All that is known of a job, by its stored row."""
+        status = self._listed(row, now)
+        live = self._driver.jobs.get(row.id)
+        if live is None or live.record is None:
+            return status
+        return replace(status, row=live.row(now), remarks=self._remarks(live, live.record))
+
+    def _listed(self, row: StoredJob, now: int) -> JobStatus:
+        """The same for lists: without remarks, and with the row as it was read if its state is the same."""
         live = self._driver.jobs.get(row.id)
         if live is None or live.record is None:
             history = JobHistory.from_json(row.record_json)
             return JobStatus(row, replace(history, pids=()), history.run_ms)
-        record = live.record
+        record, state = live.record, live.state
         placement = None if record.phase in WAITING else record.placement
         topology = self._driver.controller.state.topology
-        on = () if placement is None else placement.nodes
         return JobStatus(
-            row=row if may_be_old and row.state == live.state else live.row(now),
+            row=row if row.state == state else live.row(now),
             history=live.history_at(now),
             run_ms=live.ran_ms(now),
             devices=named_devices(placement, topology),
-            nodes=tuple(topology.nodes[node].name for node in on),
+            nodes=named_nodes(placement, topology),
             reason=self._reason(live, record),
             transition=live.transition,
-            waiting_since_ms=record.waiting_since_ms if live.state in WAITING_STATES else None,
-            remarks=self._remarks(live, record),
+            waiting_since_ms=record.waiting_since_ms if state in WAITING_STATES else None,
         )
 
     def draft(self, live: LiveJob) -> JobStatus:

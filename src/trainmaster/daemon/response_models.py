@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from trainmaster.model.job_state import ENDED_STATES, JobState, Transition
 from trainmaster.model.stop_reasons import Suspender
@@ -24,6 +24,7 @@ BESIDE = {
     "RetryDelay": "retry delay",
 }
 """Reasons that are said beside the state, because no free GPU would help."""
+T = TypeVar("T")
 TIMED_OUT = 124
 """Exit status for a job that reached its time limit."""
 
@@ -142,12 +143,17 @@ class ProgressRow(ProgressReport):
     steps_per_s: float | None
 
 
-def _known_fields(kind: type[Any], answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of this type as the answer has them; None where an older manager does not send one."""
+def _from_json(kind: type[T], answer: dict[str, Any]) -> T:
+    """An object of an answer, which it keeps; None where an older manager does not send a field.
+
+    Its fields are not checked and not copied: lists have thousands of rows.
+    """
     names = _names(kind)
-    if answer.keys() == names.keys():
-        return dict(answer)
-    return {name: answer.get(name) for name in names}
+    made = object.__new__(kind)
+    made.__dict__ = (
+        answer if answer.keys() == names.keys() else {name: answer.get(name) for name in names}
+    )
+    return made
 
 
 def _names(kind: type[Any]) -> dict[str, None]:
@@ -213,13 +219,14 @@ class JobRow(Holder):
     progress: ProgressRow | None
 
     @classmethod
-    def from_json(cls, answer: Mapping[str, Any]) -> JobRow:
-        """A row of an answer; what a newer manager adds is ignored."""
-        known = _known_fields(JobRow, answer)
+    def from_json(cls, answer: dict[str, Any]) -> JobRow:
+        """A row of an answer, which it takes over; what a newer manager adds is ignored."""
+        row = _from_json(JobRow, answer)
+        values = row.__dict__
         for name, kind in PARTS.items():
-            if known[name] is not None:
-                known[name] = kind(**_known_fields(kind, known[name]))
-        return JobRow(**known)
+            if values[name] is not None:
+                values[name] = _from_json(kind, values[name])
+        return row
 
     @property
     def has_ended(self) -> bool:

@@ -309,7 +309,8 @@ async def _explanation(service: Daemon, status: JobStatus) -> models.Explanation
         array, summary = status.row.id, serializers.array_summary(status).sentence
         element = _waiting_element(status)
         if element is not None:
-            status = replace(element, remarks=(f"Array {array}: {summary}", *element.remarks))
+            status = await queries.job(element.row.id)  # elements are without remarks
+            status = replace(status, remarks=(f"Array {array}: {summary}", *status.remarks))
     holders = []
     for other in () if status.reason is None else status.reason.held_by[: serializers.MOST_HOLDERS]:
         with suppress(NotFound):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainmaster.cli.support.console import NOTHING
 from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.plain_table import Cell, Coloured
 from trainmaster.text.formatting import exact_length, short_length
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ def length_cell(seconds: float | None) -> str:
     return NOTHING if seconds is None else short_length(seconds)
 
 
-def lost(seconds: float) -> str:
+def lost(seconds: float) -> Cell:
     """Work that was lost, in red."""
-    return f"[red]{short_length(seconds)}[/]" if seconds else NOTHING
+    return Coloured(short_length(seconds), "red") if seconds else NOTHING
 
 
 def at(seconds: float | None) -> str:
@@ -53,10 +54,10 @@ def progress(row: JobRow) -> str:
     return f"{100 * step / total:.0f}% ({step}/{total})" if total else f"step {step}"
 
 
-def state(row: JobRow) -> str:
+def state(row: JobRow) -> Cell:
     """A job's state in its colour, with what is to be said beside it: `pending (dependency)`."""
     colour = COLOURS.get(row.state)
-    return f"[{colour}]{row.state_words}[/]" if colour else row.state_words
+    return Coloured(row.state_words, colour) if colour else row.state_words
 
 
 def state_label(word: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from trainmaster.cli.support.plain_values import take_plain_values
+
 WIDEST = 100
 LAST = "Where the manager is"
 """The group of options that stands below all others."""
@@ -31,6 +33,11 @@ class PlainHelp:
             with formatter.section(typer.style("Examples", bold=True)):
                 for line in self.epilog.splitlines():
                     formatter.write(f"  {line}\n")
+
+    def parse_args(self: Any, ctx: Any, args: list[str]) -> list[str]:
+        take_plain_values(self.get_params(ctx))
+        parsed: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        return parsed
 
     def collect_usage_pieces(self: Any, ctx: Any) -> list[str]:
         pieces = [_argument(each) for each in self.get_params(ctx) if _is_argument(each)]
