@@ -32,7 +32,7 @@ from trainmaster.daemon.response_models import JobRow
     ],
 )
 def test_lengths_are_said_by_two_units(seconds: float | None, said: str) -> None:
-    assert words.length(seconds) == said
+    assert words.length_cell(seconds) == said
 
 
 @pytest.mark.parametrize(
