@@ -263,6 +263,32 @@ def test_a_declined_deadline_is_said_wherever_one_looks(folder: Path) -> None:
         assert any("was declined" in each for each in explained["remarks"])
 
 
+def test_a_deadline_is_judged_by_the_time_limit_and_said_before_and_after(folder: Path) -> None:
+    with live(folder, "--slots", "1", "--policy", "trainmaster") as daemon:
+        job = {"command": "true", "workdir": str(daemon.folder), "deadline": "1h"}
+        job["max_runtime"] = "30m"
+        met = "Its deadline (in 1 h) is expected to be met."
+        (draft,) = daemon.call("POST", "/api/v1/jobs?dry_run=true", job)["jobs"]
+        assert met in draft["job"]["remarks"]
+        (answer,) = daemon.call("POST", "/api/v1/jobs", job)["jobs"]
+        assert answer["remarks"] == [met]
+        row = daemon.until_state(answer["id"], "succeeded")
+        assert row["deadline"]["what"] == "accepted"
+        assert row["deadline"]["sentence"] == "It ended 1 h before its deadline."
+        held = daemon.submit(**job, held=True)
+        daemon.call("POST", f"/api/v1/jobs/{held}/cancel")
+        row = daemon.until_state(held, "cancelled")
+        assert not (row["deadline"] or {}).get("sentence")
+
+
+def test_a_forecast_ends_jobs_at_their_time_limit(folder: Path) -> None:
+    with live(folder, "--slots", "1", "--policy", "fifo") as daemon:
+        busy(daemon, max_runtime="20s")
+        id, _ = waits(daemon)
+        forecast = daemon.call("GET", f"/api/v1/jobs/{id}/explain")["forecast"]
+        assert forecast["start_s"] - daemon.job(id)["submit_s"] < 25
+
+
 def test_a_job_that_may_not_be_preempted_is_named_with_that_rule(folder: Path) -> None:
     with live(folder, "--slots", "1", "--policy", "trainmaster") as daemon:
         holder = busy(daemon, preemptible=False)

@@ -132,6 +132,34 @@ def test_where_nothing_is_known_the_deadline_is_declined() -> None:
     assert found.notices[0][1].why is Decline.NO_ESTIMATE
 
 
+def limited(limit_s: int, job: TracedJob) -> TracedJob:
+    return replace(job, job=replace(job.job, max_runtime_ms=limit_s * SECOND))
+
+
+def test_a_time_limit_bounds_what_is_not_known_and_what_is_guessed_too_high() -> None:
+    """60 s by 60 can be promised, whatever the job turns out to need; by 59 it cannot."""
+    jobs = {
+        "kept": limited(60, asked("kept", 1, 10, within_s=60)),
+        "short": limited(60, asked("short", 1, 10, within_s=59)),
+    }
+    for name, verdict in {"kept": Verdict.ACCEPTED, "short": Verdict.DECLINED}.items():
+        scenario = without_estimates(a_scenario([jobs[name]], "1x1"))
+        found = deadline(outcome_of(scenario, punctual()), name)
+        assert (found.verdict, found.feasible_ms) == (verdict, 60 * SECOND)
+    padded = a_scenario([limited(60, asked("a", 1, 50, within_s=60))], "1x1")
+    assert deadline(outcome_of(padded, punctual(margin=1.0)), "a").verdict is Verdict.ACCEPTED
+
+
+def test_a_deadline_is_judged_again_when_its_job_gets_a_time_limit() -> None:
+    controller = Controller(cluster("1x1"), punctual())
+    job = replace(asked("a", 1, 10, within_s=100).job, submit_ms=0)
+    (first,) = controller.step(0, [e.JobSubmitted(job)]).notices
+    assert first.why is Decline.NO_ESTIMATE
+    changed = replace(job, max_runtime_ms=50 * SECOND)
+    (second,) = controller.step(SECOND, [e.JobChanged(changed)]).notices
+    assert second.what is DeadlineOutcome.ACCEPTED
+
+
 def test_without_an_estimate_what_the_policy_has_learned_will_do() -> None:
     past = seen("known", 30, times=60)
     start_s = after(past)

@@ -42,7 +42,7 @@ from trainmaster.model.reasons import Why
 from trainmaster.model.stop_reasons import EndReason
 from trainmaster.model.units import WHOLE
 from trainmaster.store import rows as stored
-from trainmaster.text.deadlines import deadline_sentence
+from trainmaster.text.deadlines import deadline_sentence, past_deadline_sentence
 from trainmaster.text.formatting import plural
 from trainmaster.text.messages import forecast_sentence, story_sentence
 from trainmaster.text.stop_messages import end_sentence
@@ -99,7 +99,7 @@ def job_row(status: JobStatus, now: int) -> JobRow:
         lost_s=history.lost_ms / 1000,
         exit_code=row.exit_code,
         end_reason=None if end is None else job_end(end),
-        deadline=None if history.deadline is None else deadline_row(history.deadline, now),
+        deadline=None if history.deadline is None else deadline_row(history.deadline, status, now),
         array=row.array,
         array_index=row.array_index,
         progress=progress_row(history.progress),
@@ -128,14 +128,24 @@ def job_end(end: EndReason) -> JobEnd:
     return JobEnd(end.code, end_sentence(end), **stated)
 
 
-def deadline_row(notice: DeadlineNotice, now: int) -> DeadlineRow:
+def deadline_row(notice: DeadlineNotice, status: JobStatus, now: int) -> DeadlineRow:
     return DeadlineRow(
         what=notice.what.value,
         deadline_s=notice.deadline_ms / 1000,
         finish_s=seconds(notice.finish_ms),
         feasible_s=seconds(notice.feasible_ms),
-        sentence=deadline_sentence(notice, now),
+        sentence=deadline_words(notice, status, now),
     )
+
+
+def deadline_words(notice: DeadlineNotice, status: JobStatus, now: int) -> str:
+    """What is expected of the deadline of a live job, and what became of that of one that succeeded."""
+    row = status.row
+    if row.finish_ms is None:
+        return deadline_sentence(notice, now)
+    if row.state != JobState.SUCCEEDED:
+        return ""
+    return past_deadline_sentence(notice.deadline_ms, row.finish_ms)
 
 
 def progress_row(progress: Progress | None) -> ProgressRow | None:
@@ -252,7 +262,8 @@ def explanation(
 
 def _deadline_remarks(status: JobStatus, now: int) -> list[str]:
     notice = status.history.deadline
-    return [] if notice is None else [deadline_sentence(notice, now)]
+    said = "" if notice is None else deadline_words(notice, status, now)
+    return [said] if said else []
 
 
 def holder(row: JobRow) -> Holder:

@@ -60,6 +60,7 @@ def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]
         iterations=model.iterations,
         preemptible=model.preemptible,
         stays_in_memory=_may_stay_in_memory(model),
+        max_runtime_ms=model.max_runtime,
     )
     return Submission(
         job=job,

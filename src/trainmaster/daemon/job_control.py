@@ -225,6 +225,8 @@ def _changed(job: Job, stated: Mapping[str, Any]) -> Job:
     own = {name: stated[name] for name in COPIED if name in stated}
     if "grace_period" in stated:
         own["grace_ms"] = stated["grace_period"]
+    if "max_runtime" in stated:
+        own["max_runtime_ms"] = stated["max_runtime"]
     if "deadline" in stated:
         own["deadline_ms"] = job.submit_ms + stated["deadline"]
     return replace(job, **own)

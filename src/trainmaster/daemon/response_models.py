@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 from trainmaster.model.job_state import ENDED_STATES, JobState, Transition
 from trainmaster.model.stop_reasons import Suspender
 from trainmaster.model.units import WHOLE
+from trainmaster.text.formatting import as_sentence
 
 BESIDE = {
     "Dependency": "dependency",
@@ -269,6 +270,7 @@ class JobRow(Holder):
             )
         said = self.why or self.ended_because or ("" if self.has_ended else ", ".join(self.nodes))
         if self.deadline is not None and self.deadline.is_at_risk and not self.has_ended:
+            said = as_sentence(said) if said else ""
             return f"{said} {self.deadline.sentence}".strip()
         return said
 

@@ -114,6 +114,8 @@ class Forecast:
     start_ms: int | None
     basis: str
     """What was assumed, in words."""
+    deadline: DeadlineNotice | None = None
+    """What would be said about its deadline, of a job that is not submitted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,8 @@ class Job:
     """Whether a policy may suspend, move or resize it once it runs."""
     stays_in_memory: bool = True
     """Whether it may be suspended where it is, by stopping its processes."""
+    max_runtime_ms: int | None = None
+    """It is ended when it has run for so long, all attempts together; None: it has no limit."""
 
 
 class Run(NamedTuple):

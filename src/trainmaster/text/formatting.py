@@ -80,11 +80,17 @@ def exact_length(ms: int) -> str:
     return "".join(parts)
 
 
+def about(ms: int) -> str:
+    """A length of time to the nearest unit that is shown: 59 min 58 s is `1 h`."""
+    unit = SECOND if ms < MINUTE - SECOND // 2 else MINUTE if ms < DAY - MINUTE // 2 else HOUR
+    return length((ms + unit // 2) // unit * unit)
+
+
 def when(ms: int, now: int) -> str:
     """`in 5 min`, `now`, `5 min ago`."""
     if abs(ms - now) < SECOND:
         return "now"
-    return f"in {length(ms - now)}" if ms > now else f"{length(now - ms)} ago"
+    return f"in {about(ms - now)}" if ms > now else f"{about(now - ms)} ago"
 
 
 def utc_time(ms: int) -> str:

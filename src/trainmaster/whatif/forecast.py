@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from time import thread_time
 
-from trainmaster.core.controller import Controller
+from trainmaster.core.controller import Controller, Decision
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.live_job import submitted_job
@@ -40,28 +40,33 @@ def forecast_start(snapshot: SnapshotRow, what: str | Submission, now_ms: int) -
     if record is None and not facts:
         return Forecast(None, "it has ended.")
     expected = ExpectedWork(controller)
+    engine = ForecastEngine(controller.state, expected)
+    engine.adopt(now)
+    decision = controller.step(now, facts)
+    told = next((each for each in decision.notices if each.job == name), None)
     try:
-        found = _simulated_start(
-            controller, ForecastEngine(controller.state, expected), facts, name, now
-        )
+        found = _simulated_start(controller, engine, facts, decision, name, now)
     except TimeoutError:
-        return Forecast(None, "the queue is too long to be simulated in time.")
+        return Forecast(None, "the queue is too long to be simulated in time.", told)
     if found is None:
-        return Forecast(None, "it would not start within sixty days.")
-    return Forecast(found, expected.basis())
+        return Forecast(None, "it would not start within sixty days.", told)
+    return Forecast(found, expected.basis(), told)
 
 
 def _simulated_start(
-    controller: Controller, engine: ForecastEngine, facts: list[e.Event], name: str, now: int
+    controller: Controller,
+    engine: ForecastEngine,
+    facts: list[e.Event],
+    decision: Decision,
+    name: str,
+    now: int,
 ) -> int | None:
-    """Step by step until the job runs; None if that is more than `FARTHEST_MS` away."""
-    engine.adopt(now)
+    """Step by step from this decision until the job runs; None if that is over `FARTHEST_MS` away."""
     start, jobs = now, controller.state.jobs
     until = thread_time() + MOST_S
     for _ in range(MOST_STEPS):
         if thread_time() > until:
             raise TimeoutError
-        decision = controller.step(now, facts)
         for fact in facts:
             if isinstance(fact, e.RunStarted | e.RunResumed | e.RunResized):
                 record = jobs.get(fact.run.job)
@@ -77,11 +82,13 @@ def _simulated_start(
             return None
         now = max(now, min(times))
         facts = engine.facts_at(now)
+        decision = controller.step(now, facts)
     raise TimeoutError
 
 
 class ExpectedWork:
-    """How much work each job is assumed to need: its estimate, or twice what it has done."""
+    """How much work each job is assumed to need: its estimate, or twice what it has done; no more than
+    its time limit allows."""
 
     def __init__(self, controller: Controller) -> None:
         known = [
@@ -98,6 +105,10 @@ class ExpectedWork:
         self._is_exact = True
 
     def __call__(self, record: JobRecord) -> int:
+        work, limit_ms = self._work(record), record.job.max_runtime_ms
+        return work if limit_ms is None else min(work, limit_ms * NOMINAL)
+
+    def _work(self, record: JobRecord) -> int:
         if record.estimate is not None:
             return record.estimate.work
         self._is_exact = False
@@ -111,5 +122,5 @@ class ExpectedWork:
         least = length(self._typical // NOMINAL)
         return (
             "assumes that jobs without progress reports run as long again as they have already run, and"
-            f" {least} at least, and that nobody submits more jobs."
+            f" {least} at least, within their time limits, and that nobody submits more jobs."
         )

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome, Decline
 from trainmaster.model.reasons import Prerequisite, Protection, QueueStanding, Reason, Why
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
+from trainmaster.text.deadlines import deadline_sentence, past_deadline_sentence
 from trainmaster.text.formatting import length, plural, when
 from trainmaster.text.messages import forecast_sentence, story_sentence
 from trainmaster.text.reasons import reason_sentence
@@ -123,6 +125,40 @@ def test_lengths_of_time() -> None:
     assert {ms: length(ms) for ms in said} == said
     assert when(NOW, NOW) == "now"
     assert when(NOW - MINUTE, NOW) == "1 min ago"
+
+    assert when(NOW + HOUR - 2 * SECOND, NOW) == "in 1 h"
+    assert when(NOW - 59_600, NOW) == "1 min ago"
+    assert when(NOW + DAY - 1, NOW) == "in 1 d"
+
+
+def test_a_deadline_is_worded_when_it_is_read() -> None:
+    met = DeadlineNotice("1", DeadlineOutcome.ACCEPTED, NOW + HOUR, NOW + 30 * MINUTE)
+    late = replace(met, what=DeadlineOutcome.SLIPPED, finish_ms=NOW + 2 * HOUR)
+    why = Decline.NO_ESTIMATE
+    declined = replace(met, what=DeadlineOutcome.DECLINED, finish_ms=None, why=why)
+    said = {
+        (
+            met,
+            2,
+        ): "Its deadline (in 1 h) is expected to be met: it should end in 30 min at the latest.",
+        (
+            met,
+            600,
+        ): "Its deadline (in 50 min) is expected to be met: it should end in 20 min at the latest.",
+        (met, 3660): "Its deadline passed 1 min ago.",
+        (
+            late,
+            600,
+        ): "Its deadline (in 50 min) is expected to be missed: it should end in 1 h 50 min.",
+        (late, 3660): "Its deadline passed 1 min ago; it should end in 59 min.",
+        (declined, 2): "Its deadline (in 1 h) was declined: it is not known how long the job runs"
+        " (`max_runtime` would bound it). The job runs anyway.",
+        (declined, 3660): "Its deadline, which was declined, passed 1 min ago.",
+    }
+    found = {(each, at_s): deadline_sentence(each, NOW + at_s * SECOND) for each, at_s in said}
+    assert found == said
+    assert past_deadline_sentence(NOW, NOW - HOUR) == "It ended 1 h before its deadline."
+    assert past_deadline_sentence(NOW, NOW + HOUR) == "It ended 1 h after its deadline."
 
 
 def test_forecasts_end_with_one_stop() -> None:

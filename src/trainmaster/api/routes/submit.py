@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -126,7 +127,11 @@ def _read(body: bytes, kind: str, defaults: Defaults) -> tuple[list[Submission],
 
 async def _checked(service: Daemon, asked: Submission) -> CheckedJob:
     status, forecast = await service.submissions.check(asked)
-    now = service.queries.now_ms()
+    now, notice = service.queries.now_ms(), forecast.deadline
+    if notice is not None:
+        said = (deadline_sentence(notice, now), *status.remarks)
+        history = replace(status.history, deadline=notice)
+        status = replace(status, history=history, remarks=said)
     return CheckedJob(serializers.job_details(status, now), serializers.forecast_row(forecast, now))
 
 

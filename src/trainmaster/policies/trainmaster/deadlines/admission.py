@@ -250,11 +250,14 @@ def _new_jobs(view: View, judged: int) -> list[JobRecord]:
 
 
 def _without_changed(commitments: Commitments, view: View) -> Commitments:
-    """Drop answers about deadlines that have been changed since."""
+    """Drop answers about deadlines that have been changed since, or whose job has a time limit now."""
     accepted, declined = dict(commitments.accepted), dict(commitments.declined)
     for record in view.requeued:
         notice = commitments.notice_of(record.id)
-        if notice is not None and notice.deadline_ms != record.job.deadline_ms:
+        if notice is None:
+            continue
+        is_bounded = notice.why is Decline.NO_ESTIMATE and record.job.max_runtime_ms is not None
+        if is_bounded or notice.deadline_ms != record.job.deadline_ms:
             accepted.pop(record.id, None)
             declined.pop(record.id, None)
     return replace(commitments, accepted=FrozenMap(accepted), declined=FrozenMap(declined))

@@ -2,8 +2,8 @@
 
 Work comes from the job's estimate (declared iterations, a fit, history), else from the learned service of
 similar jobs. It is padded by `deadline_margin` or, if larger, by a rolling percentile of the prediction
-errors of recently ended jobs (as in Clockwork, OSDI'20). A job that exceeds its padded work is extended by a
-tenth of the work it has done, repeatedly.
+errors of recently ended jobs (as in Clockwork, OSDI'20), up to the job's time limit. A job that exceeds its
+padded work is extended by a tenth of the work it has done, repeatedly.
 """
 
 from __future__ import annotations
@@ -33,15 +33,23 @@ def padded_work(
     margin_ppm: int,
     errors_ppm: Sequence[int],
 ) -> int | None:
-    """Total work of the job with a safety margin; None if it cannot be estimated."""
+    """Total work of the job with a safety margin, at most what it may do; None if neither is known."""
+    limit_ms, work = record.job.max_runtime_ms, _expected_work(record, expected_service)
+    most = None if limit_ms is None else max(1, limit_ms * NOMINAL)
+    if work is None:
+        return most
+    part = max(NOMINAL + margin_ppm, error_percentile(errors_ppm))
+    padded = max(1, ceil_div(work * part, NOMINAL))
+    return padded if most is None else min(padded, most)
+
+
+def _expected_work(record: JobRecord, expected_service: ExpectedService | None) -> int | None:
     if record.estimate is not None:
-        work = record.estimate.work
-    else:
-        service = expected_service(record) if expected_service is not None else None
-        if service is None:
-            return None
-        work = ceil_div(service * NOMINAL, record.demand.nominal.total_share)
-    return max(1, ceil_div(work * max(NOMINAL + margin_ppm, error_percentile(errors_ppm)), NOMINAL))
+        return record.estimate.work
+    service = expected_service(record) if expected_service is not None else None
+    if service is None:
+        return None
+    return ceil_div(service * NOMINAL, record.demand.nominal.total_share)
 
 
 def error_percentile(errors_ppm: Sequence[int]) -> int:
