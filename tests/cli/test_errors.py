@@ -150,7 +150,9 @@ CASES = {
     "bad cluster text": Case(
         "simulate good.csv --cluster 2y2", 2, "neither a file nor of the form"
     ),
-    "a cluster of nothing": Case("simulate good.csv --cluster 0x4", 2, "not of the form 15x4"),
+    "a cluster of nothing": Case(
+        "simulate good.csv --cluster 0x4", 2, "every number must be at least 1"
+    ),
     "a cluster beyond belief": Case("simulate good.csv --cluster 99999x99999", 2, "more than"),
     "a cluster file that is not YAML": Case(
         "simulate good.csv --cluster bad.yaml", 2, "bad.yaml: line 2: this is not YAML"
@@ -444,7 +446,7 @@ def test_a_job_that_only_some_policies_reject_names_them(tm, write) -> None:
     [
         ("--policy nope", "there is no policy 'nope'"),
         ("--policy srsf", "works in simulations only"),
-        ("--slots x", "slots 'x' is neither a number"),
+        ("--slots x", "--slots x is neither a number"),
         ("--set keep", "--set `keep` has no value: write key=value"),
         ("--set nope=1", "nope"),
     ],
@@ -456,3 +458,28 @@ def test_a_daemon_that_cannot_be_is_not_announced(
     assert (answer.code, answer.out) == (2, "")
     assert said in answer.err
     assert not (folder / "state").exists()
+
+
+REFUSED_STARTS = {
+    "--database nonsense": "nonsense is not the address of a database: write postgresql://",
+    "--database foo://bar": "There is no store of the kind foo://",
+    "--data text.txt": "text.txt is a file: name a folder.",
+    "--slots 0": "--slots 0 must be from 1 to 4,096 slots in all.",
+    "--slots two": "--slots two is neither a number nor of the form 2x4 (nodes x slots), nor auto.",
+    "--limit max_grace=5": "the limit max_grace must be a length of time with its unit: 5s or 5m?\n",
+    "--max-grace 5": "the limit max_grace must be a length of time with its unit: 5s or 5m?\n",
+}
+
+
+@pytest.mark.parametrize("flags", REFUSED_STARTS)
+def test_a_start_that_makes_no_sense_is_refused_and_leaves_nothing(
+    tm: Tm, folder: Path, monkeypatch: pytest.MonkeyPatch, flags: str
+) -> None:
+    (folder / "text.txt").touch()
+    monkeypatch.setenv("TRAINMASTER_DATA", str(folder / "state"))
+    said = tm(f"up --port 0 {flags}")
+    assert said.code == 2
+    assert REFUSED_STARTS[flags] in said.err
+    assert said.err.startswith("Error: ")
+    assert said.err.count("\n") == 1
+    assert [path.name for path in folder.iterdir()] == ["text.txt"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -146,9 +147,10 @@ def test_debug_shows_where_an_error_came_from(tm: Line) -> None:
 
 def test_up_in_the_background_and_down(tmp_path: Path) -> None:
     tm = Line(tmp_path / "state", tmp_path / "code")
-    arguments = ("--data", str(tm.state), "--port", "0", "--slots", "2")
+    arguments = ("--data", str(tm.state), "--port", "0")
     try:
-        said = tm.ok("up", "-d", *arguments)
+        said = tm.ok("up", "-d", *arguments, "--slots", "2")
+        assert "last start" not in said
         assert said.startswith("Trainmaster at http://127.0.0.1:")
         assert f"export TRAINMASTER_DATA={tm.state}" in said
         job = tm.ok("run", "-d", "--no-snapshot", "--", "sleep", "300").strip()
@@ -159,11 +161,17 @@ def test_up_in_the_background_and_down(tmp_path: Path) -> None:
         assert farewell in (tm.state / "up.out").read_text()
         said = tm.ok("up", "-d", *arguments)
         assert "Found 1 running job." in said
+        assert "\n2 CPU slots, as at the last start: --slots says otherwise.\n" in said
+        assert json.loads(tm.ok("status", "--json"))["devices"] == 2
         assert json.loads(tm.ok("show", job, "--json"))["restarts"] == 0
         second = tm.ok("up", "-d", *arguments)
         assert "a standby: another one leads on this database" in second
         assert "`trainmaster down --url http://127.0.0.1:" in second
-        assert "1 job cancelled." in tm.ok("down", "--jobs")
+        said = tm.ok("down", "--jobs")
+        assert said.startswith("1 job cancelled. The manager at http://127.0.0.1:")
+        assert re.search(r"Its standby \(process \d+\) takes over: `trainmaster down` stops", said)
+        until(lambda: tm("status").returncode == 0, "the standby to lead")
+        assert "takes over" not in tm.ok("down")
         refused = tm("up", "-d", "--data", str(tmp_path / "other"), "--policy", "nothing")
         assert refused.returncode == 2
         assert refused.stderr.startswith("Error: there is no policy 'nothing'")

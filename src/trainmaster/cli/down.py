@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -37,14 +39,36 @@ def down(
     """
     answer = client.get("/status")
     cancelled = _cancel_all(client) if jobs else 0
-    left = sum(1 for _ in list_jobs(client, LIVE)) if answer["role"] == "active" else 0
+    is_leader = answer["role"] == "active"
+    left = sum(1 for _ in list_jobs(client, LIVE)) if is_leader else 0
     _end(client.url, answer["pid"])
-    said = f"{plural(cancelled, 'job')} cancelled. " if jobs else ""
-    if left:
-        goes_on, it = ("goes on", "it") if left == 1 else ("go on", "them")
-        said += f"{plural(left, 'job')} {goes_on}; `trainmaster up` finds {it} again. "
-    stopped = f"{said}The manager at {client.url} has stopped."
-    show_answer({"url": client.url, "pid": answer["pid"], "jobs": left}, as_json, stopped)
+    standbys = _managers_of(answer["folder"]) if is_leader else []
+    said = [f"{plural(cancelled, 'job')} cancelled."] if jobs else []
+    said += [_goes_on(left, bool(standbys))] if left else []
+    said += [f"The manager at {client.url} has stopped."]
+    said += [_takes_over(standbys)] if standbys else []
+    about = {"url": client.url, "pid": answer["pid"], "jobs": left, "standbys": standbys}
+    show_answer(about, as_json, " ".join(said))
+
+
+def _goes_on(left: int, has_standby: bool) -> str:
+    goes_on, it = ("goes on", "it") if left == 1 else ("go on", "them")
+    finds = "" if has_standby else f"; `trainmaster up` finds {it} again"
+    return f"{plural(left, 'job')} {goes_on}{finds}."
+
+
+def _takes_over(standbys: Sequence[int]) -> str:
+    pids = ", ".join(map(str, standbys))
+    who = f"Its standby (process {pids})" if len(standbys) == 1 else f"A standby (processes {pids})"
+    return f"{who} takes over: `trainmaster down` stops that one too."
+
+
+def _managers_of(folder: str) -> list[int]:
+    """Processes of the managers that use a data folder."""
+    from trainmaster.daemon.data_folder import LOCK
+    from trainmaster.engines.local.processes import lock_holders
+
+    return sorted(lock_holders(str(Path(folder) / LOCK)))
 
 
 def _cancel_all(client: Client) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from trainmaster.config.units import duration_ms, size_bytes
 from trainmaster.config.validation import ConfigError, shown
 from trainmaster.model.units import GIB, KIB, MIB, MINUTE, SECOND
+from trainmaster.text.formatting import as_sentence
 
 MOST = 10**9
 
@@ -91,5 +92,5 @@ def limits_of(stated: Iterable[str]) -> Limits:
         try:
             found[name] = known[name].metadata["read"](value)
         except ValueError as error:
-            raise ConfigError(f"the limit {name} {error}.") from None
+            raise ConfigError(as_sentence(f"the limit {name} {error}")) from None
     return replace(Limits(), **found)

@@ -222,9 +222,10 @@ def host_memory() -> int:
 def _shape(text: str) -> tuple[int, int]:
     nodes, cross, each = text.lower().rpartition("x")
     nodes = nodes if cross else "1"
-    if not (nodes.isdecimal() and each.isdecimal() and 0 < int(nodes) * int(each) <= MOST_SLOTS):
+    if not (nodes.isdecimal() and each.isdecimal()):
         raise TopologyError(
-            f"slots {text!r} is neither a number nor of the form 2x4 (nodes x slots), "
-            f"{MOST_SLOTS:,} in all at most"
+            f"--slots {text} is neither a number nor of the form 2x4 (nodes x slots), nor auto"
         )
+    if not 0 < int(nodes) * int(each) <= MOST_SLOTS:
+        raise TopologyError(f"--slots {text} must be from 1 to {MOST_SLOTS:,} slots in all")
     return int(nodes), int(each)

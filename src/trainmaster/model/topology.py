@@ -155,11 +155,13 @@ class Topology:
 def parse_shorthand(text: str) -> Topology:
     """`15x4`: 15 nodes of 4 GPUs in one rack; `4x15x4`: 4 racks of those; one more for fabrics."""
     parts = text.lower().split("x")
-    if not 2 <= len(parts) <= 4 or not all(part.isdecimal() and int(part) > 0 for part in parts):
+    if not 2 <= len(parts) <= 4 or not all(part.isdecimal() for part in parts):
         raise TopologyError(
             f"cluster {text!r} is not of the form 15x4 (nodes x GPUs) or 4x15x4 (racks x nodes x GPUs)"
         )
     counts = [int(part) for part in parts]
+    if not all(counts):
+        raise TopologyError(f"cluster {text!r} has no GPUs: every number must be at least 1")
     if prod(counts) > MOST_GPUS:
         raise TopologyError(f"cluster {text!r} has more than {MOST_GPUS:,} GPUs")
     outer = counts[:-2]

@@ -14,6 +14,10 @@ class StoreError(Exception):
     """The store cannot be used now: one sentence that says why and what to do."""
 
 
+class BadAddress(StoreError):
+    """What names the database makes no sense."""
+
+
 class StoreAway(StoreError):
     """The database's server cannot be reached: it may be there again later."""
 

@@ -9,7 +9,7 @@ from sqlalchemy.exc import ArgumentError
 
 from trainmaster.store.copies import put_back
 from trainmaster.store.database import Database
-from trainmaster.store.errors import StoreAway, StoreError, readable_errors
+from trainmaster.store.errors import BadAddress, StoreAway, readable_errors
 from trainmaster.store.postgres import open_postgres
 from trainmaster.store.sqlite import open_sqlite
 from trainmaster.store.store import Store
@@ -34,6 +34,11 @@ def open_store(url: str) -> Store:
     return store
 
 
+def check_address(url: str) -> None:
+    """BadAddress where this cannot name a database; nothing is opened."""
+    _database(url).dispose()
+
+
 def put_back_copy(url: str, copies: Path) -> str:
     """Replace a missing or damaged SQLite database by its newest good copy; what was done, if anything."""
     database = _database(url)
@@ -46,26 +51,37 @@ def put_back_copy(url: str, copies: Path) -> str:
 
 def _database(url: str) -> Database:
     if "://" not in url:
-        return open_sqlite(_file(url, url))
+        return open_sqlite(_plain_path(url))
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise StoreError(
+        raise BadAddress(
             "The URL of the store cannot be read: write it as postgresql://user@host:5432/name."
         ) from error
     if parsed.drivername == "sqlite":
         return open_sqlite(_file(parsed.database, url))
     if parsed.drivername in POSTGRES:
         return open_postgres(parsed)
-    raise StoreError(
+    raise BadAddress(
         f"There is no store of the kind {parsed.drivername}://: give a path, sqlite:////path, or"
         " postgresql://user@host/name."
     )
 
 
+def _plain_path(text: str) -> Path:
+    """A bare word is not taken for a file: it is more likely a slip than a place for a new database."""
+    path = _file(text, text)
+    if "/" not in text and not path.suffix and not path.exists():
+        raise BadAddress(
+            f"{text} is not the address of a database: write postgresql://user@host/name, or"
+            f" ./{text} for a file."
+        )
+    return path
+
+
 def _file(name: str | None, url: str) -> Path:
     if not name or name == ":memory:":
-        raise StoreError(
+        raise BadAddress(
             f"A store must outlive the manager, and {url or 'an empty name'} names no file: write"
             " sqlite:////path/to/trainmaster.db."
         )

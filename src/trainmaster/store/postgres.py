@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from importlib.util import find_spec
+from shlex import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -41,7 +43,9 @@ MOST_READERS = 32
 def open_postgres(url: URL) -> Database:
     """A database on a server; connects when first used."""
     if find_spec("psycopg") is None:
-        raise StoreError("PostgreSQL needs one more package: pip install 'trainmaster[postgres]'.")
+        raise StoreError(
+            f"PostgreSQL needs one more package: {quote(sys.executable)} -m pip install 'psycopg[binary]'."
+        )
     missing = {name: value for name, value in DEFAULTS.items() if name not in url.query}
     url = url.set(drivername="postgresql+psycopg").update_query_dict(missing)
     reader = create_engine(

@@ -1,4 +1,4 @@
-"""Whose the manager's state is, and as whom it runs."""
+"""Where the manager keeps its state, whose it is, as whom it runs, and which devices it remembers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.cli.up import AS_ROOT, announcement, keep_private
+from trainmaster.cli.support.address import state_folder, user_data_folder
+from trainmaster.cli.support.announcement import AS_ROOT, announcement
+from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.private_folder import keep_private
+from trainmaster.cli.support.remembered_slots import SLOTS, Devices, devices_of, remember_slots
 from trainmaster.daemon.service_api import Health
+from trainmaster.model.topology import TopologyError
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +69,48 @@ def test_a_manager_of_root_says_what_others_can_do_with_it(
     user: int, is_warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    said = [*announcement(Starting(), "http://127.0.0.1:8470", tmp_path)]  # type: ignore[arg-type]
+    devices = devices_of(tmp_path, "2")
+    said = [*announcement(Starting(), "http://127.0.0.1:8470", tmp_path, devices)]  # type: ignore[arg-type]
     assert said[0].startswith("Trainmaster at http://127.0.0.1:8470")
     assert (AS_ROOT in said) == is_warned
+
+
+def test_the_folder_is_the_stated_one_else_that_of_the_environment_else_the_users(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRAINMASTER_DATA", "shared/../state")
+    assert state_folder(None) == tmp_path / "state"
+    assert state_folder(Path("other")) == tmp_path / "other"
+    monkeypatch.setenv("TRAINMASTER_DATA", "")
+    assert state_folder(None) == user_data_folder()
+
+
+def slots_of(devices: Devices) -> list[int]:
+    return [node.gpus for node in devices.machine.topology.nodes]
+
+
+def test_slots_are_remembered_until_others_are_said(tmp_path: Path) -> None:
+    def start(stated: str | None) -> Devices:
+        devices = devices_of(tmp_path, stated)
+        remember_slots(tmp_path, devices.slots)
+        return devices
+
+    found = devices_of(tmp_path, None)
+    assert not found.is_remembered
+    assert start("2x3").is_remembered is False
+    again = start(None)
+    assert (slots_of(again), again.is_remembered, again.shown) == ([3, 3], True, "6 CPU slots")
+    assert slots_of(start("1")) == [1]
+    assert slots_of(start(None)) == [1]
+    assert start("auto") == found
+    assert start(None) == found
+    assert not (tmp_path / SLOTS).exists()
+
+
+@pytest.mark.parametrize("content", [b"many", b"\xff"])
+def test_slots_that_were_damaged_are_not_guessed(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / SLOTS).write_bytes(content)
+    with pytest.raises((BadInput, TopologyError), match="--slots"):
+        devices_of(tmp_path, None)
+    assert slots_of(devices_of(tmp_path, "2")) == [2]

@@ -102,9 +102,15 @@ def test_slots_that_are_asked_for_are_given_whatever_the_machine_has() -> None:
     assert detect_machine("5").topology.gpu_count == 5
 
 
-@pytest.mark.parametrize("text", ["0", "x4", "4x", "2x2x2", "-1", "many", "99999"])
+@pytest.mark.parametrize("text", ["x4", "4x", "2x2x2", "-1", "many"])
 def test_slots_that_are_no_shape_are_refused_with_a_sentence(text: str) -> None:
-    with pytest.raises(TopologyError, match="neither a number nor of the form"):
+    with pytest.raises(TopologyError, match=f"--slots {text} is neither a number nor of the form"):
+        detect_machine(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0x4", "2x0", "99999"])
+def test_no_slots_or_too_many_are_refused_with_the_bounds(text: str) -> None:
+    with pytest.raises(TopologyError, match=f"--slots {text} must be from 1 to 4,096 slots in all"):
         detect_machine(text)
 
 

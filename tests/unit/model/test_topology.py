@@ -24,9 +24,17 @@ def test_racks_and_fabrics() -> None:
     assert len({node.domains[1:3] for node in fabrics.nodes}) == 4
 
 
-@pytest.mark.parametrize("text", ["4", "0x4", "4x", "axb", "1x2x3x4x5", "-1x4", "", "2 x 4"])
+@pytest.mark.parametrize("text", ["4", "4x", "axb", "1x2x3x4x5", "-1x4", "", "2 x 4"])
 def test_what_is_not_shorthand(text: str) -> None:
     with pytest.raises(TopologyError, match="is not of the form 15x4"):
+        parse_shorthand(text)
+
+
+@pytest.mark.parametrize("text", ["0x8", "8x0", "4x0x8"])
+def test_a_cluster_of_nothing(text: str) -> None:
+    with pytest.raises(
+        TopologyError, match=f"'{text}' has no GPUs: every number must be at least 1"
+    ):
         parse_shorthand(text)
 
 

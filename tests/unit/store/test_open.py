@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.store.errors import StoreError
+from trainmaster.store.errors import BadAddress, StoreError
 from trainmaster.store.open import open_store
 
 
@@ -44,15 +44,19 @@ def test_opening_writes_nothing(tmp_path: Path) -> None:
         ("sqlite:///:memory:", "names no file"),
         ("mysql://root@localhost/x", "no store of the kind mysql://: give a path"),
         ("://", "cannot be read: write it as postgresql://"),
+        (
+            "nonsense",
+            "not the address of a database: write postgresql://user@host/name, or ./nonsense",
+        ),
         ("postgresql://host:port/x", "cannot be read: write it as postgresql://"),
     ],
 )
 def test_a_url_that_names_no_store(url: str, says: str) -> None:
-    with pytest.raises(StoreError, match=says):
+    with pytest.raises(BadAddress, match=says):
         open_store(url)
 
 
 def test_postgresql_without_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StoreError, match=r"pip install 'trainmaster\[postgres\]'"):
+    with pytest.raises(StoreError, match=rf"{sys.executable} -m pip install 'psycopg\[binary\]'"):
         open_store("postgresql://localhost/x")

@@ -26,10 +26,16 @@ LISTENS = "0A"
 
 
 def user_data_folder() -> Path:
-    """Where `trainmaster up` keeps its state unless it is told otherwise."""
+    """The user's own folder for data of programs."""
     from platformdirs import user_data_path
 
     return user_data_path("trainmaster")
+
+
+def state_folder(stated: Path | None) -> Path:
+    """Where `trainmaster up` keeps its state: in the stated folder, else that of the environment, else the
+    user's."""
+    return Path(os.path.abspath(stated or os.environ.get(DATA) or user_data_folder()))
 
 
 def find_address(url: str | None, data: Path | None) -> str:

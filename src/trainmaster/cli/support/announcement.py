@@ -1,0 +1,57 @@
+"""What `trainmaster up` says when it is up, and when it ends."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainmaster.cli.support.address import DATA, user_data_folder
+from trainmaster.cli.support.remembered_slots import Devices
+from trainmaster.daemon.daemon import Daemon
+from trainmaster.text.formatting import plural
+
+AS_ROOT = (
+    "Note: it was started as root, and everyone logged in to this machine can run commands as root through"
+    " it: start it as a user of its own."
+)
+
+
+def announcement(daemon: Daemon, url: str, folder: Path, devices: Devices) -> Iterator[str]:
+    """What it does, where it is, what it found, and how to reach it."""
+    health = daemon.health()
+    if health.trouble:
+        yield f"Trainmaster at {url}, waiting for its database: {health.trouble}"
+    elif health.role != "active":
+        yield f"Trainmaster at {url}, a standby: another one leads on this database and is used."
+        return
+    else:
+        yield f"Trainmaster at {url}, state in {folder}"
+        if devices.is_remembered:
+            yield f"{devices.shown}, as at the last start: --slots says otherwise."
+        running, waiting = daemon.live_jobs()
+        kinds = ((running, "running job"), (waiting, "waiting job"))
+        found = [plural(number, kind) for number, kind in kinds if number]
+        if found:
+            yield f"Found {' and '.join(found)}."
+    if folder != user_data_folder():
+        yield f"In other terminals: export {DATA}={shlex.quote(str(folder))}"
+    if os.geteuid() == 0:
+        yield AS_ROOT
+
+
+def farewell(daemon: Daemon, folder: Path) -> str:
+    """What goes on without the manager, and how to come back to it."""
+    if not daemon.is_active.is_set():
+        return "Stopped."
+    running, waiting = daemon.live_jobs()
+    if not running and not waiting:
+        return "Stopped; there are no unfinished jobs."
+    where = "" if folder == user_data_folder() else f" --data {shlex.quote(str(folder))}"
+    goes_on = "goes on" if running == 1 else "go on"
+    waits = "waits" if waiting == 1 else "wait"
+    said = [f"{plural(running, 'job')} {goes_on}"] if running else []
+    said += [f"{waiting if said else plural(waiting, 'job')} {waits}"] if waiting else []
+    them = "it" if running + waiting == 1 else "them"
+    return f"Stopped. {', '.join(said)}; `trainmaster up{where}` finds {them} again."

@@ -1,0 +1,47 @@
+"""Which database `trainmaster up` is told to use."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from trainmaster.cli.support.console import remark
+from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.files import read_text
+from trainmaster.store.errors import BadAddress
+from trainmaster.store.open import check_address
+
+VARIABLE = "TRAINMASTER_DATABASE"
+PASSWORD = re.compile(r"[^/]*://[^/@]*:[^/@]+@")
+
+
+def database_of(url: str | None, file: Path | None) -> str | None:
+    """The database that flags or the environment name, if it can be one."""
+    found = _named(url, file)
+    if found is not None:
+        try:
+            check_address(found)
+        except BadAddress as error:
+            raise BadInput(str(error)) from None
+    return found
+
+
+def _named(url: str | None, file: Path | None) -> str | None:
+    """A password in a flag is seen by everybody."""
+    if url is not None and file is not None:
+        raise BadInput("--database and --database-file exclude each other: say one of them.")
+    if file is not None:
+        found = read_text(file, "--database-file").strip()
+        if not found or "\n" in found:
+            raise BadInput(f"--database-file {file} must hold one line, the database's address.")
+        return found
+    if url is not None and PASSWORD.match(url):
+        remark(
+            "Note",
+            (
+                "everybody on this machine can read the password in the process list: use"
+                " --database-file, TRAINMASTER_DATABASE or ~/.pgpass",
+            ),
+        )
+    return url or os.environ.get(VARIABLE) or None

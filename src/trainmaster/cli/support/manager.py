@@ -1,0 +1,121 @@
+"""The manager of `trainmaster up`, from its start to the signal that ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from trainmaster.api.server import listening, listening_near, serve, url_of
+from trainmaster.cli.support.address import ADDRESS, PORT
+from trainmaster.cli.support.announcement import announcement, farewell
+from trainmaster.cli.support.background import LOG
+from trainmaster.cli.support.demo import demonstrate, end_demonstration
+from trainmaster.cli.support.errors import Failed, system_reason
+from trainmaster.cli.support.manager_log import log_to
+from trainmaster.cli.support.private_folder import keep_private
+from trainmaster.cli.support.remembered_slots import Devices, remember_slots
+from trainmaster.config.limits import Limits
+from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.data_folder import COPIES, ColdStart
+from trainmaster.daemon.service_api import RequestError
+from trainmaster.engines.local.descriptors import raise_limit
+from trainmaster.engines.local.engine import LocalEngine
+from trainmaster.engines.protocol import EngineError
+from trainmaster.model.policy_spec import PolicySpec
+from trainmaster.store.errors import StoreError
+from trainmaster.store.open import open_store, put_back_copy
+from trainmaster.store.store import Store
+from trainmaster.whatif.forecast import forecast_start
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """What the command line says of a manager, beside where it listens."""
+
+    folder: Path
+    devices: Devices
+    database: str | None
+    """None: SQLite in the folder."""
+    policy: PolicySpec | None
+    """None: the one that was set last."""
+    cold_start: ColdStart
+    limits: Limits
+    ends_jobs: bool
+    """Whether jobs are ended whose devices are gone."""
+    demo: bool
+    ends_demo: bool
+
+
+def run_manager(start: StartOptions, host: str, port: int | None) -> None:
+    """Until a signal stops it; what keeps it from starting is one sentence."""
+    folder = start.folder
+    try:
+        keep_private(folder)
+        sock = listening_near(host, PORT) if port is None else listening(host, port)
+    except OSError as error:
+        where = error.filename or f"{host}:{PORT if port is None else port}"
+        raise Failed(f"{where}: {system_reason(error)}.") from None
+    raise_limit()
+    log_to(folder / LOG)
+    try:
+        asyncio.run(_serve(start, sock))
+    except (RequestError, StoreError, EngineError) as error:
+        raise Failed(str(error)) from None
+
+
+async def _serve(start: StartOptions, sock: socket.socket) -> None:
+    folder, engine, store = start.folder, _engine(start), _store(start)
+    daemon = Daemon(
+        store,
+        engine,
+        folder,
+        policy=start.policy,
+        forecaster=forecast_start,
+        cold_start=start.cold_start,
+        limits=start.limits,
+        say=typer.echo,
+    )
+
+    async def when_active(active: Daemon) -> None:
+        remember_slots(folder, start.devices.slots)
+        for missing in engine.abilities.remarks:
+            typer.echo(f"Note: {missing}")
+        if start.demo:
+            await demonstrate(active, folder, url_of(sock))
+
+    async def before_end(active: Daemon) -> None:
+        await end_demonstration(active, folder)
+
+    def when_up() -> None:
+        typer.echo("\n".join(announcement(daemon, url_of(sock), folder, start.devices)))
+
+    try:
+        last = before_end if start.ends_demo else None
+        await serve(daemon, sock, folder / ADDRESS, when_up, when_active, last)
+        typer.echo(farewell(daemon, folder))
+    finally:
+        store.close()
+
+
+def _engine(start: StartOptions) -> LocalEngine:
+    machine, limits = start.devices.machine, start.limits
+    return LocalEngine(
+        start.folder,
+        machine.topology,
+        machine.devices,
+        machine.numbers,
+        supervisor_silence_s=limits.supervisor_silence / 1000,
+        fork_server_silence_s=limits.fork_server_silence / 1000,
+    )
+
+
+def _store(start: StartOptions) -> Store:
+    """Its database, put back from a copy where it is gone and --adopt allows it."""
+    url = start.database or f"sqlite:///{start.folder}/trainmaster.db"
+    if start.cold_start is ColdStart.ADOPT and (said := put_back_copy(url, start.folder / COPIES)):
+        typer.echo(said)
+    return open_store(url)
