@@ -1,14 +1,14 @@
 """A controller as JSON, and a controller restored from it that makes the same decisions.
 
 Caches are left out: they are built again, as after `forget`. A snapshot of another topology is remapped:
-a device is the same one if its node has the same name and it has the same index there. Runs on devices
-that are gone are lost, and their jobs continue from their last checkpoint. The policy's memo, which may
+a device is the same one if its node has the same name and it has the same index there; on CPU slots any free
+one of the node will do. Other runs on devices that are gone are lost, and their jobs continue from their last checkpoint. The policy's memo, which may
 name nodes by their indices, starts again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, replace
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from trainmaster.core.pending_launches import released
 from trainmaster.core.policy import Policy
 from trainmaster.core.reducer import requeue_for_retry
 from trainmaster.core.state import PendingLaunch, PreemptionTimes, State
-from trainmaster.core.topology_remap import IndexMapping, Layout, layout_of
+from trainmaster.core.topology_remap import IndexMapping, Layout, kinds_of, layout_of
 from trainmaster.core.view import View
 from trainmaster.model.codec import Json, decode, encode
 from trainmaster.model.job import Job, Run
@@ -100,6 +100,7 @@ def snapshot_of(controller: Controller) -> dict[str, Json]:
         "wake_at": controller.wake_at,
         "memo": encode(controller.memo),
         "layout": encode(layout_of(state.topology)),
+        "kinds": encode(kinds_of(state.topology)),
         "records": [_image(*each) for each in _known(state).values()],
         "jobs": [record.seq for record in state.jobs.values()],
         "ended": [record.seq for record in log.ended],
@@ -188,7 +189,8 @@ def restored(
     if cannot_save_at_first and not body.get("protects_unsaved"):  # a store of an earlier version
         for record in state.jobs.values():
             record.cannot_save = not record.saved_work
-    is_same = layout == layout_of(topology)
+    kinds = decode(body["kinds"]) if "kinds" in body else None  # a store of an earlier version
+    is_same = layout == layout_of(topology) and kinds in (None, kinds_of(topology))
     memo = decode(body["memo"]) if is_same else policy.first_memo()
     controller.resume(memo, body["now"], body["wake_at"])
     lost: tuple[Run, ...] = ()
@@ -197,7 +199,7 @@ def restored(
             there.update((seq, records[seq]) for seq in seqs)
         state.occupancy = rebuilt(state)
     else:
-        lost = _remap(state, IndexMapping.between(layout, topology), body["now"])
+        lost = _remap(state, IndexMapping.between(layout, topology, kinds), body["now"])
     controller.view = View(state)
     return Restored(controller, lost)
 
@@ -246,13 +248,14 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
 
 def _remap(state: State, new: IndexMapping, now: int) -> tuple[Run, ...]:
     """Move the state to the new indices; runs on devices that are gone are lost."""
+    new = new.exchanging_slots((*_held_by_runs(state), *_goals(state)))
     gone = [record for record in state.jobs.values() if _has_lost_its_run(state, record, new)]
     without_goal = [
         record for record in state.jobs.values() if _has_lost_its_goal(state, record, new)
     ]
     for record in state.jobs.values():
         record.placement = new.placement(record.placement)
-        record.frozen = new.placement(record.frozen)
+        record.frozen = new.frozen(record.frozen)
     for record in without_goal:
         _forget_goal(state, record)
     _remap_tables(state, new)
@@ -271,17 +274,36 @@ def _remap(state: State, new: IndexMapping, now: int) -> tuple[Run, ...]:
     return tuple(lost)
 
 
+def _held_by_runs(state: State) -> Iterator[tuple[Slice, ...]]:
+    """The devices that runs are on, or are about to leave."""
+    for record in state.jobs.values():
+        if record.placement is not None and not _is_coming(state, record):
+            yield record.placement.slices
+        yield state.leaving.get(record.run, ())
+
+
+def _goals(state: State) -> Iterator[tuple[Slice, ...]]:
+    """The devices that runs are about to start on."""
+    for record in state.jobs.values():
+        if record.placement is not None and _is_coming(state, record):
+            yield record.placement.slices
+
+
+def _is_coming(state: State, record: JobRecord) -> bool:
+    """Whether its placement is where it will start, and not where its run is."""
+    is_moving = record.is_moving and record.phase is Phase.SUSPENDING
+    return record.id in state.pending_launches or is_moving
+
+
 def _has_lost_its_goal(state: State, record: JobRecord, new: IndexMapping) -> bool:
     """Whether it is about to start on devices that are gone."""
-    is_coming = record.id in state.pending_launches or (
-        record.is_moving and record.phase is Phase.SUSPENDING
-    )
+    is_coming = _is_coming(state, record)
     return is_coming and record.placement is not None and not new.has(record.placement.slices)
 
 
 def _has_lost_its_run(state: State, record: JobRecord, new: IndexMapping) -> bool:
     """Whether a run of it is, or may still be, on devices that are gone."""
-    if record.frozen is not None and not new.has(record.frozen.slices):
+    if record.frozen is not None and new.frozen(record.frozen) is None:
         return True
     if not new.has(state.leaving.get(record.run, ())):
         return True
