@@ -1,9 +1,9 @@
 """A controller as JSON, and a controller restored from it that makes the same decisions.
 
 Caches are left out: they are built again, as after `forget`. A snapshot of another topology is remapped:
-a device is the same one if its node has the same name and it has the same index there; on CPU slots any free
-one of the node will do. Other runs on devices that are gone are lost, and their jobs continue from their last checkpoint. The policy's memo, which may
-name nodes by their indices, starts again.
+a device is the same one if its node has the same name and it has the same index there; of CPU slots any free
+one of the node will do. Other runs on devices that are gone are lost, and their jobs continue from their last
+checkpoint. The policy's memo, which may name nodes by their indices, starts again.
 """
 
 from __future__ import annotations
