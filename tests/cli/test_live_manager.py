@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,6 +133,30 @@ def test_save_asks_for_a_checkpoint(tm: Line, daemon: LiveDaemon) -> None:
     assert refused.returncode == 1
 
 
+def test_json_for_users_has_no_names_of_the_code(tm: Line, daemon: LiveDaemon) -> None:
+    id = daemon.submit(command="true")
+    daemon.until_state(id, "succeeded")
+    for words in (("show", id), ("story", id), ("explain", id), ("ps", "-a"), ("history",)):
+        assert '"trainmaster.' not in tm.ok(*words, "--json")
+    assert "record" not in json.loads(tm.ok("show", id, "--json"))
+
+
+def test_the_page_of_a_standby_says_so(daemon: LiveDaemon) -> None:
+    before = json.loads((daemon.folder / "address").read_text())
+    with_port = ("--slots", "2", "--port", "0")
+    command = [sys.executable, "-m", "trainmaster", "up", "--data", str(daemon.folder), *with_port]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as standby:
+        try:
+            assert standby.stdout is not None
+            url = standby.stdout.readline().split()[2].rstrip(",")
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                page = answer.read().decode()
+            assert page.count("This manager is a standby: another one leads.") == 1
+            assert json.loads((daemon.folder / "address").read_text()) == before
+        finally:
+            standby.terminate()
+
+
 def test_version_and_the_words_of_other_systems(tm: Line) -> None:
     said = json.loads(tm.ok("version", "--json"))
     assert said["version"] == said["manager"]
@@ -178,3 +203,22 @@ def test_up_in_the_background_and_down(tmp_path: Path) -> None:
     finally:
         tm("down")
         sweep(tm.state)
+
+
+WITHOUT_PSYCOPG = """
+import sys
+from trainmaster.cli.main import main
+sys.modules["psycopg"] = None
+sys.exit(main(["up", "--port", "0", "--data", sys.argv[1], "--database", "postgresql://ada@box/tm"]))
+"""
+
+
+def test_a_database_without_its_package_is_refused_before_anything_is_said(tmp_path: Path) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PSYCOPG, str(tmp_path / "data")],
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr.startswith("Error: PostgreSQL needs one more package")
