@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tests.api_service import MemoryService
 from trainmaster.api.app import create_app
-from trainmaster.daemon import response_models
+from trainmaster.daemon import job_rows, response_models
 
 ROOT = "/api/v1"
 
@@ -82,7 +82,7 @@ def _schemas() -> list[tuple[str, re.Pattern[str], dict[str, Any]]]:
 
 @cache
 def _adapter(name: str) -> TypeAdapter[object]:
-    return TypeAdapter(getattr(response_models, name))
+    return TypeAdapter(getattr(job_rows, name, None) or getattr(response_models, name))
 
 
 def fault_of(method: str, path: str, answer: Answer) -> str | None:
@@ -142,7 +142,7 @@ def serving() -> Iterator[Counterpart]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of pydantic about FastAPI's own headers
         _schemas()  # here and not in a thread of the server, where a warning would be an answer
-        for kind in (*response_models.ResponseModel.__subclasses__(), response_models.JobDetails):
+        for kind in (*job_rows.ResponseModel.__subclasses__(), response_models.JobDetails):
             _adapter(kind.__name__)
 
     class Handler(BaseHTTPRequestHandler):

@@ -17,8 +17,8 @@ from trainmaster.api.host_check import HostCheck
 from trainmaster.api.request_limits import RequestLimits
 from trainmaster.api.routes import cluster, jobs, logs, submit, web
 from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.job_rows import ResponseModel
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.response_models import ResponseModel
 
 ROOT = "/api/v1"
 REFERENCE = "#/components/schemas/{model}"

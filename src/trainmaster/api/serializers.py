@@ -11,22 +11,24 @@ from trainmaster import __version__
 from trainmaster.api import messages
 from trainmaster.daemon.array_rows import ranges
 from trainmaster.daemon.job_history import Progress
-from trainmaster.daemon.response_models import (
-    ArraySummary,
+from trainmaster.daemon.job_rows import (
     DeadlineRow,
-    Explanation,
-    ForecastRow,
-    HealthRow,
     Holder,
-    JobDetails,
     JobEnd,
     JobRow,
     ProgressReport,
     ProgressRow,
+    WaitReason,
+)
+from trainmaster.daemon.response_models import (
+    ArraySummary,
+    Explanation,
+    ForecastRow,
+    HealthRow,
+    JobDetails,
     QueueRow,
     StoryEntry,
     WaitNumbers,
-    WaitReason,
     amount,
     plain,
 )

@@ -13,7 +13,7 @@ from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.job_table import list_jobs, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
 from trainmaster.cli.support.plain_table import fit_table, show, width_of_output
-from trainmaster.daemon.response_models import JobRow
+from trainmaster.daemon.job_rows import JobRow
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.text.formatting import plural
 

@@ -26,7 +26,7 @@ from trainmaster.cli.support.submit_request import (
     with_environment,
 )
 from trainmaster.cli.support.terminal import Attached, DetachReason
-from trainmaster.daemon.response_models import JobRow
+from trainmaster.daemon.job_rows import JobRow
 from trainmaster_sdk import terminal_protocol as frames
 from trainmaster_sdk.notebook import program
 

@@ -9,7 +9,7 @@ from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import NOTHING, remark, screen, show_pairs, write_json
 from trainmaster.cli.support.options import AsJson, JobName
-from trainmaster.daemon.response_models import JobRow
+from trainmaster.daemon.job_rows import JobRow
 from trainmaster.text.formatting import plural, step_rate
 
 

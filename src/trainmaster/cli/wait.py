@@ -15,7 +15,7 @@ from trainmaster.cli.support.errors import FAILED, print_error
 from trainmaster.cli.support.format import ended_sentence, seconds_of
 from trainmaster.cli.support.job_table import states_of
 from trainmaster.cli.support.options import AsJson, JobNames, option
-from trainmaster.daemon.response_models import JobRow
+from trainmaster.daemon.job_rows import JobRow
 from trainmaster.model.job_state import JobState
 from trainmaster.text.formatting import listing
 

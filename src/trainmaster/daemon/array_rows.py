@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trainmaster.daemon.response_models import JobRow
+from trainmaster.daemon.job_rows import JobRow
 from trainmaster.model.job_state import JobState
 
 ARRAY_LIMIT = "ArrayLimit"

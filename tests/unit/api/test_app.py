@@ -18,8 +18,9 @@ from trainmaster.api.app import create_app
 from trainmaster.api.host_check import names_of
 from trainmaster.api.responses import error
 from trainmaster.api.routes import web
+from trainmaster.daemon.job_rows import JobEnd, JobRow
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.response_models import JobEnd, JobRow, PolicyRow, QueueRow
+from trainmaster.daemon.response_models import PolicyRow, QueueRow
 from trainmaster.daemon.service_api import JobStatus
 from trainmaster.model.job_state import JobState
 from trainmaster.store.errors import StoreError

@@ -12,8 +12,8 @@ from tests.api_service import MemoryService
 from trainmaster.api.app import create_app
 from trainmaster.api.metrics import page
 from trainmaster.config.job_file import LATER, JobFile, jobs_in_yaml
+from trainmaster.daemon.job_rows import JobRow
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.response_models import JobRow
 
 DOCS = Path(__file__).parents[3] / "docs"
 JOB_FILE = (DOCS / "job-file.md").read_text()

@@ -17,7 +17,7 @@ from trainmaster.cli.support.plain_table import Coloured, PlainTable, fit_table
 from trainmaster.cli.support.submit_request import environment_of, with_environment
 from trainmaster.cli.support.terminal import Escapes
 from trainmaster.daemon.array_rows import ArrayRow, fold, ranges
-from trainmaster.daemon.response_models import JobRow
+from trainmaster.daemon.job_rows import JobRow
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from trainmaster.config.job_file import Name
 from trainmaster.config.validation import StrictModel, checked
 from trainmaster.daemon import response_models as models
 from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.job_rows import JobRow
 from trainmaster.daemon.service_api import JobChanges, JobStatus, NotFound, Unavailable
 from trainmaster.model.job_state import WAITING_STATES, JobState
 from trainmaster.model.reasons import Reason, Why
@@ -196,7 +197,7 @@ def _cancel(router: APIRouter, service: Daemon) -> None:
         summary="Cancel a job",
         description=f"A running job is asked to stop, and killed after its grace period. {JOB_NOW}",
         operation_id="cancel",
-        **changes(models.JobRow, accepted=answer(models.UnrecordedCancel, UNRECORDED)),
+        **changes(JobRow, accepted=answer(models.UnrecordedCancel, UNRECORDED)),
     )
     async def cancel(
         job: params.JobId, user: params.User = "", now: params.Now = False
@@ -220,7 +221,7 @@ def _suspend(router: APIRouter, service: Daemon) -> None:
         " `work_would_be_lost` where its program can be neither suspended in memory nor told to save,"
         f" unless `force` is true. {JOB_NOW}",
         operation_id="suspend",
-        **changes(models.JobRow),
+        **changes(JobRow),
     )
     async def suspend(
         job: params.JobId, user: params.User = "", force: params.Force = False
@@ -234,7 +235,7 @@ def _move(router: APIRouter, service: Daemon) -> None:
     @router.post(
         "/jobs/{job}/move",
         summary="Move a job to another node",
-        **takes(Destination, models.JobRow),
+        **takes(Destination, JobRow),
     )
     async def move(job: params.JobId, request: Request) -> Response:
         wanted = checked(Destination, await object_of(request))
@@ -249,7 +250,7 @@ def _change(router: APIRouter, service: Daemon) -> None:
     @router.patch(
         "/jobs/{job}",
         summary="Change a job",
-        **takes(JobChanges, models.JobRow),
+        **takes(JobChanges, JobRow),
     )
     async def change(job: params.JobId, request: Request) -> Response:
         wanted = checked(JobChanges, await object_of(request))
@@ -277,7 +278,7 @@ def _action(router: APIRouter, service: Daemon, name: str) -> None:
         operation_id=name,
         summary=summary,
         description=f"{description} {JOB_NOW}",
-        **changes(models.JobRow),
+        **changes(JobRow),
     )
 
 

@@ -19,8 +19,9 @@ from trainmaster.api.last_lines import last_lines
 from trainmaster.api.responses import JsonAnswer, answer, errors, sends
 from trainmaster.daemon.array_rows import fold
 from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.job_rows import ProgressRow
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.response_models import HealthRow, JobDetails, ProgressRow
+from trainmaster.daemon.response_models import HealthRow, JobDetails
 from trainmaster.daemon.service_api import JobStatus, RequestError
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.units import SECOND

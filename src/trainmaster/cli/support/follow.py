@@ -23,7 +23,7 @@ from trainmaster.cli.support.errors import INTERRUPTED, print_error
 from trainmaster.cli.support.format import ended_sentence
 from trainmaster.cli.support.job_table import list_jobs
 from trainmaster.cli.support.submit_request import Submitted
-from trainmaster.daemon.response_models import JobRow
+from trainmaster.daemon.job_rows import JobRow
 from trainmaster.model.job_state import LIVE_STATES, JobState
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from trainmaster.cli.support.plain_table import Cell, Coloured
 from trainmaster.text.formatting import exact_length, short_length
 
 if TYPE_CHECKING:
-    from trainmaster.daemon.response_models import JobRow
+    from trainmaster.daemon.job_rows import JobRow
 
 COLOURS = {
     "running": "green",

@@ -11,7 +11,7 @@ from trainmaster.cli.support.console import NOTHING
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.plain_table import Cell, PlainTable, fit_table
 from trainmaster.daemon.array_rows import ArrayRow, fold
-from trainmaster.daemon.response_models import JobRow
+from trainmaster.daemon.job_rows import JobRow
 from trainmaster.model.job_state import JobState
 
 if TYPE_CHECKING:

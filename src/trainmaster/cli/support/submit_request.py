@@ -18,7 +18,7 @@ from trainmaster.cli.support.environment import exported
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import read_text
 from trainmaster.config.validation import ConfigError
-from trainmaster.daemon.response_models import JobRow
+from trainmaster.daemon.job_rows import JobRow
 from trainmaster.text.formatting import plural
 
 SOON_S = 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.daemon.response_models import JobRow, ProgressRow
+from trainmaster.daemon.job_rows import JobRow, ProgressRow
 
 
 def test_what_a_newer_manager_adds_is_ignored_and_what_an_older_one_lacks_is_none() -> None:
