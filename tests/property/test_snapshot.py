@@ -30,8 +30,11 @@ def made(contender: str) -> Policy:
     return a_policy(name, **options)
 
 
-def recorded(scenario: Scenario, contender: str, seed: int) -> Sequence[Step]:
-    drive = Drive(scenario, made(contender), checked=False, meddler=Meddler(seed, may_ask=True))
+def recorded(
+    scenario: Scenario, contender: str, seed: int, *, may_ask: bool = True
+) -> Sequence[Step]:
+    meddler = Meddler(seed, may_ask=may_ask)
+    drive = Drive(scenario, made(contender), checked=False, meddler=meddler)
     return drive.run().steps
 
 

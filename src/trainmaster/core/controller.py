@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from trainmaster.core import followed_orders
+from trainmaster.core.followed_orders import Followed
 from trainmaster.core.invariants import rebuilt
 from trainmaster.core.last_resort import end_protection, protect, runs_to_protect
 from trainmaster.core.lifecycle import Phase
@@ -93,10 +95,8 @@ class Controller:
 
     def step(self, now: int, events: Sequence[Event]) -> Decision:
         """Take the facts of an instant in, and decide once."""
-        assert now >= self._now, "time never goes backwards"
+        self._advance(now)
         state, log = self.state, self.state.log
-        state.job_time_integral += (len(state.jobs) - len(state.on_hold)) * (now - self._now)
-        self._now = now
         for event in events:
             REDUCERS[type(event)](state, event, now)
         if state.delayed:
@@ -128,6 +128,31 @@ class Controller:
         if asked:
             refusals = [*asked, *refusals]
         return Decision(orders, refusals, wake, planned, log.take_ended_unsuccessfully(), notices)
+
+    def _advance(self, now: int) -> None:
+        assert now >= self._now, "time never goes backwards"
+        state = self.state
+        state.job_time_integral += (len(state.jobs) - len(state.on_hold)) * (now - self._now)
+        self._now = now
+
+    def begin_following(self) -> None:
+        """From here on stored steps are followed, until a policy decides again."""
+        followed_orders.forget_starts(self.state)
+
+    def follow(self, now: int, events: Sequence[Event], orders: Sequence[Order]) -> Followed:
+        """Take a stored step in without deciding: its facts, and the orders that were given then."""
+        self._advance(now)
+        return followed_orders.follow(self.state, now, events, orders)
+
+    def decide_by(self, policy: Policy) -> None:
+        """After steps were followed: this policy decides from here on, as after a change of policy."""
+        state = self.state
+        state.occupancy = rebuilt(state, is_checked=False)
+        self.view = View(state)
+        self.policy, self.memo, self._wake_at = policy, policy.first_memo(), None
+        state.log.dirty_queues.update(record.job.queue for record in state.jobs.values())
+        state.log.needs_pass = True
+        self.forget()
 
     def _start_over(self) -> None:
         """Drop caches of before this step: of another policy, or of a state that no longer holds."""

@@ -188,13 +188,12 @@ def _migrate_all(
     refusals: list[Refusal] = []
     for move in moves:
         record = state.jobs.get(move.job)
-        if record is None or record.phase not in (Phase.RUNNING, Phase.STARTING):
+        held = None if record is None else record.placement
+        if record is None or held is None or record.phase not in (Phase.RUNNING, Phase.STARTING):
             why = Refused.UNKNOWN_JOB if record is None else Refused.WRONG_PHASE
             refusals.append(Refusal(move.job, why, "Migrate"))
             continue
         is_launched = record.phase is Phase.STARTING and record.id not in state.pending_launches
-        held = record.placement
-        assert held is not None
         if is_launched and can_rebind(state.topology, held, move.placement):
             refusals.append(Refusal(move.job, Refused.WRONG_PHASE, "Migrate"))
             continue

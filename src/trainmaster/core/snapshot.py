@@ -197,7 +197,7 @@ def restored(
     if is_same:
         for there, seqs in zip(state.residents, body["residents"], strict=True):
             there.update((seq, records[seq]) for seq in seqs)
-        state.occupancy = rebuilt(state)
+        state.occupancy = rebuilt(state, is_checked=False)
     else:
         lost = _remap(state, IndexMapping.between(layout, topology, kinds), body["now"])
     controller.view = View(state)

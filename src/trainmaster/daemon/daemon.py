@@ -236,7 +236,7 @@ class Daemon:
         named = await asyncio.to_thread(self._checked_identity)
         left_alone = await asyncio.to_thread(self._last_left_alone, named)
         identity = Identity(home_of(self._folder), named.store or uuid4().hex, left_alone)
-        driver, doubtful = await asyncio.to_thread(
+        driver, found = await asyncio.to_thread(
             recovered,
             self._store,
             self._engine,
@@ -246,21 +246,20 @@ class Daemon:
             self.limits,
         )
         driver.dispatcher.lease = lease
-        if named != identity or doubtful:
+        if named != identity or not found.is_as_stored:  # the steps to come belong to it
             await self._keep_snapshot(driver)
         self._mark_folder(driver)
         self._lock.sign()
         await self._engine.open(driver.inbox.report)
-        for stray in await reconcile(driver, doubtful):
+        for stray in await reconcile(driver, found.lost):
             if stray.is_ended or self._cold_start is not ColdStart.ADOPT:
                 self._tell(_line_about(stray))
         if self._cold_start is ColdStart.ADOPT:
             for line in (await adopt(driver, self._folder)).lines():
                 self._tell(line)
-        if doubtful:
-            self._say(
-                f"{plural(len(doubtful), 'run')} lost: the devices are gone. The jobs are requeued."
-            )
+        if found.lost:
+            count = plural(len(found.lost), "run")
+            self._say(f"{count} lost with the devices that are gone; queued again.")
         self._apply_stated_policy(driver)
         queries = Queries(driver, self._folder, self._forecaster)
         checks = SubmissionChecks(driver)

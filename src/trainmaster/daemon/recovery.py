@@ -8,14 +8,15 @@ ended; any other is left alone and named.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
 from trainmaster.config.limits import Limits
-from trainmaster.core.controller import Controller, MakePolicy
+from trainmaster.core.controller import Controller
+from trainmaster.core.followed_orders import has_devices
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.snapshot import Restored, restored, snapshot_of
 from trainmaster.core.state import JobRecord
@@ -27,7 +28,6 @@ from trainmaster.daemon.live_job import Hold, from_row, stored_submission
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.policies import DEFAULT_POLICY, policy_of, stored_policy_of, usable_policy
 from trainmaster.daemon.report_events import loss_of
-from trainmaster.daemon.stored_orders import NoDecisions, requests_for
 from trainmaster.engines.protocol import Engine, KnownJob, StrayRun
 from trainmaster.model import codec
 from trainmaster.model import events as e
@@ -54,15 +54,16 @@ class Replayed:
     seq: int = 0
     now_ms: int = 0
     standing: dict[str, Order] = field(default_factory=dict)
-    doubtful: set[Run] = field(default_factory=set)
-    """Runs whose orders differ in the replay, or whose devices are gone."""
-    follows_orders: bool = False
-    """Whether stored orders are followed, because a policy that gave them cannot be made any more."""
+    lost: set[Run] = field(default_factory=set)
+    """Runs whose devices are gone."""
+    is_as_stored: bool = True
+    """Whether the newest snapshot and the steps since lead here again: else a new snapshot is needed."""
 
-    def follow_orders_in_trouble(self) -> None:
-        if self.trouble and not self.follows_orders:
-            self.follows_orders = True
-            self.controller.policy, self.controller.memo = NoDecisions(), None
+    def note(self, step: StepRow, orders: Sequence[Order]) -> None:
+        """The step is taken in, and these orders stand."""
+        for order in orders:
+            self.standing[order.run.job] = order
+        self.seq, self.now_ms = step.seq, step.now_ms
 
 
 def snapshot_of_driver(driver: Driver) -> SnapshotRow:
@@ -72,6 +73,7 @@ def snapshot_of_driver(driver: Driver) -> SnapshotRow:
         {
             "controller": snapshot_of(driver.controller),
             "topology": codec.encode(state.topology),
+            "steps_have_topology": True,
             "policy": [policy.name, policy.options],
             "policy_content": [policy.source, policy.files],
             "standing": codec.encode(tuple(driver.dispatcher.standing.values())),
@@ -103,18 +105,69 @@ def replayed(
             make_policy=policy_of,
         )
         return Replayed(fresh, first_policy)
-    found = from_snapshot(snapshot, can_freeze=can_freeze)
-    for step in store.steps(after=found.seq):
-        replay_step(found, step)
-    has_other_devices = found.controller.state.topology != topology
-    if has_other_devices or found.follows_orders:  # jobs on devices that are gone are queued again
+    found = _decided_again(store, snapshot, topology, can_freeze=can_freeze)
+    if found is None:
+        found = _followed(store, snapshot, topology, can_freeze=can_freeze)
+    if found.controller.state.topology != topology:  # jobs on gone devices are queued again
         body = snapshot_of(found.controller)
         back, found.trouble = _restored(body, topology, found.policy, can_freeze=can_freeze)
-        found.controller = back.controller
-        found.doubtful |= set(back.lost)
-        if has_other_devices:
-            log.warning("the devices have changed", lost_runs=len(back.lost))
+        found.controller, found.is_as_stored = back.controller, False
+        found.lost |= set(back.lost)
+        log.warning("the devices have changed", lost_runs=len(back.lost))
+    jobs = found.controller.state.jobs
+    found.lost = {run for run in found.lost if run.job in jobs and jobs[run.job].run == run}
     return found
+
+
+def _decided_again(
+    store: Store, snapshot: SnapshotRow, topology: Topology, *, can_freeze: bool
+) -> Replayed | None:
+    """Ask the policy at every step again, so that it remembers; None where it decides otherwise now."""
+    for found in _begun(snapshot, topology, can_freeze=can_freeze):
+        for step in store.steps(after=found.seq):
+            if not found.trouble and replay_step(found, step) == _orders_of(step):
+                continue
+            log.warning("a stored step gives other orders now", step=step.seq, why=found.trouble)
+            break
+        else:
+            return found
+    return None
+
+
+def _followed(
+    store: Store, snapshot: SnapshotRow, topology: Topology, *, can_freeze: bool
+) -> Replayed:
+    """Take in what was ordered, whoever decided it; the policy remembers nothing."""
+    first, *others = _begun(snapshot, topology, can_freeze=can_freeze)
+    found = first
+    if others and not all(_names_only(first, step) for step in store.steps(after=first.seq)):
+        (found,) = others
+    found.controller.begin_following()
+    for step in store.steps(after=found.seq):
+        follow_step(found, step)
+    policy, found.trouble = usable_policy(found.policy)
+    found.controller.decide_by(policy)
+    found.is_as_stored = False
+    return found
+
+
+def _begun(snapshot: SnapshotRow, topology: Topology, *, can_freeze: bool) -> Iterator[Replayed]:
+    """The controller that a snapshot was taken of, on the devices that the steps after it may mean.
+
+    Earlier managers that had other devices than the newest snapshot did not store a new one.
+    """
+    first = from_snapshot(snapshot, can_freeze=can_freeze)
+    yield first
+    has_own = json.loads(snapshot.body_json).get("steps_have_topology", False)
+    if not has_own and first.controller.state.topology != topology:
+        other = from_snapshot(snapshot, topology, can_freeze=can_freeze)
+        other.is_as_stored = False
+        yield other
+
+
+def _names_only(found: Replayed, step: StepRow) -> bool:
+    """Whether the orders of a step name no devices but those that this controller has."""
+    return all(has_devices(found.controller.state.topology, order) for order in _orders_of(step))
 
 
 def _restored(
@@ -122,7 +175,6 @@ def _restored(
 ) -> tuple[Restored, str]:
     """The controller, and why another policy than the chosen one decides."""
     made, trouble = usable_policy(policy)
-    make: MakePolicy = stored_policy_of
     if trouble:  # types of its memo may be gone with it
         body = {**body, "memo": None}
     back = restored(
@@ -131,19 +183,21 @@ def _restored(
         made,
         can_freeze=can_freeze,
         cannot_save_at_first=True,
-        make_policy=make,
+        make_policy=stored_policy_of,
     )
     return back, trouble
 
 
-def from_snapshot(snapshot: SnapshotRow, *, can_freeze: bool | None = None) -> Replayed:
-    """The controller that a snapshot was taken of."""
+def from_snapshot(
+    snapshot: SnapshotRow, topology: Topology | None = None, *, can_freeze: bool | None = None
+) -> Replayed:
+    """The controller that a snapshot was taken of, or the same on another topology."""
     body: dict[str, Any] = json.loads(snapshot.body_json)
     policy = _stored_spec(*body["policy"], *body.get("policy_content", ()))
-    topology = codec.decode(body["topology"])
-    assert isinstance(topology, Topology)
+    own = codec.decode(body["topology"])
+    assert isinstance(own, Topology)
     freezes = body["can_freeze"] if can_freeze is None else can_freeze
-    back, trouble = _restored(body["controller"], topology, policy, can_freeze=freezes)
+    back, trouble = _restored(body["controller"], topology or own, policy, can_freeze=freezes)
     orders = codec.decode(body["standing"])
     assert isinstance(orders, tuple)
     return Replayed(
@@ -153,34 +207,48 @@ def from_snapshot(snapshot: SnapshotRow, *, can_freeze: bool | None = None) -> R
         seq=snapshot.seq,
         now_ms=back.controller.now,
         standing={order.run.job: order for order in orders},
-        doubtful=set(back.lost),
+        lost=set(back.lost),
     )
 
 
-def replay_step(found: Replayed, step: StepRow) -> Sequence[Order]:
-    """Replay one stored step; where its orders differ, the stored ones count."""
-    events, orders = codec.loads(step.events_json), codec.loads(step.orders_json)
-    assert isinstance(events, tuple)
-    assert isinstance(orders, tuple)
-    changes = [event for event in events if isinstance(event, e.PolicyChanged)]
-    for change in changes:
+def replay_step(found: Replayed, step: StepRow) -> tuple[Order, ...]:
+    """Decide a stored step again; the orders of today. Nothing happens where its policy cannot be made."""
+    events = _events_of(step)
+    _note_policy(found, events)
+    if found.trouble:
+        return ()
+    decision = found.controller.step(step.now_ms, events)
+    found.note(step, _orders_of(step))
+    return tuple(decision.orders)
+
+
+def follow_step(found: Replayed, step: StepRow) -> None:
+    """Take in what was ordered in a stored step."""
+    events, orders = _events_of(step), _orders_of(step)
+    _note_policy(found, events)
+    followed = found.controller.follow(step.now_ms, events, orders)
+    found.note(step, (*orders, *followed.unstored))
+    found.lost |= set(followed.lost)
+    for misfit in followed.misfits:
+        log.error("a stored step does not fit", step=step.seq, what=misfit)
+
+
+def _note_policy(found: Replayed, events: Sequence[e.Event]) -> None:
+    for change in [event for event in events if isinstance(event, e.PolicyChanged)]:
         found.policy = change.spec
         _, found.trouble = usable_policy(found.policy)
-    found.follow_orders_in_trouble()
-    if found.follows_orders:
-        given = [event for event in events if event not in changes]
-        given += requests_for(orders, found.controller.state)
-    else:
-        given = list(events)
-    decision = found.controller.step(step.now_ms, given)
-    if tuple(decision.orders) != orders:
-        differing = set(decision.orders) ^ set(orders)
-        log.warning("a stored step gives other orders now", step=step.seq, orders=len(differing))
-        found.doubtful |= {order.run for order in differing}
-    for order in orders:
-        found.standing[order.run.job] = order
-    found.seq, found.now_ms = step.seq, step.now_ms
-    return tuple(decision.orders)
+
+
+def _events_of(step: StepRow) -> tuple[e.Event, ...]:
+    events = codec.loads(step.events_json)
+    assert isinstance(events, tuple)
+    return events
+
+
+def _orders_of(step: StepRow) -> tuple[Order, ...]:
+    orders = codec.loads(step.orders_json)
+    assert isinstance(orders, tuple)
+    return orders
 
 
 def _stored_spec(
@@ -203,8 +271,8 @@ def recovered(
     metrics: Metrics,
     identity: Identity,
     limits: Limits,
-) -> tuple[Driver, set[Run]]:
-    """A driver that continues where the last manager stopped, and the runs that `reconcile` must end."""
+) -> tuple[Driver, Replayed]:
+    """A driver that continues where the last manager stopped, and how it was found."""
     can_freeze = engine.abilities.can_freeze
     first = stated_policy or DEFAULT_POLICY
     found = replayed(store, engine.topology, first, can_freeze=can_freeze)
@@ -215,7 +283,7 @@ def recovered(
     driver.policy_trouble = found.trouble
     driver.dispatcher.standing = found.standing
     _reload_jobs(driver)
-    return driver, found.doubtful
+    return driver, found
 
 
 def _reload_jobs(driver: Driver) -> None:
@@ -229,22 +297,22 @@ def _reload_jobs(driver: Driver) -> None:
         driver.limit(live)
 
 
-async def reconcile(driver: Driver, doubtful: set[Run]) -> Sequence[StrayRun]:
-    """Reconcile the controller with the runs that exist; those that no live job needs."""
+async def reconcile(driver: Driver, lost: set[Run]) -> Sequence[StrayRun]:
+    """Reconcile the controller with the runs that exist; those that no live job needs.
+
+    Lost ones, whose devices are gone, are ended.
+    """
     runs: dict[Run, int] = {}
     for record in driver.controller.state.jobs.values():
         live = driver.jobs[record.id]
-        if has_run(record) and record.run not in doubtful:
+        if has_run(record) and record.run not in lost:
             runs[record.run] = live.history.seen if live.history.attempt == record.attempt else 0
     strays = await driver.engine.observe(runs, lambda id: _known_job(driver, id))
     await driver.dispatcher.resend(driver.controller.state)
-    for run in doubtful:
-        claimed = driver.controller.state.jobs.get(run.job)
-        if claimed is not None and claimed.run == run:
-            why = "the manager came back with other devices or decisions"
-            now = driver.clock.now()
-            lost = loss_of(claimed, {"why": why}, now, driver.site_limits)
-            driver.inbox.follow_up([lost])
+    for run in lost:
+        record, now = driver.controller.state.jobs[run.job], driver.clock.now()
+        detail: dict[str, object] = {"why": "the manager came back without its devices"}
+        driver.inbox.follow_up([loss_of(record, detail, now, driver.site_limits)])
     for live in list(driver.jobs.values()):
         if Hold.DEPENDENCY in live.holds:
             driver.check_dependencies(live, driver.state_of)

@@ -1,0 +1,62 @@
+"""A manager that was killed goes on with every run, whatever it would decide today, and on any devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.live.daemons import LiveDaemon, live
+
+pytestmark = pytest.mark.live
+
+
+def restart(daemon: LiveDaemon, *arguments: str, is_killed: bool = True) -> None:
+    if is_killed:
+        daemon.kill()
+    else:
+        daemon.stop()
+    daemon.arguments = arguments
+    daemon.start()
+    daemon.until_active()
+
+
+def sleeper(daemon: LiveDaemon) -> tuple[str, object]:
+    id = daemon.submit(command="sleep 300")
+    return id, daemon.until_state(id, "running")["pids"]
+
+
+def ended(daemon: LiveDaemon, *ids: str) -> None:
+    for id in ids:
+        daemon.call("POST", f"/api/v1/jobs/{id}/cancel")
+    for id in ids:
+        daemon.until_state(id, "cancelled")
+
+
+def is_as_it_was(daemon: LiveDaemon, id: str, pids: object) -> bool:
+    row = daemon.job(id)
+    return (row["state"], row["pids"], row["restarts"]) == ("running", pids, 0)
+
+
+def test_a_run_that_began_on_other_devices_than_the_last_snapshot_goes_on(tmp_path: Path) -> None:
+    with live(tmp_path, "--slots", "2x2") as daemon:
+        daemon.until_state(daemon.submit(command="true"), "succeeded")
+        restart(daemon, "--slots", "2", is_killed=False)
+        id, pids = sleeper(daemon)
+        restart(daemon, "--slots", "2")
+        assert is_as_it_was(daemon, id, pids)
+        assert "lost" not in (tmp_path / "out.txt").read_text()
+        ended(daemon, id)
+
+
+def test_runs_go_on_with_fewer_devices_where_theirs_are_left(tmp_path: Path) -> None:
+    with live(tmp_path, "--slots", "2") as daemon:
+        daemon.until_state(daemon.submit(command="true"), "succeeded")
+        restart(daemon, "--slots", "3", is_killed=False)
+        runs = dict(sleeper(daemon) for _ in range(3))
+        restart(daemon, "--slots", "2")
+        (lost,) = [id for id in runs if not is_as_it_was(daemon, id, runs[id])]
+        assert "1 run lost with the devices that are gone" in (tmp_path / "out.txt").read_text()
+        daemon.until_state(lost, "pending", "suspended")
+        ended(daemon, *runs)
+        restart(daemon, "--slots", "2")
