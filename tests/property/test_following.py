@@ -63,7 +63,7 @@ def follow(controller: Controller, step: Step) -> None:
 
 
 @pytest.mark.parametrize("contender", LIVE)
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scenario=scenarios(), seed=st.integers(0, 1 << 16))
 def test_what_any_policy_decided_is_followed(contender: str, scenario: Scenario, seed: int) -> None:
     live, followed = begun(scenario, contender), begun(scenario, contender)

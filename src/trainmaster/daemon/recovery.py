@@ -8,8 +8,8 @@ ended; any other is left alone and named.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -19,7 +19,7 @@ from trainmaster.core.controller import Controller
 from trainmaster.core.followed_orders import has_devices
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.snapshot import Restored, restored, snapshot_of
-from trainmaster.core.state import JobRecord
+from trainmaster.core.state import JobRecord, State
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.driver import Driver
@@ -31,7 +31,7 @@ from trainmaster.daemon.report_events import loss_of
 from trainmaster.engines.protocol import Engine, KnownJob, StrayRun
 from trainmaster.model import codec
 from trainmaster.model import events as e
-from trainmaster.model.actions import Order
+from trainmaster.model.actions import Launch, Order, Rebind, Reshape
 from trainmaster.model.job import Run
 from trainmaster.model.job_state import LIVE_STATES
 from trainmaster.model.policy_spec import PolicySpec
@@ -113,6 +113,7 @@ def replayed(
         back, found.trouble = _restored(body, topology, found.policy, can_freeze=can_freeze)
         found.controller, found.is_as_stored = back.controller, False
         found.lost |= set(back.lost)
+        found.standing = dict(_renamed(found.standing, back.controller.state))
         log.warning("the devices have changed", lost_runs=len(back.lost))
     jobs = found.controller.state.jobs
     found.lost = {run for run in found.lost if run.job in jobs and jobs[run.job].run == run}
@@ -163,6 +164,16 @@ def _begun(snapshot: SnapshotRow, topology: Topology, *, can_freeze: bool) -> It
         other = from_snapshot(snapshot, topology, can_freeze=can_freeze)
         other.is_as_stored = False
         yield other
+
+
+def _renamed(standing: Mapping[str, Order], state: State) -> Iterator[tuple[str, Order]]:
+    """The orders that stand, with the present names of the devices that they mean."""
+    for job, order in standing.items():
+        record = state.jobs.get(job)
+        place = None if record is None or record.run != order.run else record.placement
+        if isinstance(order, Launch | Rebind | Reshape) and place is not None:
+            order = replace(order, placement=place)
+        yield job, order
 
 
 def _names_only(found: Replayed, step: StepRow) -> bool:
