@@ -49,7 +49,7 @@ ARGUMENTS = (
     *("--slots", str(SLOTS), "--policy", "las", "--set", "quantum_s=2"),
     *("--limit", "losses=1000", "--limit", "retry_delay=100ms", "--limit", "max_retry_delay=1s"),
     *("--limit", f"supervisor_silence={SILENCE_S}s", "--limit", f"leader_silence={SILENCE_S}s"),
-    *("--limit", f"fork_server_silence={SILENCE_S}s"),
+    *("--limit", f"fork_server_silence={SILENCE_S}s", "--limit", "snapshot_deadline=5s"),
 )
 WITHOUT_POLICY = (*ARGUMENTS[:2], *ARGUMENTS[6:])
 MORE_SLOTS = 2
@@ -344,10 +344,10 @@ def fork_server_stopped(scene: Scene) -> None:
 
 
 def folder_hangs(scene: Scene) -> None:
-    """A submission from a folder that does not answer holds nobody else up."""
+    """A submission from a folder in which Git waits for ever holds nobody else up."""
     place = scene.folder / f"hangs-{scene.chance.getrandbits(32):x}"
-    place.mkdir()
-    os.mkfifo(place / ".trainmasterignore")
+    subprocess.run(["git", "init", "-q", str(place)], check=True)
+    os.mkfifo(place / ".gitignore")
     job = {"command": "true", "workdir": str(place), "snapshot": True, "name": "hangs"}
 
     def ask() -> None:
@@ -433,7 +433,9 @@ def store_missing(scene: Scene) -> None:
     for path in scene.data.glob("trainmaster.db*"):
         shutil.move(path, away / path.name)
     if any((scene.data / "runs").glob("[0-9]*")):
-        assert "is empty" in scene.refused()
+        said = scene.refused()
+        assert "--adopt" in said, said
+        assert not (scene.data / "trainmaster.db").exists()
     for path in scene.data.glob("trainmaster.db*"):
         path.unlink()
     for path in away.glob("trainmaster.db*"):

@@ -18,10 +18,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.live.daemons import PATIENCE_S, LiveDaemon, live, until
+from tests.live.daemons import PATIENCE_S, LiveDaemon, live, sweep, until
 from trainmaster.cli.main import main
 
 pytestmark = pytest.mark.live
+FEW = 256
+"""Files that a program may open where its user has set no more."""
 
 
 def test_a_job_that_is_lost_again_and_again_has_failed(tmp_path: Path) -> None:
@@ -228,17 +230,26 @@ def test_an_address_on_the_network_is_refused(
     assert not (tmp_path / "data").exists()
 
 
-def test_the_manager_may_open_more_files_than_its_jobs(narrow: LiveDaemon, tmp_path: Path) -> None:
+def test_the_manager_may_open_more_files_than_its_jobs(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert narrow.process is not None
-    limits = Path(f"/proc/{narrow.process.pid}/limits").read_text()
-    (line,) = [each for each in limits.splitlines() if each.startswith("Max open files")]
-    assert line.split()[3:5] == [str(hard), str(hard)]
-    program = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))"
-    command = [sys.executable, "-S", "-c", program]
-    job = narrow.submit(command=command, workdir=str(tmp_path))
-    narrow.until_state(job, "succeeded")
-    assert narrow.log(job).strip() == str((soft, hard))
+    daemon = LiveDaemon(tmp_path, "--slots", "1", checkout=Path(__file__).parents[2])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
+    try:
+        daemon.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        daemon.until_active()
+        assert daemon.process is not None
+        assert resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+        program = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+        command = [sys.executable, "-S", "-c", program]
+        job = daemon.submit(command=command, workdir=str(tmp_path))
+        daemon.until_state(job, "succeeded")
+        assert daemon.log(job).strip() == str((FEW, hard))
+    finally:
+        daemon.kill()
+        sweep(tmp_path)
 
 
 def test_healthz_tells_the_truth(tmp_path: Path) -> None:
