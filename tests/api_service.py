@@ -71,6 +71,7 @@ class MemoryService:
 
     def __init__(self, folder: Path, devices: int = 4, *, ends_at_once: bool = False) -> None:
         self.folder = folder
+        self.store_name = "0f" * 16
         self.limits = Limits()
         self.now = 1_800_000_000_000
         self.known: dict[str, Known] = {}

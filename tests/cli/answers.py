@@ -46,6 +46,7 @@ def job_row(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
 def job_details(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
     """A job as GET /jobs/{job} answers it."""
     details = {
+        "uuid": f"uuid-of-{id}",
         "failures": 0,
         "retries": 2,
         "migrations": 0,

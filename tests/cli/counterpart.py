@@ -28,6 +28,7 @@ from trainmaster.api.app import create_app
 from trainmaster.daemon import job_rows, response_models
 
 ROOT = "/api/v1"
+STORE_HEADER = "Trainmaster-Store"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Answer:
     kind: str = "application/json"
     breaks: bool = False
     """The line is cut instead of, or in the middle of, the answer."""
+    store: str = "0f" * 16
+    """The database of the manager that answers."""
 
     def encoded(self) -> bytes:
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
@@ -187,6 +190,7 @@ def _send(request: BaseHTTPRequestHandler, answer: Answer) -> None:
         return
     request.send_response(answer.status)
     request.send_header("Content-Type", answer.kind)
+    request.send_header(STORE_HEADER, answer.store)
     if not answer.breaks:
         request.send_header("Connection", "close")
         if answer.kind != "text/event-stream":

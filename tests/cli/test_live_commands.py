@@ -74,7 +74,7 @@ def test_an_address_where_nobody_answers_is_named(tm: Tm, alone: Path) -> None:
 
 def test_something_else_that_answers_is_told_apart(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("GET", "/jobs", Answer(200, b"<html>hello</html>", "text/html"))
-    assert "is not Trainmaster" in tm("ps").err
+    assert "is not a Trainmaster manager" in tm("ps").err
     daemon.on("GET", "/jobs", Answer(500, b"<html>oh</html>", "text/html"))
     said = tm("ps")
     assert (said.code, said.err) == (

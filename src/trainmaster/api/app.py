@@ -16,6 +16,7 @@ from trainmaster.api.audit_log import AuditLog
 from trainmaster.api.host_check import HostCheck
 from trainmaster.api.request_limits import RequestLimits
 from trainmaster.api.routes import cluster, jobs, logs, submit, web
+from trainmaster.api.store_header import StoreHeader
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.job_rows import ResponseModel
 from trainmaster.daemon.metrics import Metrics
@@ -60,6 +61,7 @@ def create_app(
     app.add_middleware(RequestLimits, limits=service.limits)
     app.add_middleware(HostCheck, hosts=hosts)
     app.add_middleware(AuditLog)
+    app.add_middleware(StoreHeader, service=service)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
 

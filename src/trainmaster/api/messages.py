@@ -105,10 +105,19 @@ def copy_sentences(job: str, left_out: Sequence[str]) -> Iterator[str]:
 
 def ran_in(stored: Mapping[str, object]) -> str | None:
     """The folder of its processes, by what is stored of its submission."""
+    return _launched_with(stored, "workdir")
+
+
+def uuid_of(stored: Mapping[str, object]) -> str | None:
+    """The job's own name for ever, by what is stored of its submission; None of an earlier version."""
+    return _launched_with(stored, "uuid") or None
+
+
+def _launched_with(stored: Mapping[str, object], field: str) -> str | None:
     kept = stored.get("kept")
     recipe = kept.get("recipe") if isinstance(kept, Mapping) else None
-    folder = recipe.get("workdir") if isinstance(recipe, Mapping) else None
-    return folder if isinstance(folder, str) else None
+    found = recipe.get(field) if isinstance(recipe, Mapping) else None
+    return found if isinstance(found, str) else None
 
 
 def details(text: str) -> dict[str, object]:

@@ -168,6 +168,7 @@ def job_details(status: JobStatus, now: int, last_lines: Sequence[str] = ()) -> 
     spec = messages.details(status.row.spec_json)
     return JobDetails(
         **vars(job_row(status, now)),
+        uuid=messages.uuid_of(spec),
         failures=status.history.failures,
         retries=status.history.retries,
         migrations=status.history.migrations,

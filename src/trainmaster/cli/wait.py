@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.support import follow
-from trainmaster.cli.support.client import Client
+from trainmaster.cli.support.client import Client, Unreachable
 from trainmaster.cli.support.console import remark, write_json
 from trainmaster.cli.support.errors import FAILED, print_error
 from trainmaster.cli.support.format import ended_sentence, seconds_of
@@ -47,7 +47,13 @@ def wait(
     patience = None if timeout is None else seconds_of(timeout, "--timeout")
     until = None if patience is None else time.monotonic() + patience
     ids = list(dict.fromkeys(id for job in jobs for id in _ids(client, job)))
-    rows = _wait(client, ids, states, until)
+    try:
+        rows = _wait(client, ids, states, until)
+    except Unreachable:
+        if until is None or time.monotonic() < until:
+            raise
+        print_error(f"the time of --timeout {timeout} is over, and the manager does not answer.")
+        raise typer.Exit(TIMED_OUT) from None
     if as_json:
         shown = ("id", "name", "state", "exit_code")
         write_json({"jobs": [{key: getattr(row, key) for key in shown} for row in rows]})
@@ -76,7 +82,7 @@ def _wait(
     def look() -> list[JobRow] | None:
         for id in ids:
             if id not in found or not _is_done(found[id], states):
-                found[id] = follow.row_now(client, id)
+                found[id] = follow.row_now(client, id, until)
         is_over = until is not None and time.monotonic() >= until
         is_done = all(_is_done(row, states) for row in found.values())
         return list(found.values()) if is_done or is_over else None

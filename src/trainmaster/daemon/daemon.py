@@ -433,6 +433,11 @@ class Daemon:
         log.warning("cancelled while the database is away", runs=[str(run) for run in ended])
         return [run.job for run in ended]
 
+    @property
+    def store_name(self) -> str:
+        """The name that its database was given once at random; empty while it does not lead."""
+        return "" if self._parts is None else self._parts.driver.identity.store
+
     async def status(self) -> StatusRow:
         """What it is and does, whatever its role."""
         health, is_active = self.health(), self._parts is not None

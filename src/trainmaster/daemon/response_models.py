@@ -63,6 +63,8 @@ class ArraySummary(ResponseModel):
 class JobDetails(JobRow):
     """A job with all that is known of it."""
 
+    uuid: str | None
+    """Its own for ever, unlike its id, which a manager with another or older database may use again."""
     failures: int
     retries: int
     migrations: int

@@ -67,7 +67,7 @@ def write_address(folder: Path, url: str, pid: int = 1) -> None:
 
 def url_of(url: str | None = None, data: Path | None = None) -> str | None:
     try:
-        return find_address(url, data)
+        return find_address(url, data).url
     except Failed:
         return None
 

@@ -6,7 +6,8 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from http.client import HTTPConnection, HTTPException
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
@@ -38,18 +39,26 @@ def state_folder(stated: Path | None) -> Path:
     return Path(os.path.abspath(stated or os.environ.get(DATA) or user_data_folder()))
 
 
-def find_address(url: str | None, data: Path | None) -> str:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a manager answers, and the data folder whose file says so; None where no file does."""
+
+    url: str
+    folder: Path | None = None
+
+
+def find_address(url: str | None, data: Path | None) -> Place:
     """The manager's address: from the option, else the environment, else files, else the usual one."""
     stated = url or (os.environ.get(URL) if data is None else None)
     if stated:
-        return _checked(stated)
+        return Place(_checked(stated))
     for folder in _folders(data):
-        found = _in_folder(folder)
+        found = address_in(folder)
         if found is not None:
-            return found
+            return Place(found, folder)
     stated_folder = data or os.environ.get(DATA)
     if not stated_folder and answers_as_ours(USUAL_HOST, PORT):
-        return f"http://{USUAL_HOST}:{PORT}"
+        return Place(f"http://{USUAL_HOST}:{PORT}")
     where = f"in {stated_folder}" if stated_folder else "here"
     start = f"trainmaster up --data {stated_folder}" if stated_folder else "trainmaster up"
     raise Failed(
@@ -59,9 +68,14 @@ def find_address(url: str | None, data: Path | None) -> str:
 
 def answers_as_ours(host: str, port: int) -> bool:
     """Whether a Trainmaster of this very user answers there; no other is trusted with jobs."""
-    if listener_of(port) != os.geteuid():
-        return False
-    connection = HTTPConnection(host, port, timeout=PROBE_S)
+    return listener_of(port) == os.geteuid() and is_manager(f"http://{host}:{port}")
+
+
+def is_manager(url: str) -> bool:
+    """Whether a Trainmaster answers there, of whatever version."""
+    scheme, _, rest = url.partition("://")
+    kind = HTTPSConnection if scheme == "https" else HTTPConnection
+    connection = kind(rest.partition("/")[0], timeout=PROBE_S)
     try:
         connection.request("GET", "/healthz")
         said = json.loads(connection.getresponse().read())
@@ -113,7 +127,8 @@ def _is_own(folder: Path) -> bool:
     return False
 
 
-def _in_folder(folder: Path) -> str | None:
+def address_in(folder: Path) -> str | None:
+    """The address of the manager of that folder; None while none runs."""
     path = folder / ADDRESS
     try:
         said = json.loads(path.read_text(encoding="utf-8"))

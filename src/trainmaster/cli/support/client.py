@@ -8,22 +8,30 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
-from http.client import HTTPException, HTTPResponse, IncompleteRead
+from dataclasses import dataclass, replace
+from email.message import Message
+from http.client import (
+    BadStatusLine,
+    HTTPException,
+    HTTPResponse,
+    IncompleteRead,
+    RemoteDisconnected,
+)
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
-from trainmaster.cli.support.address import find_address
+from trainmaster.cli.support.address import Place, address_in, find_address, is_manager
 from trainmaster.cli.support.errors import BadInput, Failed
 
 ROOT = "/api/v1"
 USER = "TRAINMASTER_USER"
 USER_HEADER = "Trainmaster-User"
 """Who asks, for stories: `Cancelled by ada`."""
+STORE_HEADER = "Trainmaster-Store"
+"""Which database a manager leads, in each of its answers; empty from a standby."""
 PATIENCE_S = 60.0
 """How long one answer may take; streams send something at least every 15 s."""
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -40,6 +48,10 @@ Query = Mapping[str, str | int | None]
 
 class Unreachable(Failed):
     """No answer, or the connection broke: the request may be repeated."""
+
+
+class OtherManager(Failed):
+    """Another manager answers than the one that was asked before: its jobs are others."""
 
 
 class RequestRefused(Failed):
@@ -68,12 +80,42 @@ class Client:
 
     def __init__(self, url: str | None = None, data: Path | None = None) -> None:
         self._stated = url, data
+        self._place: Place | None = None
+        self._store = ""
+        """The database of the manager that has answered before."""
+        self._uuids: dict[str, str] = {}
+        """By id: the jobs that were asked for."""
+        self.has_answered = False
+        """Whether a manager has answered at all."""
         self.notes: Sequence[str] = ()
         """What the last list said of the manager: what does not work as it should."""
 
-    @cached_property
+    @property
     def url(self) -> str:
-        return find_address(*self._stated)
+        if self._place is None:
+            self._place = find_address(*self._stated)
+        return self._place.url
+
+    def look_again(self) -> bool:
+        """Read the address file again; whether the manager is at another place now."""
+        now = self._in_file()
+        if self._place is None or now is None or now == self._place.url:
+            return False
+        self._place = replace(self._place, url=now)
+        return True
+
+    def check_job(self, id: str, uuid: str | None) -> None:
+        """OtherManager where another job has this id than before: the database is an older one."""
+        if uuid and self._uuids.setdefault(id, uuid) != uuid:
+            raise OtherManager(
+                f"Job {id} is another job now: the manager at {self.url} was started with an older"
+                " database."
+            )
+
+    def _in_file(self) -> str | None:
+        """What the file that named the manager says now; None while it names none."""
+        folder = None if self._place is None else self._place.folder
+        return None if folder is None else address_in(folder)
 
     def get(self, path: str, query: Query | None = None) -> Json:
         return self._call(self._request("GET", path, query))
@@ -92,10 +134,10 @@ class Client:
 
     def submit(self, body: Json, key: str) -> Json:
         """Submit jobs exactly once, even if the connection breaks: the key marks a repeated request."""
-        request = self._request("POST", "/jobs", None, body)
-        request.add_header("Idempotency-Key", key)
         was_there = False
         for pause in (*RETRIES_S, None):
+            request = self._request("POST", "/jobs", None, body)
+            request.add_header("Idempotency-Key", key)
             try:
                 return self._call(request)
             except Unreachable as error:
@@ -103,6 +145,7 @@ class Client:
                 if pause is None or not was_there:
                     raise
                 time.sleep(pause)
+                self.look_again()
         raise AssertionError  # pragma: no cover: the loop ends by return or raise
 
     def download(self, path: str, query: Query | None = None) -> Iterator[bytes]:
@@ -146,11 +189,9 @@ class Client:
         try:
             found = json.loads(text)
         except ValueError:
-            raise Failed(
-                "What answers there is not Trainmaster: check the address given with --url."
-            ) from None
+            raise self._not_ours() from None
         if not isinstance(found, dict):
-            return {"answer": found}
+            raise self._not_ours()
         self.notes = found.get("notes", self.notes)
         return found
 
@@ -161,19 +202,51 @@ class Client:
             try:
                 response = OPENER.open(request, timeout=PATIENCE_S)
             except HTTPError as error:
+                self._check_manager(error.headers)
                 raise _refused(error.code, error.reason, error.read()) from None
             with response:
+                self._check_manager(response.headers)
                 yield response
         except (HTTPException, OSError) as error:
             cause = error.reason if isinstance(error, URLError) else error
             raise self._unreachable(cause) from cause if isinstance(cause, Exception) else error
 
-    def _unreachable(self, cause: object) -> Unreachable:
+    def _check_manager(self, headers: Message) -> None:
+        """Whether this is an answer of a manager, and of the one that was asked before."""
+        store = headers.get(STORE_HEADER)
+        if store is None and not self.has_answered and not is_manager(self.url):
+            raise self._not_ours()  # managers of earlier versions do not send it
+        self.has_answered = True
+        if store and self._store and store != self._store:
+            raise self._other_manager()
+        self._store = store or self._store
+
+    def _not_ours(self) -> Failed:
+        return Failed(
+            f"What answers at {self.url} is not a Trainmaster manager: check the address, or start one"
+            " with `trainmaster up`."
+        )
+
+    def _other_manager(self) -> Unreachable | OtherManager:
+        folder = None if self._place is None else self._place.folder
+        if folder is not None and self._in_file() != self.url:  # ours is gone, or elsewhere
+            return Unreachable(
+                f"The manager of {folder} does not run, and another one answers at {self.url} now:"
+                f" start it with `trainmaster up --data {folder}`."
+            )
+        return OtherManager(
+            f"Another manager, with jobs of its own, answers at {self.url} now: say where the one that"
+            " was asked before is, with --url or --data."
+        )
+
+    def _unreachable(self, cause: object) -> Unreachable | Failed:
         if isinstance(cause, TimeoutError):
             return Unreachable(
                 f"The Trainmaster at {self.url} has not answered for {PATIENCE_S:g} s: it is busy,"
                 " or the network is; try again, or look into its log."
             )
+        if isinstance(cause, BadStatusLine) and not isinstance(cause, RemoteDisconnected):
+            return self._not_ours()
         return Unreachable(
             f"No Trainmaster answers at {self.url}: start one with `trainmaster up`."
         )

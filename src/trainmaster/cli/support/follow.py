@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 import sys
 import time
@@ -33,8 +34,9 @@ Write = Callable[[str, bytes], None]
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
-ABSENT_S = 60.0
-"""How long a manager may take to restart; its jobs keep running meanwhile."""
+ABSENT_S = 600.0
+"""How long a manager may be away; its jobs keep running meanwhile."""
+ABSENT = "The manager does not answer; waiting for it (10 min at most) …"
 MANY = 500
 """Elements of an array for which one second is added between requests."""
 CANCEL_WAIT_S = 3.0
@@ -55,20 +57,32 @@ def poll(look: Callable[[], T | None]) -> T:
     return found
 
 
-def retry(ask: Callable[[], T]) -> T:
-    """An answer, even if the manager is restarted meanwhile."""
-    until = time.monotonic() + ABSENT_S
+def retry(client: Client, ask: Callable[[], T], until: float | None = None) -> T:
+    """An answer, even if the manager is restarted, or another takes over, meanwhile: wherever it is then.
+
+    `until` is when the user's patience ends, where it does before the manager's time is over.
+    """
+    last: float | None = None
     while True:
         try:
             return ask()
         except Unreachable:
-            if time.monotonic() > until:
+            if client.look_again():
+                continue
+            if last is None and client.has_answered:
+                sys.stderr.write(f"{ABSENT}\n")
+                sys.stderr.flush()
+                last = min(time.monotonic() + ABSENT_S, until or math.inf)
+            if last is None or time.monotonic() > last:
                 raise
             time.sleep(LONGEST_PAUSE_S)
 
 
-def row_now(client: Client, job: str) -> JobRow:
-    return JobRow.from_json(retry(lambda: client.get(job_path(job))))
+def row_now(client: Client, job: str, until: float | None = None) -> JobRow:
+    """The job as it is now; Failed where another has its id by now."""
+    answer = retry(client, lambda: client.get(job_path(job)), until)
+    client.check_job(answer["id"], answer.get("uuid"))
+    return JobRow.from_json(answer)
 
 
 def wait_for(client: Client, job: Submitted) -> list[JobRow]:
@@ -79,7 +93,7 @@ def wait_for(client: Client, job: Submitted) -> list[JobRow]:
         if not job.elements:
             row = row_now(client, job.id)
             return [row] if row.has_ended else None
-        if retry(lambda: client.get("/jobs", live))["jobs"]:
+        if retry(client, lambda: client.get("/jobs", live))["jobs"]:
             return None
         return elements_of(client, job.id)[::-1]
 
@@ -98,38 +112,41 @@ def follow(client: Client, job: str, query: Query, write: Write, notes: Notes) -
     """Write a job's output until it has ended and all of it is written; how it ended."""
     after = ""
     row = wait_for_start(client, job, notes)
-    absent_since: float | None = None
     tail = dict(query)
     while True:
+        is_whole = False
         try:
-            for sent in client.events(job_path(job, "logs"), {**tail, "follow": "true"}, after):
+            for sent in client.events(job_path(row.id, "logs"), {**tail, "follow": "true"}, after):
                 if sent.name == "log":
-                    after, absent_since = sent.id, None
+                    after = sent.id
                     write(*_written(sent))
+                elif sent.name == "end":
+                    is_whole = True
                 elif sent.name == "state":
                     answer = sent.json()
                     if not answer.get("transition"):  # what passes by itself
                         notes.on_state(row.id, answer["state"], answer.get("sentence") or "")
         except Unreachable:
-            absent_since = absent_since or time.monotonic()
-            if time.monotonic() - absent_since > ABSENT_S:
-                raise
             time.sleep(LONGEST_PAUSE_S)
         if after:
             tail.pop("tail", None)  # what was written since is wanted whole
-        if row.has_ended:  # since before this look: nothing can have been missed
+        if row.has_ended and is_whole:  # since before this look: nothing can have been missed
             return row
-        row = row_now(client, job)
+        row = row_now(client, row.id)
         if not row.has_ended and row.transition is None:
             notes.on_state(row.id, row.state, row.why)
+        if not is_whole:
             time.sleep(LONGEST_PAUSE_S / 5)
 
 
 def wait_for_start(client: Client, job: str, notes: Notes) -> JobRow:
-    """Wait until it has started once, saying why it waits."""
+    """Wait until it has started once, saying why it waits; a later job of the same name is another."""
+    id = job
 
     def started() -> JobRow | None:
-        row = row_now(client, job)
+        nonlocal id
+        row = row_now(client, id)
+        id = row.id
         if row.has_ended or row.start_s is not None:
             return row
         if row.transition is None and row.state != JobState.RUNNING:
@@ -211,7 +228,7 @@ def array_id(client: Client, job: str) -> str | None:
 
 def elements_of(client: Client, array: str) -> list[JobRow]:
     """All elements, the first one first; none where it is not the id of an array."""
-    rows = retry(lambda: list(list_jobs(client, {"array": array})))
+    rows = retry(client, lambda: list(list_jobs(client, {"array": array})))
     return [JobRow.from_json(each) for each in reversed(rows)]
 
 
@@ -261,7 +278,7 @@ class ArrayOutput:
         for attempt in range(first, row.attempt + 1):
             if attempt != self._attempts.get(row.id):
                 self._attempts[row.id], self._read[row.id] = attempt, 0
-            retry(lambda: self._read_on(row.id))
+            retry(self._client, lambda: self._read_on(row.id))
 
     def _read_on(self, id: str) -> None:
         query = {"rank": 0, "attempt": self._attempts[id], "from": self._read[id]}
@@ -287,7 +304,7 @@ def follow_to_end(client: Client, job: Submitted, all_ranks: bool) -> int:
         if not wants_to_cancel(job):
             return INTERRUPTED
     try:
-        retry(lambda: client.post(job_path(job.id, "cancel")))
+        retry(client, lambda: client.post(job_path(job.id, "cancel")))
         notes(f"Job {job.id} is being cancelled.")
         for row in wait_for(client, job):
             notes(ended_sentence(row))
