@@ -82,7 +82,7 @@ chaos: .stamps/dev ## Run jobs under 23 kinds of fault, on SQLite and on Postgre
 crashes: .stamps/dev ## Kill the manager at 200 random moments, on SQLite and on PostgreSQL
 	@TRAINMASTER_CRASH_POINTS=200 $(BIN)/python -m pytest --quiet -n0 tests/live/test_crashes.py
 
-docs: .stamps/base ## Check the documentation: links resolve, marked examples run
+docs: .stamps/base ## Check the documentation: links resolve, marked examples print what they show
 	@$(BIN)/python docs/check.py
 
 format: .stamps/dev ## Write the code in the house style

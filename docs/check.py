@@ -1,11 +1,13 @@
-"""Keeps the documentation honest: links lead somewhere, and marked examples run.
+"""Keeps the documentation honest: links lead somewhere, and marked examples run and print what they show.
 
-    python docs/check.py [PAGE ...]        (default: every page of the project)
+    python docs/check.py [--quick] [PAGE ...]        (default: every page of the project)
 
 Relative links in Markdown must name a file, and an anchor in it where they give one. A ```console
 block right after a line `<!-- run -->` is run: every `$ ` line, with its continuation lines, must end
-with 0, or with N after `<!-- run: exit N -->`. A block after `<!-- file: NAME -->` is written to NAME
-first. The blocks of a page share one empty folder, in the page's order.
+with 0, or with N after `<!-- run: exit N -->`; `<!-- run: slow -->` is left out with --quick. The lines
+below a command, if there are any, are what it must print: `…` stands for anything in a line, and for any
+lines where it stands alone; white space, empty lines and the length of rules do not matter. A block after
+`<!-- file: NAME -->` is written to NAME first. The blocks of a page share one empty folder, in its order.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,8 @@ FENCED = re.compile(
 )
 MARKED = re.compile(r"<!-- (?P<what>run|file)(?:: (?P<how>[^\n]*?))? -->\s*\Z")
 LINK = re.compile(r"(?<!\\)\]\((?P<target><[^>]*>|[^\s)]+)(?:\s+\"[^\"]*\")?\)")
+ANYTHING = "\N{HORIZONTAL ELLIPSIS}"
+RULE = re.compile("\N{BOX DRAWINGS LIGHT HORIZONTAL}+")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.M)
 TIMEOUT_S = 120
 
@@ -51,15 +55,39 @@ def marked_blocks(text: str) -> Iterator[Block]:
             yield Block(line, mark["what"], mark["how"] or "", block["body"])
 
 
-def commands(body: str) -> Iterator[str]:
-    """The `$ ` lines of a console block, each joined with the lines that its backslash continues."""
+def examples(body: str) -> list[tuple[str, list[str]]]:
+    """The `$ ` lines of a console block, with the lines that a backslash continues, and what they print."""
+    found: list[tuple[str, list[str]]] = []
     lines = iter(body.splitlines())
     for line in lines:
         if line.startswith("$ "):
             command = line[2:]
             while command.endswith("\\"):
                 command += "\n" + next(lines).removeprefix("> ")
-            yield command
+            found.append((command, []))
+        elif found:
+            found[-1][1].append(line)
+    return found
+
+
+def difference(shown: Sequence[str], printed: str) -> str | None:
+    """What a page shows of an output and the command did not print, or the other way round."""
+    wanted, got = _plain(shown), _plain(printed.splitlines())
+    patterns = [r"(?:.*\n)*?" if line == ANYTHING else _pattern(line) + r"\n" for line in wanted]
+    if not wanted or re.fullmatch("".join(patterns), "".join(f"{line}\n" for line in got)):
+        return None
+    for line in wanted:
+        if line != ANYTHING and not any(re.fullmatch(_pattern(line), each) for each in got):
+            return f"does not print {line!r}, but {' | '.join(got)[:400]!r}"
+    return f"prints other lines than are shown: {' | '.join(got)[:400]!r}"
+
+
+def _plain(lines: Sequence[str]) -> list[str]:
+    return [RULE.sub("-", " ".join(line.split())) for line in lines if line.strip()]
+
+
+def _pattern(line: str) -> str:
+    return ".*".join(re.escape(part) for part in line.split(ANYTHING))
 
 
 def anchors(text: str) -> set[str]:
@@ -87,48 +115,57 @@ def broken_links(page: Path) -> Iterator[str]:
             yield f"the link to {target} names no heading there"
 
 
-def failed_examples(page: Path) -> Iterator[str]:
+def failed_examples(page: Path, *, is_quick: bool) -> Iterator[str]:
     here = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with tempfile.TemporaryDirectory() as folder:
         for block in marked_blocks(page.read_text(encoding="utf-8")):
             if block.what == "file":
                 (Path(folder) / block.how).write_text(block.body, encoding="utf-8")
                 continue
-            wanted = int(block.how.removeprefix("exit ") or 0)
-            found = list(commands(block.body))
+            if block.how == "slow" and is_quick:
+                continue
+            wanted = int(block.how.removeprefix("slow").removeprefix("exit ") or 0)
+            found = examples(block.body)
             if not found:
                 yield f"line {block.line}: the block to run has no line that starts with '$ '"
-            for command in found:
+            for command, shown in found:
                 ended = subprocess.run(
                     ["bash", "-eo", "pipefail", "-c", command],
                     cwd=folder,
                     env=os.environ | here,
                     text=True,
                     stdin=subprocess.DEVNULL,
-                    capture_output=True,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
                     timeout=TIMEOUT_S,
                     check=False,
                 )
                 if ended.returncode != wanted:
-                    said = (ended.stderr or ended.stdout).strip()
                     yield (
                         f"line {block.line}: `{command}` ended with {ended.returncode}, "
-                        f"not {wanted}: {said[-400:]}"
+                        f"not {wanted}: {ended.stdout.strip()[-400:]}"
                     )
+                elif differs := difference(shown, ended.stdout):
+                    yield f"line {block.line}: `{command}` {differs}"
 
 
-def complaints(page: Path) -> Iterator[str]:
+def complaints(page: Path, *, is_quick: bool) -> Iterator[str]:
     yield from broken_links(page)
-    yield from failed_examples(page)
+    yield from failed_examples(page, is_quick=is_quick)
 
 
 def main(names: list[str]) -> int:
-    chosen = [Path(name).resolve() for name in names] or pages()
-    found = [f"{os.path.relpath(page)}: {what}" for page in chosen for what in complaints(page)]
+    is_quick = "--quick" in names
+    chosen = [Path(name).resolve() for name in names if name != "--quick"] or pages()
+    found = [
+        f"{os.path.relpath(page)}: {what}"
+        for page in chosen
+        for what in complaints(page, is_quick=is_quick)
+    ]
     for line in found:
         print(line, file=sys.stderr)
     if not found:
-        print(f"{len(chosen)} pages: every link leads somewhere, every marked example runs")
+        print(f"{len(chosen)} pages: every link leads somewhere, every marked example holds")
     return 1 if found else 0
 
 

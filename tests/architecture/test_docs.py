@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def check(*pages: Path) -> subprocess.CompletedProcess[str]:
+def check(*pages: Path | str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, ROOT / "docs/check.py", *pages]
     return subprocess.run(command, text=True, capture_output=True, timeout=600)
 
@@ -24,7 +24,8 @@ def check(*pages: Path) -> subprocess.CompletedProcess[str]:
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_our_page_holds(page: Path) -> None:
-    said = check(page)
+    """What is marked as slow, `make docs` checks."""
+    said = check("--quick", page)
     assert said.returncode == 0, said.stderr
 
 
@@ -46,6 +47,15 @@ hello
 ```console
 $ exit 3
 ```
+<!-- run: slow -->
+```console
+$ printf 'a  1\\nb 2\\n\\n───\\nc 3\\nd 4 ms\\n'
+a 1
+…
+──────
+c …
+d … ms
+```
 ```console
 $ a command that nobody runs
 ```
@@ -59,6 +69,14 @@ $ a command that nobody runs
         "a lost file": ("[x](gone.md)", "the link to gone.md leads nowhere"),
         "a lost heading": ("# A\n[x](#b)", "the link to #b names no heading there"),
         "a failing example": ("<!-- run -->\n```console\n$ false\n```\n", "`false` ended with 1"),
+        "a stale output": (
+            "<!-- run -->\n```console\n$ echo 7 jobs\n8 jobs\n```\n",
+            "`echo 7 jobs` does not print '8 jobs', but '7 jobs'",
+        ),
+        "more output than is shown": (
+            "<!-- run -->\n```console\n$ printf 'a\\nb\\nc\\n'\na\nc\n```\n",
+            "prints other lines than are shown: 'a | b | c'",
+        ),
         "an example without a command": ("<!-- run -->\n```console\nls\n```\n", "has no line"),
         "a link in code is no link": ("```\n[x](gone.md)\n```\nand `[x](gone.md)`", None),
     }.values(),
