@@ -525,7 +525,7 @@ def other_slots(scene: Scene) -> None:
     scene.pause(2, 4)
     scene.manager.kill()
     scene.allowed_losses += MORE_SLOTS
-    scene.start()
+    scene.start(*ARGUMENTS, "--force")
     scene.pause(1, 2)
     scene.manager.kill()
     scene.start()

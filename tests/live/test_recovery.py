@@ -54,9 +54,11 @@ def test_runs_go_on_with_fewer_devices_where_theirs_are_left(tmp_path: Path) -> 
         daemon.until_state(daemon.submit(command="true"), "succeeded")
         restart(daemon, "--slots", "3", is_killed=False)
         runs = dict(sleeper(daemon) for _ in range(3))
-        restart(daemon, "--slots", "2")
+        restart(daemon, "--slots", "2", "--force")
         (lost,) = [id for id in runs if not is_as_it_was(daemon, id, runs[id])]
-        assert "1 run lost with the devices that are gone" in (tmp_path / "out.txt").read_text()
+        assert (
+            f"Ended: job {lost} (sleep). Its devices are gone" in (tmp_path / "out.txt").read_text()
+        )
         daemon.until_state(lost, "pending", "suspended")
         ended(daemon, *runs)
         restart(daemon, "--slots", "2")

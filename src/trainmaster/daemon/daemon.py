@@ -34,6 +34,7 @@ from trainmaster.daemon.data_folder import (
     refuse_other_folder,
     write_mark,
 )
+from trainmaster.daemon.device_change import apply_change, refuse_lost_runs, refuse_other_devices
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.export import events_of, trace_of
 from trainmaster.daemon.job_control import JobControl
@@ -60,7 +61,6 @@ from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
 from trainmaster.store.copies import keep_copy
 from trainmaster.store.errors import DamagedStore, LeadershipLost, StoreError
 from trainmaster.store.store import Store
-from trainmaster.text.formatting import plural
 
 log = structlog.get_logger("trainmaster.daemon")
 
@@ -108,6 +108,7 @@ class Daemon:
         policy: PolicySpec | None = None,
         forecaster: Forecaster | None = None,
         cold_start: ColdStart = ColdStart.REFUSE,
+        ends_lost_runs: bool = False,
         settings: RetentionSettings = RetentionSettings(),  # noqa: B008
         limits: Limits = Limits(),  # noqa: B008
         say: Callable[[str], None] = lambda _: None,
@@ -119,6 +120,8 @@ class Daemon:
         """The policy to change to at the start; None: the stored one, or the default of a new store."""
         self._forecaster = forecaster
         self._cold_start = cold_start
+        self._ends_lost_runs = ends_lost_runs
+        """Whether runs are ended whose devices are gone; else the start is refused."""
         self._lock = FolderLock(folder, store.url)
         self._settings = settings
         self.limits = limits
@@ -187,6 +190,9 @@ class Daemon:
                     return await self._take_over()
                 if not self._was_standby:  # found out now, and not when it is needed
                     await asyncio.to_thread(self._check_folder)
+                    await asyncio.to_thread(
+                        refuse_other_devices, self._store, self._engine.topology
+                    )
                 self._stand_by()
                 if await self._replaces_leader(watch):
                     return await self._take_over()
@@ -246,20 +252,25 @@ class Daemon:
             self.limits,
         )
         driver.dispatcher.lease = lease
+        if found.change is not None and not self._ends_lost_runs:
+            await asyncio.to_thread(refuse_lost_runs, found.change, driver)
         if named != identity or not found.is_as_stored:  # the steps to come belong to it
             await self._keep_snapshot(driver)
         self._mark_folder(driver)
         self._lock.sign()
         await self._engine.open(driver.inbox.report)
-        for stray in await reconcile(driver, found.lost):
-            if stray.is_ended or self._cold_start is not ColdStart.ADOPT:
+        strays = await reconcile(driver, found.lost)
+        for stray in strays:
+            is_new = stray.is_ended or self._cold_start is not ColdStart.ADOPT
+            if is_new and stray.run not in found.lost:
                 self._tell(_line_about(stray))
         if self._cold_start is ColdStart.ADOPT:
             for line in (await adopt(driver, self._folder)).lines():
                 self._tell(line)
-        if found.lost:
-            count = plural(len(found.lost), "run")
-            self._say(f"{count} lost with the devices that are gone; queued again.")
+        if found.change is not None:
+            ended = {stray.run for stray in strays}
+            for line in await apply_change(found.change, driver, ended):
+                self._tell(line)
         self._apply_stated_policy(driver)
         queries = Queries(driver, self._folder, self._forecaster)
         checks = SubmissionChecks(driver)

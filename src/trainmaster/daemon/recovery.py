@@ -22,12 +22,12 @@ from trainmaster.core.snapshot import Restored, restored, snapshot_of
 from trainmaster.core.state import JobRecord, State
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
+from trainmaster.daemon.device_change import DeviceChange
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import Hold, from_row, stored_submission
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.policies import DEFAULT_POLICY, policy_of, stored_policy_of, usable_policy
-from trainmaster.daemon.report_events import loss_of
 from trainmaster.engines.protocol import Engine, KnownJob, StrayRun
 from trainmaster.model import codec
 from trainmaster.model import events as e
@@ -56,6 +56,8 @@ class Replayed:
     standing: dict[str, Order] = field(default_factory=dict)
     lost: set[Run] = field(default_factory=set)
     """Runs whose devices are gone."""
+    change: DeviceChange | None = None
+    """The devices of the last manager, and what is different now."""
     is_as_stored: bool = True
     """Whether the newest snapshot and the steps since lead here again: else a new snapshot is needed."""
 
@@ -108,7 +110,8 @@ def replayed(
     found = _decided_again(store, snapshot, topology, can_freeze=can_freeze)
     if found is None:
         found = _followed(store, snapshot, topology, can_freeze=can_freeze)
-    if found.controller.state.topology != topology:  # jobs on gone devices are queued again
+    before = found.controller.state
+    if before.topology != topology:  # jobs on gone devices are queued again
         body = snapshot_of(found.controller)
         back, found.trouble = _restored(body, topology, found.policy, can_freeze=can_freeze)
         found.controller, found.is_as_stored = back.controller, False
@@ -117,6 +120,7 @@ def replayed(
         log.warning("the devices have changed", lost_runs=len(back.lost))
     jobs = found.controller.state.jobs
     found.lost = {run for run in found.lost if run.job in jobs and jobs[run.job].run == run}
+    found.change = DeviceChange.between(before, found.controller.state, found.lost)
     return found
 
 
@@ -320,10 +324,6 @@ async def reconcile(driver: Driver, lost: set[Run]) -> Sequence[StrayRun]:
             runs[record.run] = live.history.seen if live.history.attempt == record.attempt else 0
     strays = await driver.engine.observe(runs, lambda id: _known_job(driver, id))
     await driver.dispatcher.resend(driver.controller.state)
-    for run in lost:
-        record, now = driver.controller.state.jobs[run.job], driver.clock.now()
-        detail: dict[str, object] = {"why": "the manager came back without its devices"}
-        driver.inbox.follow_up([loss_of(record, detail, now, driver.site_limits)])
     for live in list(driver.jobs.values()):
         if Hold.DEPENDENCY in live.holds:
             driver.check_dependencies(live, driver.state_of)

@@ -86,7 +86,7 @@ def _reshaped(
     live.began(_moment(said, live, now))
     yield LoggedEvent(
         e.RunResized(said.run, record.saved_work, assumed_speed(record)),
-        {"pids": list(said.pids), **_lost_work(record, now)},
+        {"pids": list(said.pids), **lost_work(record, now)},
     )
 
 
@@ -157,7 +157,7 @@ def _ended(
         has_saved = said.has_left and said.code == 0  # a signal that it did not handle
         work = record.work_at(now) if has_saved else record.saved_work
         detail["how"] = "by a checkpoint" if has_saved else "by ending it"
-        detail |= {} if has_saved else _lost_work(record, now)
+        detail |= {} if has_saved else lost_work(record, now)
         yield LoggedEvent(e.RunSuspended(said.run, work), detail | _took(record, now))
     elif said.code == 0:
         yield LoggedEvent(e.RunSucceeded(said.run), detail)
@@ -167,7 +167,7 @@ def _ended(
         live.history = replace(live.history, failure=dict(detail), failed_ms=failed)
         can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
         event = failed_run(record, limits, can_help=can_help)
-        detail |= _lost_work(record, now) | retry_detail(event, record)
+        detail |= lost_work(record, now) | retry_detail(event, record)
         yield LoggedEvent(event, detail, end_of(said))
 
 
@@ -209,7 +209,7 @@ def loss_of(record: JobRecord, detail: dict[str, object], now: int, limits: Limi
     event = lost_run(record, now, limits)
     why = str(detail.get("why", ""))
     end = None if event.retryable else lost_too_often(record, now, why)
-    return LoggedEvent(event, detail | _lost_work(record, now) | retry_detail(event, record), end)
+    return LoggedEvent(event, detail | lost_work(record, now) | retry_detail(event, record), end)
 
 
 def _moment(said: r.Report, live: LiveJob, now: int) -> int:
@@ -225,8 +225,8 @@ def _took(record: JobRecord, now: int) -> dict[str, object]:
     return {"took_s": round((now - ordered) / SECOND, 3)}
 
 
-def _lost_work(record: JobRecord, now: int) -> dict[str, object]:
-    """Work that was lost and must be done again."""
+def lost_work(record: JobRecord, now: int) -> dict[str, float]:
+    """Work that is lost with its run and must be done again."""
     lost = round((record.work_at(now) - record.saved_work) / NOMINAL / SECOND, 3)
     return {"lost_s": lost} if lost > 0 else {}
 

@@ -7,6 +7,10 @@ class RequestError(Exception):
     """Something that cannot be done: one sentence for the user; nothing has changed."""
 
 
+class BadStart(RequestError):
+    """A manager cannot be started like this: the command line must say otherwise."""
+
+
 class NotFound(RequestError):
     """There is no such job, queue or node."""
 

@@ -14,14 +14,14 @@ from trainmaster.cli.support.address import ADDRESS, PORT
 from trainmaster.cli.support.announcement import announcement, farewell
 from trainmaster.cli.support.background import LOG
 from trainmaster.cli.support.demo import demonstrate, end_demonstration
-from trainmaster.cli.support.errors import Failed, system_reason
+from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.manager_log import log_to
 from trainmaster.cli.support.private_folder import keep_private
 from trainmaster.cli.support.remembered_slots import Devices, remember_slots
 from trainmaster.config.limits import Limits
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.data_folder import COPIES, ColdStart
-from trainmaster.daemon.service_api import RequestError
+from trainmaster.daemon.request_errors import BadStart, RequestError
 from trainmaster.engines.local.descriptors import raise_limit
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.protocol import EngineError
@@ -44,8 +44,8 @@ class StartOptions:
     """None: the one that was set last."""
     cold_start: ColdStart
     limits: Limits
-    ends_jobs: bool
-    """Whether jobs are ended whose devices are gone."""
+    ends_lost_runs: bool
+    """Whether runs are ended whose devices are gone."""
     demo: bool
     ends_demo: bool
 
@@ -63,6 +63,8 @@ def run_manager(start: StartOptions, host: str, port: int | None) -> None:
     log_to(folder / LOG)
     try:
         asyncio.run(_serve(start, sock))
+    except BadStart as error:
+        raise BadInput(str(error)) from None
     except (RequestError, StoreError, EngineError) as error:
         raise Failed(str(error)) from None
 
@@ -76,6 +78,7 @@ async def _serve(start: StartOptions, sock: socket.socket) -> None:
         policy=start.policy,
         forecaster=forecast_start,
         cold_start=start.cold_start,
+        ends_lost_runs=start.ends_lost_runs,
         limits=start.limits,
         say=typer.echo,
     )
