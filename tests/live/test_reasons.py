@@ -156,9 +156,11 @@ def test_a_policy_that_raises_is_named_as_what_is_in_the_way(folder: Path) -> No
     file = folder.with_name("raises.py")
     file.write_text(RAISES)
     with live(folder, "--slots", "2", "--policy", str(file)) as daemon:
-        _, reason = waits(daemon)
-        assert reason["code"] == "PolicyFailed"
+        id, reason = waits(daemon)
+        assert (reason["code"], reason["need"], reason["free"]) == ("PolicyFailed", 1, 2)
         assert "out of ideas" in reason["sentence"]
+        numbers = daemon.call("GET", f"/api/v1/jobs/{id}/explain")["numbers"]
+        assert (numbers["free"], numbers["largest_block"]) == (2, 2)
 
 
 def test_two_halves_share_one_device(folder: Path) -> None:

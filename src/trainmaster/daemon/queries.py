@@ -36,6 +36,7 @@ from trainmaster.daemon.service_api import (
     Submission,
 )
 from trainmaster.engines.local.logs import rank_logs
+from trainmaster.mechanisms.base_policy import free_for
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
@@ -191,9 +192,11 @@ class Queries:
 
     def _policy_reason(self, record: JobRecord) -> Reason:
         raised = self._driver.raised
-        if raised:
-            return Reason(Why.POLICY_FAILED, record.demand.nominal.total_share, detail=raised)
-        return self._driver.controller.explain(record.id)
+        if not raised:
+            return self._driver.controller.explain(record.id)
+        need = record.demand.nominal.total_share
+        free, block = free_for(self._driver.controller.view.occupancy, record.demand)
+        return Reason(Why.POLICY_FAILED, need, free, block, detail=raised)
 
     def _with_place(self, array: str) -> tuple[str, ...]:
         """The jobs of an array that its limit does not hold back."""

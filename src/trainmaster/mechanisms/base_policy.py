@@ -11,6 +11,7 @@ from typing_extensions import TypeVar
 from trainmaster.core.draft import Draft
 from trainmaster.core.last_resort import unsaved_ms
 from trainmaster.core.lifecycle import ALLOCATED
+from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View, by_demand
@@ -141,9 +142,8 @@ def waiting_reason(
     need = demand.nominal.total_share
     own = view.reservations.get(record.id)
     kept = 0 if own is None else len(own.slices) * WHOLE
-    free = sum(space.free_gpus[kind] for kind in space.kinds_for(demand)) * WHOLE + kept
-    row = [space.by_free[kind] for kind in space.kinds_for(demand)]
-    block = max((n for masks in row for n in range(len(masks)) if masks[n]), default=0) * WHOLE
+    free, block = free_for(space, demand)
+    free += kept
     holders = _holders(view)
     held_by = tuple(other.id for other in holders)
     if record.placement is not None:
@@ -166,6 +166,14 @@ def waiting_reason(
         protections=_protections(holders, guards, now),
         drained=_drained(view, demand),
     )
+
+
+def free_for(space: Occupancy, demand: Demand) -> tuple[int, int]:
+    """Free GPUs of types that the job may use, and how many of them are on one node at most."""
+    kinds = space.kinds_for(demand)
+    rows = [space.by_free[kind] for kind in kinds]
+    block = max((n for masks in rows for n in range(len(masks)) if masks[n]), default=0)
+    return WHOLE * sum(space.free_gpus[kind] for kind in kinds), WHOLE * block
 
 
 def _drained(view: View, demand: Demand) -> int:

@@ -14,6 +14,8 @@ from trainmaster.api.metrics import page
 from trainmaster.config.job_file import LATER, JobFile, jobs_in_yaml
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.daemon.metrics import Metrics
+from trainmaster.daemon.service_api import JobChanges
+from trainmaster.model.reasons import Why
 
 DOCS = Path(__file__).parents[3] / "docs"
 JOB_FILE = (DOCS / "job-file.md").read_text()
@@ -54,6 +56,31 @@ def test_every_metric_is_listed(tmp_path: Path) -> None:
         if not name.endswith("_created")
     }
     assert listed == named
+
+
+def test_every_label_of_a_metric_is_listed(tmp_path: Path) -> None:
+    """Of those that the page for Prometheus has: counters without values have no labels there."""
+    import asyncio
+
+    service = MemoryService(tmp_path)
+    text = asyncio.run(page(service, Metrics())).decode()
+    found = {
+        name: ", ".join(re.findall(r'(\w+)="', labels))
+        for name, labels in re.findall(r"^(trainmaster_\w+)\{([^}]*)\}", text, re.M)
+    }
+    assert "trainmaster_node_devices" in found
+    for names, labels in re.findall(r"^\| (`trainmaster_.*?`) \| (.*?) ?\|", API, re.M):
+        for name in re.findall(r"`(\w+)`", names):
+            assert found.get(name, labels) == labels, name
+
+
+def test_every_reason_is_listed() -> None:
+    assert [why.value for why in Why if why.value not in API] == []
+
+
+def test_every_field_that_may_be_changed_is_listed() -> None:
+    line = next(line for line in API.splitlines() if "`PATCH /jobs/{job}`" in line)
+    assert re.findall(r"`(\w+)`", line) == [*JobChanges.model_fields]
 
 
 def test_every_part_of_a_row_is_listed() -> None:
