@@ -95,10 +95,10 @@ class JobHistory:
         return json.dumps(named, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str) -> JobHistory:
+    def from_json(cls, text: str, **others: Any) -> JobHistory:
+        """As it was stored, with other values for some fields."""
         stored: dict[str, Any] = json.loads(text)
-        keys = {name: KEYS.get(name, name) for name in NAMES}
-        known = {name: stored[key] for name, key in keys.items() if key in stored}
+        known = {name: stored[key] for name, key in STORED_KEYS.items() if key in stored}
         for name in ("holds", "pids", "failed_ms"):
             known[name] = tuple(known.get(name, ()))
         for name in ENCODED:
@@ -107,12 +107,13 @@ class JobHistory:
         for name, kind in CAUSES.items():
             if known.get(name) is not None:
                 known[name] = kind.from_json(known[name])
-        return cls(**known)
+        return cls(**known | others)
 
 
 KEYS = {"story_entries": "told"}
 """Fields that stores know by another name, the one that they were first written by."""
 NAMES = tuple(each.name for each in fields(JobHistory))
+STORED_KEYS = {name: KEYS.get(name, name) for name in NAMES}
 ENCODED = ("progress", "deadline")
 CAUSES: Mapping[str, type[EndReason] | type[Suspension]] = {
     "end": EndReason,

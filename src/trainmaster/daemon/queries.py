@@ -146,8 +146,8 @@ class Queries:
         """The same for lists: without remarks, and with the row as it was read if its state is the same."""
         live = self._driver.jobs.get(row.id)
         if live is None or live.record is None:
-            history = JobHistory.from_json(row.record_json)
-            return JobStatus(row, replace(history, pids=()), history.run_ms)
+            history = JobHistory.from_json(row.record_json, pids=())
+            return JobStatus(row, history, history.run_ms)
         record, state = live.record, live.state
         placement = None if record.phase in WAITING else record.placement
         topology = self._driver.controller.state.topology

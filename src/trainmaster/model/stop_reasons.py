@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import cache
 from typing import Any, Self
 
 
@@ -40,13 +41,15 @@ class Recorded:
     __slots__ = ()
 
     def to_json(self) -> dict[str, Any]:
-        named = ((each, getattr(self, each.name)) for each in fields(self))  # type: ignore[arg-type]
-        return {each.name: value for each, value in named if value != each.default}
+        defaults = _defaults(type(self)).items()  # type: ignore[arg-type]
+        return {
+            name: value for name, default in defaults if (value := getattr(self, name)) != default
+        }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """A value of any version: fields that this one does not have are ignored."""
-        known = {each.name for each in fields(cls)}  # type: ignore[arg-type]
+        known = _defaults(cls)  # type: ignore[arg-type]
         return cls(
             **{
                 name: tuple(value) if isinstance(value, list) else value
@@ -54,6 +57,12 @@ class Recorded:
                 if name in known
             }
         )
+
+
+@cache
+def _defaults(kind: type[Any]) -> Mapping[str, object]:
+    """The fields with their defaults, remembered: lists read thousands of these values."""
+    return {each.name: each.default for each in fields(kind)}
 
 
 @dataclass(frozen=True, slots=True)
