@@ -190,7 +190,7 @@ def test_a_run_is_as_long_as_two_changes_of_hands_once_their_cost_was_seen(
         drive.look()
     memo = drive.simulation.controller.memo
     learned_ms = 4 * HOUR_S * SECOND
-    assert memo.switch_ms == (300 * SECOND if charge == "on" else 0)  # type: ignore[attr-defined]
+    assert memo.handover_ms == (300 * SECOND if charge == "on" else 0)  # type: ignore[attr-defined]
     assert (shortest_run_s(drive, learned_ms) >= 600) is is_long
 
 

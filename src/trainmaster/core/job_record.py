@@ -52,7 +52,7 @@ class JobRecord:
     run_since_ms: int | None = field(init=False, default=None)
     """When its current run started to train; None while it has none."""
     switch_ms: int = field(init=False, default=0)
-    """What a switch cost when its current run started: a suspension, and the start of a suspended job."""
+    """What a switch cost when its current run started: `View.switch_ms` with its own start, if suspended."""
     suspend_ordered_ms: int | None = field(init=False, default=None)
     launched_ms: int | None = field(init=False, default=None)
     """When its present run was ordered to start."""

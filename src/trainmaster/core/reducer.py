@@ -161,17 +161,14 @@ def _begin(state: State, run: Run, speed_ppm: int, now: int) -> JobRecord | None
 
 def _count_launch(state: State, record: JobRecord, now: int, *, is_first: bool) -> None:
     """Observe how long the launch took, and what a switch costs as far as is known now."""
-    times, took = state.preemption_times, None
+    times, restart_ms = state.switch_times, None
     if record.launched_ms is not None:
         took = now - record.launched_ms
-        times.launches += 1
-        times.launching_ms += took
-        if is_first:
-            took = None
-        else:
-            times.resumes += 1
-            times.resuming_ms += took
-    record.switch_ms = times.switch_ms(took)
+        times.launches.add(took)
+        if not is_first:
+            restart_ms = took
+            times.restarts.add(took)
+    record.switch_ms = times.switch_ms(restart_ms)
 
 
 def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
@@ -186,9 +183,8 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         record.record_checkpoint(event.work, now)
     record.run_since_ms = None
     if record.phase is Phase.SUSPENDING:
-        if record.suspend_ordered_ms is not None:
-            state.preemption_times.suspensions += 1
-            state.preemption_times.suspending_ms += now - record.suspend_ordered_ms
+        if record.suspend_ordered_ms is not None and not event.was_killed:
+            state.switch_times.suspensions.add(now - record.suspend_ordered_ms)
         state.move(record, Cause.SUSPENDED)
         record.waiting_since_ms = now
         _after_suspension(state, record, event, now)

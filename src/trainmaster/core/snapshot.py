@@ -9,7 +9,7 @@ checkpoint. The policy's memo, which may name nodes by their indices, starts aga
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from trainmaster.core.controller import Controller, MakePolicy
@@ -19,7 +19,8 @@ from trainmaster.core.lifecycle import WAITING, Cause, Phase
 from trainmaster.core.pending_launches import released
 from trainmaster.core.policy import Policy
 from trainmaster.core.reducer import requeue_for_retry
-from trainmaster.core.state import PendingLaunch, PreemptionTimes, State
+from trainmaster.core.state import PendingLaunch, State
+from trainmaster.core.switch_times import SwitchTimes
 from trainmaster.core.topology_remap import IndexMapping, Layout, kinds_of, layout_of
 from trainmaster.core.view import View
 from trainmaster.model.codec import Json, decode, encode
@@ -69,7 +70,7 @@ STATE_FIELDS: dict[str, Field] = {
     "set_aside": ("set_aside", _pairs(frozenset), _table(set)),
     "submitted": ("submitted", int, int),
     "crowd": ("job_time_integral", int, int),
-    "switches": ("preemption_times", astuple, lambda counts: PreemptionTimes(*counts)),
+    "switches": ("switch_times", SwitchTimes.counts, SwitchTimes.of),
 }
 """By the name that stores know it by."""
 LOG_FIELDS: dict[str, Field] = {

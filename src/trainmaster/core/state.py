@@ -10,6 +10,7 @@ from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import EDGES, ENDED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.occupancy import Occupancy, is_opportunistic
 from trainmaster.core.submission_siblings import RecentSubmissions
+from trainmaster.core.switch_times import SwitchTimes
 from trainmaster.model.actions import Action, Order, Reserve
 from trainmaster.model.codec import stored_as
 from trainmaster.model.events import PolicyChanged
@@ -26,39 +27,12 @@ __all__ = [
     "JobRecord",
     "PendingLaunch",
     "State",
-    "PreemptionTimes",
 ]
 
 FROZEN_GPU_MEMORY = 4 * MIB
 """What a run frozen by the CUDA driver leaves on each GPU (measured, docs/design/0001)."""
 LAUNCH_SLACK = 60 * SECOND
 """How long after the grace period a release may still come before the node is set aside."""
-
-
-@stored_as("core.Switches")
-@dataclass(slots=True)
-class PreemptionTimes:
-    """How long suspensions and launches have taken so far."""
-
-    suspensions: int = 0
-    suspending_ms: int = 0
-    launches: int = 0
-    launching_ms: int = 0
-    resumes: int = 0
-    resuming_ms: int = 0
-    """Of the launches, those of jobs that had run before: a first start is no part of a switch."""
-
-    def switch_ms(self, resuming_ms: int | None) -> int:
-        """What a switch costs: a mean suspension, and this start of a suspended job, or a mean one."""
-        if resuming_ms is None:
-            resuming_ms = self.resuming_ms // self.resumes if self.resumes else 0
-        return resuming_ms + (self.suspending_ms // self.suspensions if self.suspensions else 0)
-
-    @property
-    def mean_ms(self) -> int:
-        """Mean time that one GPU is lost to a preemption: one suspension and one launch."""
-        out = self.suspending_ms // self.suspensions if self.suspensions else 0
-        return out + (self.launching_ms // self.launches if self.launches else 0)
 
 
 @stored_as("core.PendingLaunch")
@@ -116,7 +90,7 @@ class State:
         self.submitted = 0
         self.job_time_integral = 0
         """Job-milliseconds: how many jobs were live, summed over all time so far."""
-        self.preemption_times = PreemptionTimes()
+        self.switch_times = SwitchTimes()
         self.recent_submissions = RecentSubmissions()
         self.waiting = 0
         """Jobs that hold nothing and may be started."""

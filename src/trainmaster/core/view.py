@@ -170,8 +170,13 @@ class View:
 
     @property
     def switch_ms(self) -> int:
-        """What a change of hands has cost so far on each GPU, on average: leaving and starting."""
-        return self._state.preemption_times.mean_ms
+        """What a switch costs, as seen lately: a suspension, and the start of a suspended job."""
+        return self._state.switch_times.switch_ms()
+
+    @property
+    def handover_ms(self) -> int:
+        """How long a GPU takes from one job to another, as seen lately: a suspension and any start."""
+        return self._state.switch_times.handover_ms
 
     def job_time_during(self, record: JobRecord) -> int:
         """Job-milliseconds that were lived in all while this job was: its age x jobs beside it."""

@@ -158,7 +158,8 @@ def _ended(
         work = record.work_at(now) if has_saved else record.saved_work
         detail["how"] = "by a checkpoint" if has_saved else "by ending it"
         detail |= {} if has_saved else lost_work(record, now)
-        yield LoggedEvent(e.RunSuspended(said.run, work), detail | _took(record, now))
+        left = e.RunSuspended(said.run, work, was_killed=said.was_killed)
+        yield LoggedEvent(left, detail | _took(record, now))
     elif said.code == 0:
         yield LoggedEvent(e.RunSucceeded(said.run), detail)
     else:

@@ -107,6 +107,8 @@ class RunSuspended:
     run: Run
     work: int
     frozen: bool = False
+    was_killed: bool = False
+    """It did not leave by itself before the end of its grace period."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,5 +61,4 @@ FORMER_TAGS: Mapping[str, str] = {
     "trainmaster.core.lifecycle:Phase": "core.Phase",
     "trainmaster.core.lifecycle:Cause": "core.Cause",
     "trainmaster.core.state:Promise": "core.PendingLaunch",
-    "trainmaster.core.state:Switches": "core.Switches",
 }

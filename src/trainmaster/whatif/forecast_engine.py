@@ -29,9 +29,8 @@ class ForecastEngine:
         self._expected = expected
         self._heap: list[tuple[int, int, Run, e.Event]] = []
         self._serial = 0
-        times = state.preemption_times
-        self._launching = times.launching_ms // max(1, times.launches)
-        self._suspending = times.suspending_ms // max(1, times.suspensions)
+        self._launching = state.switch_times.launches.mean
+        self._suspending = state.switch_times.suspensions.mean
 
     # -- time ------------------------------------------------------------------------------------------
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.core.stage import Strings
 from trainmaster.core.queue_views import queue_views_of
+from trainmaster.core.switch_times import MOST_COUNTED, RecentMean, SwitchTimes
 from trainmaster.core.view import View, by_demand
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -52,32 +55,92 @@ def test_before_anybody_has_started_nothing_is_known_of_switching() -> None:
     assert switch_s(Strings().submit("a").later(9)) == 0
 
 
-def test_starting_takes_from_the_order_until_the_run_trains() -> None:
-    strings = Strings().submit("a").submit("b")
-    strings.plan(a.Start("a", strings.on(0)))
-    strings.later(30).started("a")
-    assert switch_s(strings) == 30
-    strings.plan(a.Start("b", strings.on(1)))
-    strings.later(10).started("b")
-    assert switch_s(strings) == 20, "the mean of both"
+def switched(strings: Strings, name: str, out_s: int, in_s: int, **how: bool) -> Strings:
+    """A job leaves its GPU in so many seconds and is back on it after so many more."""
+    placement = strings.job(name).placement
+    assert placement is not None
+    strings.later(100).plan(a.Suspend(name))
+    record = strings.job(name)
+    strings.later(out_s).tell(e.RunSuspended(record.run, record.work, **how))
+    strings.plan(a.Resume(name, placement))
+    strings.later(in_s).started(name)
+    return strings
 
 
-def test_a_change_of_hands_is_letting_go_and_starting() -> None:
+def test_a_first_start_is_no_part_of_a_switch() -> None:
     strings = Strings().submit("a")
     strings.plan(a.Start("a", strings.on(0)))
     strings.later(30).started("a")
-    strings.later(100).plan(a.Suspend("a"))
-    strings.later(12).tell(e.RunSuspended(strings.run("a"), 100 * SECOND))
-    assert switch_s(strings) == 30 + 12
+    assert (switch_s(strings), strings.job("a").switch_ms) == (0, 0)
 
 
-def test_waiting_for_a_release_is_not_counted_as_launching() -> None:
+def test_a_switch_is_a_suspension_and_the_start_of_a_suspended_job() -> None:
+    strings = switched(Strings().running("a", 0), "a", 12, 30)
+    assert switch_s(strings) == 12 + 30
+    switched(strings, "a", 14, 10)
+    assert switch_s(strings) == 13 + 20, "the means of both"
+
+
+def test_a_run_has_what_a_switch_cost_when_it_started() -> None:
+    """A mean suspension and its own start; where it had not run before, a mean one."""
+    strings = switched(switched(Strings().running("a", 0), "a", 12, 30), "a", 12, 10)
+    strings.submit("b")
+    strings.plan(a.Start("b", strings.on(1)))
+    strings.later(99).started("b")
+    assert [strings.job(name).switch_ms for name in "ab"] == [22 * SECOND, 32 * SECOND]
+
+
+def test_waiting_for_a_release_is_not_counted_as_starting() -> None:
     """The launch is ordered when the GPU is free: what comes before is counted at who leaves."""
-    strings = Strings().running("old", 0).submit("new").later(60)
-    strings.plan(a.Suspend("old"), a.Start("new", strings.on(0)))
-    strings.later(20).tell(e.RunSuspended(strings.run("old"), 60 * SECOND))
-    strings.later(8).started("new")
-    assert switch_s(strings) == 20 + (0 + 8) / 2
+    strings = switched(Strings().running("new", 1), "new", 4, 8).running("old", 0)
+    strings.later(60).plan(a.Suspend("new"), a.Suspend("old"))
+    strings.tell(e.RunSuspended(strings.job("new").run, strings.job("new").work))
+    strings.plan(a.Resume("new", strings.on(0)))
+    strings.later(20).tell(e.RunSuspended(strings.run("old"), strings.job("old").work))
+    strings.later(6).started("new")
+    assert switch_s(strings) == (4 + 0 + 20) / 3 + (8 + 6) / 2
+
+
+def test_a_slow_day_is_forgotten() -> None:
+    strings = Strings().running("a", 0)
+    for _ in range(200):
+        switched(strings, "a", 300, 600)
+    for _ in range(3 * MOST_COUNTED):
+        switched(strings, "a", 2, 4)
+    assert 6 < switch_s(strings) < 60
+    for _ in range(6 * MOST_COUNTED):
+        switched(strings, "a", 2, 4)
+    assert switch_s(strings) < 7
+
+
+def test_a_mean_of_equal_times_is_that_time_however_many_there_were() -> None:
+    mean = RecentMean()
+    for _ in range(1_000):
+        mean.add(9_001)
+        assert mean.mean == 9_001
+
+
+def test_a_run_that_was_killed_after_its_grace_period_says_nothing_of_others() -> None:
+    strings = switched(Strings().running("a", 0), "a", 2, 4)
+    switched(strings, "a", 1_800, 4, was_killed=True)
+    assert switch_s(strings) == 2 + 4
+
+
+@pytest.mark.parametrize(
+    ("stored", "switch_ms"),
+    [
+        ((3, 9, 8, 88, 4, 48), 3 + 12),
+        ((3, 9, 8, 88), 3),
+        ((3000, 9000, 8, 88, 5000, 60000), 3 + 12),
+    ],
+    ids=["sums", "without restarts", "many"],
+)
+def test_sums_of_older_stores_are_read(stored: tuple[int, ...], switch_ms: int) -> None:
+    times = SwitchTimes.of(stored)
+    assert times.switch_ms() == switch_ms
+    assert times.launches.mean == 11
+    times.suspensions.add(3)
+    assert times.suspensions.count <= MOST_COUNTED
 
 
 # -- ranked again ----------------------------------------------------------------------------------

@@ -354,7 +354,7 @@ class Colocation:
         lost = self._sum(others) + NOMINAL - sum(self._measured(gpu, records))
         if lost <= 0:
             return None
-        cost = self.shared.view.switch_ms or self.terms.move_ms
+        cost = self.shared.view.handover_ms or self.terms.move_ms
         assert mover.run_since_ms is not None
         return mover.run_since_ms + 2 * cost * NOMINAL // lost
 

@@ -175,11 +175,11 @@ class Defragmentation:
         if gain < LEAST_GAIN:
             return False
         left = self.locality.left_ms(record)
-        return left * gain // NOMINAL > MIN_SAVING_FACTOR * self.view.switch_ms
+        return left * gain // NOMINAL > MIN_SAVING_FACTOR * self.view.handover_ms
 
     def _may_move(self, record: JobRecord) -> bool:
         placement, since = record.placement, record.run_since_ms
-        rest = max(self.locality.terms.rest_ms, MIN_SAVING_FACTOR * self.view.switch_ms)
+        rest = max(self.locality.terms.rest_ms, MIN_SAVING_FACTOR * self.view.handover_ms)
         return (
             record.phase is Phase.RUNNING
             and placement is not None

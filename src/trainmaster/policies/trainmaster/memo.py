@@ -68,7 +68,7 @@ NOTHING_RESIZED = ResizingMemo()
 FORMER = {
     "knowledge": {
         "seen": "service",
-        "switch_ms": "switch_ms",
+        "switch_ms": "handover_ms",
         "debts": "owed",
         "pledges": "deadlines",
     },
@@ -80,6 +80,8 @@ FORMER = {
 def upgraded(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Converts a memo of an older store to the current form."""
     found = {name: value for name, value in body.items() if name not in FORMER}
+    if "switch_ms" in found:
+        found["handover_ms"] = found.pop("switch_ms")
     for part, names in FORMER.items():
         held = body.get(part, {})
         found |= {new: held[old] for old, new in names.items() if old in held}
@@ -92,8 +94,8 @@ class TrainmasterMemo:
     """What was learned, what was promised, and the past usage of queues."""
 
     service: Observations = field(default_factory=Observations)
-    switch_ms: int = 0
-    """Cost of a preemption when the service tables were last built."""
+    handover_ms: int = 0
+    """`View.handover_ms` when the service tables were last built."""
     owed: GuaranteedRuns = NO_GUARANTEED_RUNS
     deadlines: Commitments = NO_COMMITMENTS
     colocation: ColocationMemo = NOTHING_COLOCATED

@@ -59,7 +59,7 @@ def learn_service(p: Pass) -> None:
     service = p.caches.predictor.learn(before, p.view, p.now)
     p.remember(service=service)
     if service.made_ms != before.made_ms and p.settings.charges_switches:
-        p.remember(switch_ms=p.view.switch_ms)
+        p.remember(handover_ms=p.view.handover_ms)
 
 
 def find_guaranteed_runs(p: Pass) -> None:

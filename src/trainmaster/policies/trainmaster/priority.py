@@ -99,7 +99,7 @@ def _by_cost(p: Pass, record: JobRecord) -> Rank:
     start = NOT_STARTED if record.first_start_ms is None else record.first_start_ms
     before = min(max(record.job.priority, -STEPS), STEPS) * STEP
     if record.phase not in ALLOCATED:
-        expense = p.memo.switch_ms * record.demand.nominal.total_share
+        expense = p.memo.handover_ms * record.demand.nominal.total_share
         return Rank(_capped(p, record, step, expense) - before, start)
     cost = _capped(p, record, step, 0)
     cost = cost * p.settings.hysteresis_ppm // NOMINAL if cost < NO_END else NO_END

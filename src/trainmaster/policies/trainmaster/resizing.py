@@ -295,7 +295,7 @@ class Resizing:
 
     def _grow_into_idle(self) -> int | None:
         """Grow runs while GPUs are idle; returns when the next run may grow."""
-        rest_ms = max(self._terms.rest_ms, self._terms.rest_switches * self._view.switch_ms)
+        rest_ms = max(self._terms.rest_ms, self._terms.rest_switches * self._view.handover_ms)
         wake_at: int | None = None
         ready: list[tuple[float, int, JobRecord, int]] = []
         for record, held, curve in self._resizable():
@@ -342,7 +342,7 @@ class Resizing:
         free, room = self._draft.space.total_free(), self._pass.headroom(record)
         count = count if room is None else min(count, held + room // WHOLE)
         gpus = self._view.topology.training_gpus
-        spare = gpus // self._terms.spare_part if self._view.switch_ms else 0
+        spare = gpus // self._terms.spare_part if self._view.handover_ms else 0
         return min(count - held, max(min(owed, free), free - spare))
 
     def _grow(self, record: JobRecord, count: int) -> None:

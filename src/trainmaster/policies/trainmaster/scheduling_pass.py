@@ -118,7 +118,7 @@ class Pass:
             return service_bound(self.caches.predictor, self.memo.service, record)
 
         margin = self.settings.deadline_margin_ppm or 0
-        return DeadlineAdmission(margin, self.memo.switch_ms, bound)
+        return DeadlineAdmission(margin, self.memo.handover_ms, bound)
 
     # -- what its queue may hold -------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ ACCEPTED = Commitment(
     notice=DeadlineNotice("j", DeadlineOutcome.ACCEPTED, 90_000, finish_ms=20),
 )
 MEMO = TrainmasterMemo(
-    switch_ms=30_000,
+    handover_ms=30_000,
     owed=GuaranteedRuns(FrozenMap({"j": 7}), 9),
     deadlines=Commitments(judged=4, accepted=FrozenMap({"j": ACCEPTED})),
 )
@@ -38,7 +38,7 @@ def stored_before() -> dict[str, object]:
         "is": "trainmaster.policies.trainmaster:Memo",
         "knowledge": {
             "is": "trainmaster.policies.line.knowing:Knowledge",
-            "switch_ms": body["switch_ms"],
+            "switch_ms": body["handover_ms"],
             "debts": body["owed"],
             "pledges": body["deadlines"],
         },
@@ -52,3 +52,9 @@ def test_a_memo_is_read_as_it_was_written() -> None:
 
 def test_a_memo_of_the_version_before_keeps_what_was_learned_and_promised() -> None:
     assert decode(stored_before()) == MEMO
+
+
+def test_a_memo_from_before_the_handover_had_its_name_is_read() -> None:
+    body = encode(MEMO)
+    body["switch_ms"] = body.pop("handover_ms")
+    assert decode(body) == MEMO
