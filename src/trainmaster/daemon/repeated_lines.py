@@ -9,6 +9,8 @@ from collections import OrderedDict
 
 EVERY_S = 60.0
 REMEMBERED = 256
+DROPPED = "more_like_it"
+"""The attribute of a record that says how many like it were dropped since the last one."""
 
 
 class RepeatedLines(logging.Filter):
@@ -32,8 +34,7 @@ class RepeatedLines(logging.Filter):
         while len(self._written) > REMEMBERED:
             self._written.popitem(last=False)
         if dropped:
-            record.msg = f"{record.getMessage()} ({dropped} more like it in the last minutes)"
-            record.args = ()
+            setattr(record, DROPPED, dropped)
         return True
 
 
