@@ -6,9 +6,13 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from trainmaster.cli.support.lazy_commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,6 +91,41 @@ def test_what_it_complains_about(tmp_path: Path, page: str, complaint: str | Non
     said = check(file)
     assert said.returncode == (1 if complaint else 0), said.stderr
     assert (complaint or "") in said.stderr
+
+
+PAGES = {"simulate": "simulator", "compare": "evaluation", "trace": "traces", "up": "manager"}
+"""Commands with a page of their own; the others have a section of docs/cli.md."""
+
+
+def page_of(command: str) -> str:
+    if command in PAGES:
+        return (ROOT / f"docs/{PAGES[command]}.md").read_text()
+    common, *sections = re.split(r"^## ", (ROOT / "docs/cli.md").read_text(), flags=re.M)
+    own = [each for each in sections if re.search(rf"\b{command}\b", each.partition("\n")[0])]
+    assert own, f"docs/cli.md has no section on {command}"
+    return common + "".join(own)
+
+
+def options(command: Any) -> Iterator[list[str]]:
+    """The names of each option of a command and of those inside it."""
+    for each in getattr(command, "commands", {}).values():
+        yield from options(each)
+    for parameter in command.params:
+        names = [name for name in parameter.opts if name.startswith("-")]
+        if names and not parameter.hidden and "--help" not in names:
+            yield names
+        yield from ([name] for name in parameter.secondary_opts)
+
+
+@pytest.mark.parametrize("command", [name for name, each in COMMANDS.items() if not each.is_hidden])
+def test_every_option_is_on_a_page(command: str) -> None:
+    page = page_of(command)
+    missing = [
+        names
+        for names in options(COMMANDS[command].load(command))
+        if not any(re.search(rf"{name}(?![\w-])", page) for name in names)
+    ]
+    assert missing == []
 
 
 TABLE = runpy.run_path(str(ROOT / "docs/policy_table.py"))

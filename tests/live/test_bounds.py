@@ -212,7 +212,8 @@ def test_the_log_says_who_asked_for_what(narrow: LiveDaemon, tmp_path: Path) -> 
 
     def line() -> dict[str, object] | None:
         lines = (narrow.folder / "manager.log").read_text().splitlines()
-        said = [json.loads(each) for each in lines if "trainmaster.audit" in each]
+        every = [json.loads(each) for each in lines]
+        said = [each for each in every if each["logger"] == "trainmaster.audit"]
         return next((each for each in said if each["path"].endswith(f"/{job}/cancel")), None)
 
     said = until(line, "the line")
