@@ -9,7 +9,6 @@ import pytest
 
 from trainmaster.daemon import repeated_lines
 
-
 NONE = {repeated_lines.DROPPED: 0}
 
 
