@@ -49,7 +49,7 @@ ARGUMENTS = (
     *("--slots", str(SLOTS), "--policy", "las", "--set", "quantum_s=2"),
     *("--limit", "losses=1000", "--limit", "retry_delay=100ms", "--limit", "max_retry_delay=1s"),
     *("--limit", f"supervisor_silence={SILENCE_S}s", "--limit", f"leader_silence={SILENCE_S}s"),
-    *("--limit", f"fork_server_silence={SILENCE_S}s", "--limit", "snapshot_deadline=5s"),
+    *("--limit", f"fork_server_silence={SILENCE_S}s", "--limit", "snapshot_deadline=2s"),
 )
 WITHOUT_POLICY = (*ARGUMENTS[:2], *ARGUMENTS[6:])
 MORE_SLOTS = 2
