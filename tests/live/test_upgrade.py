@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tarfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -170,3 +171,32 @@ def test_a_run_of_an_old_manager_goes_on_under_the_new_one(tmp_path: Path) -> No
             assert new.job(ids[0])["attempt"] == 1
     told = (tmp_path / "told.txt").read_text()
     assert "TWICE" not in told
+
+
+@pytest.mark.live
+@pytest.mark.skipif(BASE is None, reason="TRAINMASTER_BASE names no checkout of an earlier version")
+@pytest.mark.parametrize("pause_s", [2.0, 3.3, 5.1])
+def test_runs_of_an_old_manager_that_preempts_go_on_under_the_new_one(
+    pause_s: float, tmp_path: Path
+) -> None:
+    """Frozen, halted, about to go on: whatever each run was doing when its manager was killed."""
+    assert BASE is not None
+    folder, ticking = tmp_path / "data", Path(__file__).parent / "ticking.py"
+    job = {"command": ["python3", str(ticking), "120", str(tmp_path)], "workdir": str(tmp_path)}
+    las = ("--slots", "2x2", "--policy", "las", "--set", "quantum_s=1")
+    with live(folder, *las, checkout=Path(BASE)) as old:
+        sizes = [(1 + number % 3 // 2, number % 4 != 3) for number in range(9)]
+        ids = [old.submit(**job, gpus=gpus, stays_in_memory=stays) for gpus, stays in sizes]
+        time.sleep(pause_s)
+        old.kill()
+        with live(folder, "--slots", "2x2") as new:
+            for id in ids:
+                new.until_state(id, "succeeded")
+                story = new.call("GET", f"/api/v1/jobs/{id}/story")["story"]
+                assert not {"RunLost", "RunFailed"} & {each["what"] for each in story}
+    said = (folder / "out.txt").read_text()
+    assert "lost" not in said
+    assert "Ended run" not in said
+    told = [line.split() for line in (tmp_path / "told.txt").read_text().splitlines()]
+    assert sorted(job for job, _, _, what in told if what == "ends") == ids
+    assert not [job for job, _, _, what in told if what == "TWICE"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, LifecycleError, Phase
-from trainmaster.core.pending_launches import begin_release
+from trainmaster.core.pending_launches import begin_release, released
 from trainmaster.core.reducer import REDUCERS, requeue_for_retry, stop
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import end_delays, order_suspension, revoke_start
@@ -72,6 +72,15 @@ def follow(
     state.log.take_ended_unsuccessfully()
     state.log.end_pass(was_noop=False)
     return Followed(unstored, lost, misfits)
+
+
+def drop(state: State, record: JobRecord, now: int) -> None:
+    """Forget a job that has ended without an order or a fact that says so."""
+    _rest(state, record, now)
+    if record.id in state.jobs:
+        state.end(record, Cause.WITHDRAWN)
+    released(state, record.run)
+    state.log.take_ended_unsuccessfully()
 
 
 def _suspend_as_ordered(state: State, job: str, orders: Sequence[a.Order], now: int) -> None:

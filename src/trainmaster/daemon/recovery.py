@@ -8,7 +8,7 @@ ended; any other is left alone and named.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,12 +28,13 @@ from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import Hold, from_row, stored_submission
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.policies import DEFAULT_POLICY, policy_of, stored_policy_of, usable_policy
+from trainmaster.daemon.row_check import drop_ended, take_counts, take_over_later_run
 from trainmaster.engines.protocol import Engine, KnownJob, StrayRun
 from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.actions import Launch, Order, Rebind, Reshape
 from trainmaster.model.job import Run
-from trainmaster.model.job_state import LIVE_STATES
+from trainmaster.model.job_state import ENDED_STATES, LIVE_STATES
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.topology import Topology
 from trainmaster.store.rows import SnapshotRow, StepRow
@@ -297,19 +298,30 @@ def recovered(
     )
     driver.policy_trouble = found.trouble
     driver.dispatcher.standing = found.standing
-    _reload_jobs(driver)
+    if _reload_jobs(driver, found.lost):
+        found.is_as_stored = False
     return driver, found
 
 
-def _reload_jobs(driver: Driver) -> None:
-    """Every live job as the store has it."""
-    records = driver.controller.state.jobs
-    rows = [row for row in driver.store.all_jobs(frozenset(LIVE_STATES)) if row.id in records]
-    for row in sorted(rows, key=lambda row: records[row.id].seq):
-        driver.jobs[row.id] = from_row(row, records[row.id])
+def _reload_jobs(driver: Driver, lost: Collection[Run]) -> bool:
+    """Every live job as the store has it; whether the replay had to be corrected by that."""
+    controller = driver.controller
+    rows = {row.id: row for row in driver.store.all_jobs(frozenset(LIVE_STATES))}
+    for id in [id for id in controller.state.jobs if id not in rows]:
+        row = driver.store.job(id)
+        if row is not None and row.state not in ENDED_STATES:
+            rows[id] = row
+    corrected = [drop_ended(controller, rows)]
+    for record in list(controller.state.jobs.values()):
+        row = rows[record.id]
+        live = driver.jobs[row.id] = from_row(row, record)
+        if record.run not in lost:
+            corrected.append(take_over_later_run(controller, driver.engine, live, row.state))
+            take_counts(live, row.state)
     driver.dependencies.register(driver.jobs.values())
     for live in driver.jobs.values():
         driver.limit(live)
+    return any(corrected)
 
 
 async def reconcile(driver: Driver, lost: set[Run]) -> Sequence[StrayRun]:
