@@ -10,6 +10,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -113,6 +114,16 @@ def burst(jobs: int, folder: Path, ask_all: Callable[[Path], object]) -> Burst:
     ended = time.time_ns()
     until(lambda: len(stamps_in(folder)) == jobs, "the last stamps")
     return burst_of(began, ended, stamps_in(folder))
+
+
+def burst_of_single_requests(jobs: int, folder: Path, ask: Callable[[Path], int]) -> Burst:
+    """The same where each job is asked for by itself: as many at once as there are cores."""
+
+    def ask_all(many: Path) -> None:
+        with ThreadPoolExecutor(cores()) as threads:
+            list(threads.map(lambda number: ask(many / str(number)), range(jobs)))
+
+    return burst(jobs, folder, ask_all)
 
 
 def stamps_in(folder: Path) -> list[int]:

@@ -8,13 +8,13 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.live_empty_job import (
     StartMeasurement,
     burst,
+    burst_of_single_requests,
     cores,
     one_by_one,
     until,
@@ -81,12 +81,9 @@ def _by_srun(
         subprocess.run(words, env=env, check=True)
         return began
 
-    def ask_all(many: Path) -> None:
-        with ThreadPoolExecutor(cores()) as threads:
-            list(threads.map(lambda number: ask(many / str(number)), range(jobs)))
-
     latency = one_by_one(count, folder / "one", ask)
-    return StartMeasurement(SRUN, SRUN_INCLUDES, latency, burst(jobs, folder / "many", ask_all))
+    together = burst_of_single_requests(jobs, folder / "many", ask)
+    return StartMeasurement(SRUN, SRUN_INCLUDES, latency, together)
 
 
 def _queued(env: dict[str, str]) -> bool:

@@ -9,7 +9,6 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks import live_ray, live_slurm
@@ -18,6 +17,7 @@ from benchmarks.live_empty_job import (
     Latency,
     StartMeasurement,
     burst,
+    burst_of_single_requests,
     cores,
     one_by_one,
     until,
@@ -53,12 +53,9 @@ def floor(count: int, jobs: int, folder: Path) -> StartMeasurement:
         subprocess.Popen([program, str(path)]).wait()
         return began
 
-    def ask_all(many: Path) -> None:
-        with ThreadPoolExecutor(cores()) as threads:
-            list(threads.map(lambda number: ask(many / str(number)), range(jobs)))
-
     latency = one_by_one(count, folder / "one", ask)
-    return StartMeasurement(FLOOR, FLOOR_INCLUDES, latency, burst(jobs, folder / "many", ask_all))
+    together = burst_of_single_requests(jobs, folder / "many", ask)
+    return StartMeasurement(FLOOR, FLOOR_INCLUDES, latency, together)
 
 
 def ours(count: int, jobs: int, folder: Path) -> Iterator[StartMeasurement]:

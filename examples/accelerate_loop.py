@@ -5,9 +5,9 @@ python examples/accelerate_loop.py --steps 100
 
 from __future__ import annotations
 
-import argparse
 import time
 
+import flags
 import torch
 from accelerate import Accelerator
 from torch import nn
@@ -19,12 +19,7 @@ from trainmaster_sdk.torch import StepBatches
 
 
 def main() -> None:
-    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    flags.add_argument("--steps", type=int, default=100)
-    flags.add_argument("--seed", type=int, default=0)
-    flags.add_argument("--sleep", type=float, default=0.0, help="seconds to wait after each step")
-    flags.add_argument("--save-every", type=int, default=50)
-    asked = flags.parse_args()
+    asked = flags.parsed(__doc__, steps=100)
 
     torch.manual_seed(asked.seed)
     x = torch.randn(2048, 16)

@@ -9,9 +9,9 @@ the same, and the losses differ by rounding.
 
 from __future__ import annotations
 
-import argparse
 import time
 
+import flags
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -25,12 +25,7 @@ GLOBAL_BATCH = 48
 
 
 def main() -> None:
-    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    flags.add_argument("--steps", type=int, default=200)
-    flags.add_argument("--seed", type=int, default=0)
-    flags.add_argument("--sleep", type=float, default=0.0, help="seconds to wait after each step")
-    flags.add_argument("--save-every", type=int, default=50)
-    asked = flags.parse_args()
+    asked = flags.parsed(__doc__, steps=200)
 
     torch.manual_seed(asked.seed)
     x = torch.randn(2048, 16)

@@ -6,10 +6,10 @@ torchrun --nproc-per-node 2 examples/fsdp.py --steps 100
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import time
 
+import flags
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -25,12 +25,7 @@ GLOBAL_BATCH = 48
 
 
 def main() -> None:
-    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    flags.add_argument("--steps", type=int, default=100)
-    flags.add_argument("--seed", type=int, default=0)
-    flags.add_argument("--sleep", type=float, default=0.0, help="seconds to wait after each step")
-    flags.add_argument("--save-every", type=int, default=20)
-    asked = flags.parse_args()
+    asked = flags.parsed(__doc__, steps=100, save_every=20)
 
     torch.manual_seed(asked.seed)
     x = torch.randn(2048, 16)

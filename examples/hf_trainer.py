@@ -7,13 +7,13 @@ The model is a tiny GPT made here: nothing is downloaded.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import flags
 import torch
 from torch.utils.data import Dataset
 from transformers import (
@@ -57,12 +57,7 @@ class Counting(Dataset):
 
 
 def main() -> None:
-    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    flags.add_argument("--steps", type=int, default=60)
-    flags.add_argument("--seed", type=int, default=0)
-    flags.add_argument("--sleep", type=float, default=0.0, help="seconds to wait after each step")
-    flags.add_argument("--save-every", type=int, default=30)
-    asked = flags.parse_args()
+    asked = flags.parsed(__doc__, steps=60, save_every=30)
 
     with trainmaster_sdk.run() as tm:
         settings = TrainingArguments(

@@ -5,10 +5,10 @@ python examples/lightning_loop.py --steps 100
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
+import flags
 import lightning
 import torch
 from torch import nn
@@ -58,12 +58,7 @@ class Printing(lightning.Callback):
 
 
 def main() -> None:
-    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    flags.add_argument("--steps", type=int, default=100)
-    flags.add_argument("--seed", type=int, default=0)
-    flags.add_argument("--sleep", type=float, default=0.0, help="seconds to wait after each step")
-    flags.add_argument("--save-every", type=int, default=50)
-    asked = flags.parse_args()
+    asked = flags.parsed(__doc__, steps=100)
 
     lightning.seed_everything(asked.seed, verbose=False)
     x = torch.randn(2048, 16)

@@ -8,12 +8,12 @@ stopped and started again has the same loss curve as one that was not.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from itertools import pairwise
 from multiprocessing.connection import Client, Connection, Listener
 
+import flags
 import numpy as np
 
 import trainmaster_sdk
@@ -101,12 +101,7 @@ def connect(address: tuple[str, int]) -> Connection:
 
 
 def main() -> None:
-    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    flags.add_argument("--steps", type=int, default=300)
-    flags.add_argument("--seed", type=int, default=0)
-    flags.add_argument("--sleep", type=float, default=0.0, help="seconds to wait after each step")
-    flags.add_argument("--save-every", type=int, default=100)
-    asked = flags.parse_args()
+    asked = flags.parsed(__doc__, steps=300, save_every=100)
 
     with trainmaster_sdk.run() as tm:
         points, kinds = spirals(asked.seed)

@@ -5,9 +5,9 @@ python examples/plain_pytorch.py --steps 200
 
 from __future__ import annotations
 
-import argparse
 import time
 
+import flags
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -17,12 +17,7 @@ from trainmaster_sdk.torch import StepBatches, seed_step
 
 
 def main() -> None:
-    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    flags.add_argument("--steps", type=int, default=200)
-    flags.add_argument("--seed", type=int, default=0)
-    flags.add_argument("--sleep", type=float, default=0.0, help="seconds to wait after each step")
-    flags.add_argument("--save-every", type=int, default=50)
-    asked = flags.parse_args()
+    asked = flags.parsed(__doc__, steps=200)
     device = "cuda" if torch.cuda.is_available() else "cpu"
 
     torch.manual_seed(asked.seed)

@@ -6,12 +6,13 @@ Only the standard library. It says when a second run of the same job goes on at 
 handed a checkpoint of another job. A disk that is full makes it wait.
 """
 
-import fcntl
 import os
 import pathlib
 import signal
 import sys
 import time
+
+from second_run import refuse_second_run
 
 ticks, folder, nonce = int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
 place = pathlib.Path(os.environ["TRAINMASTER_CHECKPOINT_DIR"])
@@ -37,12 +38,7 @@ def save(count: int) -> None:
             time.sleep(0.1)
 
 
-lock = (folder / f"{nonce}.lock").open("w")
-try:
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except OSError:
-    tell("TWICE")
-    sys.exit(9)
+lock = refuse_second_run(folder / f"{nonce}.lock", tell)
 count = 0
 if (place / "ticks").exists():
     owner, _, text = (place / "ticks").read_text().partition(" ")

@@ -6,7 +6,6 @@ do; the others follow until they are told to leave, or until the first is done. 
 far it is, as programs with the SDK do.
 """
 
-import fcntl
 import json
 import os
 import pathlib
@@ -14,6 +13,8 @@ import signal
 import socket
 import sys
 import time
+
+from second_run import refuse_second_run
 
 ticks, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
 job, attempt = os.environ["TRAINMASTER_JOB"], os.environ["TRAINMASTER_ATTEMPT"]
@@ -51,12 +52,7 @@ if os.environ["RANK"] != "0":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
 
-lock = (folder / f"{job}.lock").open("w")
-try:
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except OSError:
-    tell("TWICE")
-    sys.exit(9)
+lock = refuse_second_run(folder / f"{job}.lock", tell)
 
 place.mkdir(parents=True, exist_ok=True)
 count = int((place / "ticks").read_text()) if (place / "ticks").exists() else 0

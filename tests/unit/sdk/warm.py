@@ -136,4 +136,5 @@ def _become(script: str, flags: tuple[str, ...], env: dict[str, str], output: st
     os.dup2(number, 2)
     os.chdir(os.path.dirname(output))
     sys.argv = [script, *flags]
+    sys.path.insert(0, str(Path(script).parent))  # as Python itself does
     runpy.run_path(script, run_name="__main__")
