@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from trainmaster.core import followed_orders
+from trainmaster.core.adopted_runs import adopt_runs
 from trainmaster.core.followed_orders import Followed
 from trainmaster.core.invariants import rebuilt
 from trainmaster.core.last_resort import end_protection, protect, runs_to_protect
@@ -99,6 +100,8 @@ class Controller:
         state, log = self.state, self.state.log
         for event in events:
             REDUCERS[type(event)](state, event, now)
+        if state.adopted:
+            adopt_runs(state, now)
         if state.delayed:
             end_delays(state, now)
         if state.pending_launches:

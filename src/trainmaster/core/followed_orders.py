@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from trainmaster.core.adopted_runs import adopt_runs
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.pending_launches import begin_release, released
 from trainmaster.core.reducer import REDUCERS, requeue_for_retry, stop
@@ -56,6 +57,8 @@ def follow(
             REDUCERS[type(event)](state, event, now)
         except (AssertionError, LifecycleError) as error:
             misfits.append(f"{type(event).__name__}: {error}")
+    if state.adopted:
+        adopt_runs(state, now)
     end_delays(state, now)
     caused = set(state.outbox)
     for order in [each for each in orders if each not in caused]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from trainmaster.core.lifecycle import WAITING, Cause, Phase
+from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import (
     begin_release,
     launch_after_step,
@@ -62,6 +62,7 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     record.is_held = event.held
     record.cannot_save = state.cannot_save_at_first
     record.attempt, record.run = event.attempts, Run(job.id, event.attempts)
+    record.first_start_ms = event.first_start_ms
     state.add(record, now)
 
 
@@ -125,6 +126,10 @@ def stop(state: State, record: JobRecord, now: int) -> None:
     state.outbox.append(Kill(record.run))
 
 
+def _run_adopted(state: State, event: e.RunAdopted, now: int) -> None:
+    state.adopted.append(event)
+
+
 def _run_started(state: State, event: e.RunStarted, now: int) -> None:
     record = _begin(state, event.run, event.speed_ppm, now)
     if record is not None:
@@ -182,6 +187,8 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
     if event.work > record.saved_work and not event.frozen:
         record.record_checkpoint(event.work, now)
     record.run_since_ms = None
+    if record.phase in ALLOCATED and record.id not in state.pending_launches:
+        _leave_unordered(state, record, event, now)
     if record.phase is Phase.SUSPENDING:
         if record.suspend_ordered_ms is not None and not event.was_killed:
             state.switch_times.suspensions.add(now - record.suspend_ordered_ms)
@@ -198,6 +205,16 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         state.forget_frozen(record)
         state.log.needs_pass |= record.placement is None
     released(state, event.run)
+
+
+def _leave_unordered(state: State, record: JobRecord, event: e.RunSuspended, now: int) -> None:
+    """It was suspended by the order of a store that is gone."""
+    record.update_service(now)
+    record.work, record.suspend_ordered_ms = event.work, None
+    placement = state.deallocate(record)
+    if event.frozen:
+        state.freeze(record, placement)
+    state.move(record, Cause.SUSPEND_ORDERED)
 
 
 def _note_end(record: JobRecord, work: int) -> None:
@@ -422,6 +439,7 @@ REDUCERS: dict[type, Reducer] = {
     e.JobChanged: _job_changed,
     e.ActionRequested: _action_requested,
     e.PolicyChanged: _policy_changed,
+    e.RunAdopted: _run_adopted,
     e.RunStarted: _run_started,
     e.RunSuspended: _run_suspended,
     e.RunResumed: _run_resumed,

@@ -13,7 +13,7 @@ from trainmaster.core.submission_siblings import RecentSubmissions
 from trainmaster.core.switch_times import SwitchTimes
 from trainmaster.model.actions import Action, Order, Reserve
 from trainmaster.model.codec import stored_as
-from trainmaster.model.events import PolicyChanged
+from trainmaster.model.events import PolicyChanged, RunAdopted
 from trainmaster.model.job import Demand, Run
 from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.queue import Queue
@@ -97,6 +97,8 @@ class State:
         self.outbox: list[Order] = []
         self.requests: list[Action] = []
         """Actions requested by users in this step."""
+        self.adopted: list[RunAdopted] = []
+        """Runs that were found in this step."""
         self.new_policy: PolicyChanged | None = None
         """The policy that decides from this step on."""
         self.on_hold: dict[str, JobRecord] = {}

@@ -1,120 +1,237 @@
-"""Adoption: jobs of the data folder that the store does not know are taken in, as their runs describe them.
+"""Adoption: the store learns from the data folder what it does not know, as the runs there describe it.
 
-A run that goes on is taken over where it is: its job is submitted with the attempts that it had, and
-started on the same devices, which an engine answers by following the run that exists. A job whose last run
-was suspended or lost is queued again. One that ended is recorded.
+A run that goes on is taken over where it is, stopped in memory or not, whatever the store has its job at:
+its journal says what it does, and the record beside it which job it is of, on which devices, and whether its
+user suspended it. A job that the store does not know and whose last run was suspended or lost is queued
+again, or held for its user. One that ended is recorded. All of it is one step, before anything is decided.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainmaster.daemon.data_folder import unknown_runs
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.daemon.data_folder import runs_in
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.launch_record import LaunchRecord
-from trainmaster.daemon.live_job import LiveJob, stored_submission
-from trainmaster.daemon.report_events import NOT_TO_BE_TRIED_AGAIN, LoggedEvent
-from trainmaster.engines.protocol import RecordedRun
+from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, stored_submission
+from trainmaster.daemon.report_events import NOT_TO_BE_TRIED_AGAIN, LoggedEvent, assumed_speed_on
+from trainmaster.engines.protocol import Engine, KnownJob, RecordedRun
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
-from trainmaster.model.actions import Start, Thaw
 from trainmaster.model.codec import CodecError
-from trainmaster.model.job import Run
+from trainmaster.model.job import Job, Run
 from trainmaster.model.job_state import JobState
-from trainmaster.model.placement import Placement
-from trainmaster.model.topology import Topology
+from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.stop_reasons import Suspender, Suspension
+from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.store.rows import StoredJob
 from trainmaster.text.formatting import first_of, plural
 
 WHERE = {"adopted": "from the data folder"}
 MOST_NAMED = 8
+TURNS = (r.Started, r.Frozen, r.Thawed, r.Reshaped)
+"""Reports that say whether a run's processes go on."""
+UNREADABLE = "its run.json cannot be read, which names its devices"
+NO_DEVICES = "it is on devices that this manager does not have"
 
 
 @dataclass(slots=True)
 class Adoption:
     """What is taken in."""
 
-    request: Request
-    running: list[Run]
-    queued: list[str]
-    ended: list[str]
-    unknown: list[str]
-    """Runs that do not say enough of their jobs: an earlier version started them."""
-    frozen: list[Run]
+    events: list[LoggedEvent] = field(default_factory=list)
+    new_jobs: list[LiveJob] = field(default_factory=list)
+    rows: list[StoredJob] = field(default_factory=list)
+    """Jobs that have ended."""
+    runs: dict[Run, int] = field(default_factory=dict)
+    """Runs that go on, with the last report of each that is known."""
+    running: list[str] = field(default_factory=list)
+    suspended: list[str] = field(default_factory=list)
+    """Stopped in memory, or held for their users."""
+    queued: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    """Runs that do not say what they are of."""
+    left_alone: dict[Run, str] = field(default_factory=dict)
+    """Runs that go on and cannot be taken over, and why."""
 
     def lines(self) -> Iterator[str]:
         """What was done, for the user."""
         parts = (
-            (self.running, "running", [run.job for run in self.running]),
-            (self.queued, "queued again", self.queued),
-            (self.ended, "ended", self.ended),
+            ("running", self.running),
+            ("suspended", self.suspended),
+            ("queued again", self.queued),
+            ("ended", [row.id for row in self.rows]),
         )
-        said = [
-            f"{len(found)} {how} ({first_of(ids, MOST_NAMED)})"
-            for found, how, ids in parts
-            if found
-        ]
-        if said:
-            yield f"Adopted from the data folder: {', '.join(said)}."
+        named = [f"{len(ids)} {how} ({first_of(ids, MOST_NAMED)})" for how, ids in parts if ids]
+        if named:
+            yield f"Adopted from the data folder: {', '.join(named)}."
         if self.unknown:
-            count = plural(len(self.unknown), "run")
-            yield f"Left alone: {count} of an earlier version ({first_of(self.unknown, MOST_NAMED)})."
+            yield (
+                f"Left alone: {plural(len(self.unknown), 'run')} without a readable record of the job,"
+                f" damaged or of an earlier version ({first_of(self.unknown, MOST_NAMED)})."
+            )
+        for run, why in self.left_alone.items():
+            yield (
+                f"Left alone: run {run.job}.{run.attempt}, because {why}. Once it has ended,"
+                " `trainmaster up --adopt` takes its job in."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJob:
+    """A job as the folder has it."""
+
+    newest: Run
+    """The last that has begun; attempt 0: none has."""
+    runs: Sequence[RecordedRun]
+    """All that have begun, oldest first."""
+    record: LaunchRecord
+    """The newest that can be read."""
+    is_own: bool
+    """Whether that is the newest run's own, and not an earlier one's."""
+
+    @property
+    def reports(self) -> Sequence[tuple[r.Report, int]]:
+        """Of the newest run, with their numbers."""
+        return self.runs[-1].reports if self.runs else ()
+
+    @property
+    def history(self) -> JobHistory:
+        return JobHistory.from_json(self.record.row.record_json)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its user has suspended it."""
+        return Hold.OWNER.value in self.history.holds
+
+    @property
+    def is_frozen(self) -> bool:
+        turns = [report for report, _ in self.reports if isinstance(report, TURNS)]
+        return bool(turns) and isinstance(turns[-1], r.Frozen)
+
+    @property
+    def outcome(self) -> JobState:
+        return outcome(self.runs, self.history.retries)
+
+    @property
+    def first_start_ms(self) -> int | None:
+        reports = (report for run in self.runs for report, _ in run.reports)
+        started = (report.at_ms for report in reports if isinstance(report, r.Started))
+        return self.record.row.start_ms or next(started, None)
 
 
 async def adopt(driver: Driver, folder: Path) -> Adoption:
-    """Take in what the store does not know; returns when it is stored."""
-    found = Adoption(Request(), [], [], [], [], [])
-    for id, attempts in unknown_runs(folder, driver.store).items():
+    """Take in what the store does not know; returns when that is stored, and what goes on is followed."""
+    found = Adoption()
+    for id, attempts in runs_in(folder):
         _take(found, driver, id, attempts)
-    if found.request.new_jobs or found.request.rows:
-        driver.inbox.request(found.request)
+    if found.events or found.rows:
+        request = Request(found.events, found.new_jobs, found.rows, is_whole=True)
+        driver.inbox.request(request)
         await driver.step()
-    for run in found.frozen:
-        live = driver.jobs.get(run.job)
-        if live is not None:
-            await driver.engine.execute(Thaw(run), live.recipe)
+    known = {
+        run.job: KnownJob(driver.jobs[run.job].recipe.uuid, run.attempt)
+        for run in found.runs
+        if run.job in driver.jobs
+    }
+    await driver.engine.observe(found.runs, known.get)
     return found
 
 
 def _take(found: Adoption, driver: Driver, id: str, attempts: Sequence[int]) -> None:
-    recorded = [driver.engine.recorded(Run(id, attempt)) for attempt in attempts]
-    newest = recorded[-1]
-    try:
-        record = LaunchRecord.from_json("" if newest is None else newest.record)
-        live = _live_job(record.row)
-    except (ValueError, CodecError):
+    live, job = driver.jobs.get(id), _job_in(driver.engine, id, attempts)
+    if live is None and driver.store.job(id) is not None:
+        return  # it has ended
+    if job is None:
         found.unknown += [f"{id}.{attempt}" for attempt in attempts]
-        return
-    assert newest is not None
-    run = Run(id, attempts[-1])
-    state = outcome([each for each in recorded if each is not None], live.job.retries)
+    elif live is None:
+        _take_unknown(found, driver, job)
+    elif live.record is not None and _uuid_of(job.record) == live.recipe.uuid:
+        _take_known(found, driver, job, live, live.record)
+
+
+def _job_in(engine: Engine, id: str, attempts: Sequence[int]) -> FoundJob | None:
+    """What there is of it; None where no record can be read."""
+    recorded = {attempt: engine.recorded(Run(id, attempt)) for attempt in attempts}
+    runs = {attempt: run for attempt, run in recorded.items() if run is not None}
+    begun = {attempt: run for attempt, run in runs.items() if run.has_begun}
+    newest = max(begun, default=0)
+    for attempt in reversed(runs):
+        try:
+            record = LaunchRecord.from_json(runs[attempt].record)
+            _uuid_of(record)
+        except (ValueError, CodecError):
+            continue
+        return FoundJob(Run(id, newest), [*begun.values()], record, is_own=attempt == newest)
+    return None
+
+
+def _uuid_of(record: LaunchRecord) -> str:
+    return stored_submission(record.row).recipe.uuid
+
+
+# -- jobs that the store does not know -------------------------------------------------------------------
+
+
+def _take_unknown(found: Adoption, driver: Driver, job: FoundJob) -> None:
+    state, topology = job.outcome, driver.engine.topology
     if state not in (JobState.RUNNING, JobState.PENDING):
-        found.ended.append(id)
-        found.request.rows = [*found.request.rows, _ended_row(record.row, newest, run, state)]
+        found.rows.append(_ended_row(job, state))
         return
-    is_running = state is JobState.RUNNING
-    submitted = e.JobSubmitted(live.job, attempts=run.attempt - is_running)
-    events = [LoggedEvent(submitted, WHERE)]
-    if is_running:
-        found.running.append(run)
-        if _is_frozen(newest):
-            found.frozen.append(run)
-        if record.placement is not None and _exists(record.placement, driver.engine.topology):
-            events.append(LoggedEvent(e.ActionRequested(Start(id, record.placement))))
+    placement = _own_placement(job, topology) if state is JobState.RUNNING else None
+    if state is JobState.RUNNING and placement is None:
+        found.left_alone[job.newest] = NO_DEVICES if job.is_own else UNREADABLE
+        return
+    live = _live_job(job)
+    submitted = e.JobSubmitted(
+        live.job,
+        held=job.is_held,
+        attempts=job.newest.attempt,
+        first_start_ms=job.first_start_ms,
+    )
+    found.events.append(LoggedEvent(submitted, WHERE))
+    found.new_jobs.append(live)
+    if placement is not None:
+        _adopt_run(found, live, job, placement, topology)
     else:
-        found.queued.append(id)
-    found.request.events = [*found.request.events, *events]
-    found.request.new_jobs = [*found.request.new_jobs, live]
+        live.history = replace(live.history, run_ms=_ran_ms(job), since_ms=None, pids=())
+        (found.suspended if job.is_held else found.queued).append(live.id)
+
+
+def _live_job(job: FoundJob) -> LiveJob:
+    row, history = job.record.row, job.history
+    stored = stored_submission(row)
+    suspension = history.suspension if job.is_held else None
+    return LiveJob(
+        job=_as_changed(stored.job, job),
+        name=row.name,
+        stored=stored,
+        spec=json.loads(row.spec_json)["spec"],
+        array=row.array,
+        array_index=row.array_index,
+        holds={Hold.OWNER} if job.is_held else set(),
+        history=replace(history, story_entries=0, suspension=suspension),
+    )
+
+
+def _as_changed(known: Job, job: FoundJob) -> Job:
+    """With what its user changed later."""
+    row, history = job.record.row, job.history
+    return replace(known, queue=row.queue, priority=history.priority, retries=history.retries)
 
 
 def outcome(runs: Sequence[RecordedRun], retries: int) -> JobState:
     """What became of a job, by the reports of its runs: running, to be queued again, or ended."""
-    last = runs[-1].reports[-1] if runs[-1].reports else None
+    if not runs:
+        return JobState.PENDING
+    last = runs[-1].reports[-1][0] if runs[-1].reports else None
     if not isinstance(last, r.Ended | r.Lost):
         return JobState.RUNNING
     if isinstance(last, r.Lost) or last.asked is r.StopOrder.HALT:
@@ -126,33 +243,38 @@ def outcome(runs: Sequence[RecordedRun], retries: int) -> JobState:
     failures = sum(
         isinstance(report, r.Ended) and report.asked is r.StopOrder.NOTHING and report.code != 0
         for run in runs
-        for report in run.reports
+        for report, _ in run.reports
     )
     is_final = failures > retries or last.code in NOT_TO_BE_TRIED_AGAIN
     return JobState.FAILED if is_final else JobState.PENDING
 
 
-def _live_job(row: StoredJob) -> LiveJob:
-    stored = stored_submission(row)
-    return LiveJob(
-        job=stored.job,
-        name=row.name,
-        stored=stored,
-        spec=json.loads(row.spec_json)["spec"],
-        array=row.array,
-        array_index=row.array_index,
-    )
+def _ran_ms(job: FoundJob) -> int:
+    """How long it has run in all: what its record says, and the newest run's reports since."""
+    history = job.history
+    is_same = history.attempt == job.newest.attempt
+    ran, since = history.run_ms, history.since_ms if is_same else None
+    for report, number in job.reports:
+        if is_same and number <= history.seen:
+            continue
+        if isinstance(report, r.Started | r.Thawed | r.Reshaped):
+            since = report.at_ms if since is None else since
+        elif isinstance(report, r.Frozen | r.Ended | r.Lost) and since is not None:
+            ran, since = ran + max(0, report.at_ms - since), None
+    return ran
 
 
-def _ended_row(row: StoredJob, newest: RecordedRun, run: Run, state: JobState) -> StoredJob:
-    started = [report.at_ms for report in newest.reports if isinstance(report, r.Started)]
-    end = newest.reports[-1]
+def _ended_row(job: FoundJob, state: JobState) -> StoredJob:
+    row, (end, _) = job.record.row, job.reports[-1]
     assert isinstance(end, r.Ended)
-    start_ms = row.start_ms or (started[0] if started else None)
-    run_ms = max(0, end.at_ms - started[0]) if started else 0
-    history = JobHistory.from_json(row.record_json)
+    start_ms = job.first_start_ms
     history = replace(
-        history, attempts=run.attempt, run_ms=history.run_ms + run_ms, exit_code=end.code, pids=()
+        job.history,
+        attempts=job.newest.attempt,
+        run_ms=_ran_ms(job),
+        since_ms=None,
+        exit_code=end.code,
+        pids=(),
     )
     return replace(
         row,
@@ -164,9 +286,89 @@ def _ended_row(row: StoredJob, newest: RecordedRun, run: Run, state: JobState) -
     )
 
 
-def _is_frozen(newest: RecordedRun) -> bool:
-    turns = [report for report in newest.reports if isinstance(report, r.Frozen | r.Thawed)]
-    return bool(turns) and isinstance(turns[-1], r.Frozen)
+# -- jobs that an older store knows ----------------------------------------------------------------------
+
+
+def _take_known(
+    found: Adoption, driver: Driver, job: FoundJob, live: LiveJob, record: JobRecord
+) -> None:
+    is_newer = job.record.seq > driver.writer.seq
+    if is_newer:
+        found.events += _changes(driver, job, live)
+    run = job.newest
+    seen = live.history.seen if live.history.attempt == record.attempt else 0
+    known = driver.engine.recorded(record.run) if record.attempt > 0 else None
+    if known is not None and outcome([known], 0) is not JobState.RUNNING:
+        for report, number in known.reports:  # its devices are free for what runs there now
+            driver.inbox.report(report, number)
+    if job.outcome is not JobState.RUNNING or record.phase is Phase.STOPPING:
+        return
+    is_later = run.attempt > record.attempt
+    has_turned = run.attempt == record.attempt and any(
+        isinstance(report, TURNS) and number > seen for report, number in job.reports
+    )
+    if not is_later and (not has_turned or record.phase is Phase.SUSPENDING):
+        return
+    placement = None if is_later or is_newer else record.frozen or record.placement
+    placement = placement or _own_placement(job, driver.engine.topology)
+    if placement is None:
+        found.left_alone[run] = NO_DEVICES if job.is_own else UNREADABLE
+        return
+    _adopt_run(found, live, job, placement, driver.engine.topology)
+
+
+def _changes(driver: Driver, job: FoundJob, live: LiveJob) -> Iterator[LoggedEvent]:
+    """What its user did after the store's last step."""
+    by = job.history.suspension
+    if job.is_held and Hold.OWNER not in live.holds:
+        live.holds.add(Hold.OWNER)
+        yield LoggedEvent(e.JobHeld(live.id), WHERE, by or Suspension(Suspender.USER))
+    elif not job.is_held and Hold.OWNER in live.holds:
+        yield from driver.dependencies.remove_hold(live, Hold.OWNER)
+    changed = _as_changed(live.job, job)
+    if changed != live.job:
+        yield LoggedEvent(e.JobChanged(changed), WHERE)
+
+
+# -- runs ------------------------------------------------------------------------------------------------
+
+
+def _adopt_run(
+    found: Adoption, live: LiveJob, job: FoundJob, placement: Placement, topology: Topology
+) -> None:
+    """Where it is: its journal up to now is told again, but changes nothing of that."""
+    run, history = job.newest, live.history
+    last = max((number for _, number in job.reports), default=0)
+    if history.attempt != run.attempt:
+        history = replace(history, attempt=run.attempt, seen=0, since_ms=None, pids=())
+    live.history = replace(history, adopted=last)
+    detail: dict[str, object] = {"on": named_devices(placement, topology)}
+    by: Suspension | None = None
+    if job.is_frozen:
+        detail["frozen"] = True
+        by = job.history.suspension if job.is_held else Suspension(Suspender.POLICY)
+    speed = assumed_speed_on(live.job.demand, placement)
+    adopted = e.RunAdopted(run, placement, speed, frozen=job.is_frozen)
+    found.events.append(LoggedEvent(adopted, detail, by))
+    found.runs[run] = history.seen
+    (found.suspended if job.is_frozen else found.running).append(live.id)
+
+
+def _own_placement(job: FoundJob, topology: Topology) -> Placement | None:
+    """The devices of its newest run. CPU slots are only numbers: others of the node will do for one that
+    is gone. None where they are not known, or not there."""
+    placement = job.record.placement if job.is_own else None
+    if placement is None or _exists(placement, topology):
+        return placement
+    if any(node >= len(topology.nodes) for node in placement.nodes):
+        return None
+    slices: list[Slice] = []
+    for index in placement.nodes:
+        node, pieces = topology.nodes[index], [p for p in placement.slices if p.node == index]
+        if node.type.name != SLOT_TYPE or len(pieces) > node.gpus:
+            return None
+        slices += [piece._replace(gpu=node.first_gpu + slot) for slot, piece in enumerate(pieces)]
+    return replace(placement, slices=tuple(slices))
 
 
 def _exists(placement: Placement, topology: Topology) -> bool:

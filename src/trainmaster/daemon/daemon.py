@@ -260,13 +260,16 @@ class Daemon:
         self._lock.sign()
         await self._engine.open(driver.inbox.report)
         strays = await reconcile(driver, found.lost)
-        for stray in strays:
-            is_new = stray.is_ended or self._cold_start is not ColdStart.ADOPT
-            if is_new and stray.run not in found.lost:
-                self._tell(_line_about(stray))
+        settled = set(found.lost)
         if self._cold_start is ColdStart.ADOPT:
-            for line in (await adopt(driver, self._folder)).lines():
+            adopted = await adopt(driver, self._folder)
+            settled |= {*adopted.runs, *adopted.left_alone}
+            for line in adopted.lines():
                 self._tell(line)
+            await self._keep_snapshot(driver)
+        for stray in strays:
+            if stray.run not in settled:
+                self._tell(_line_about(stray))
         if found.change is not None:
             ended = {stray.run for stray in strays}
             for line in await apply_change(found.change, driver, ended):
@@ -491,5 +494,5 @@ def _line_about(stray: StrayRun) -> str:
         return f"Ended {run}: job {stray.run.job} does not need it any more."
     return (
         f"Left alone: {run}, of a job that this database does not know. Start with --adopt to"
-        f" take it over, or end it with `kill -9 {stray.pid}`."
+        f" take over what can be, or end it with `kill -9 {stray.pid}`."
     )

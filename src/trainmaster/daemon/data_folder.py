@@ -188,12 +188,7 @@ def _numbered(place: Path) -> list[tuple[int, str]]:
     return [(int(match[1]), name) for match, name in found if match is not None]
 
 
-def unknown_runs(folder: Path, store: Store) -> dict[str, list[int]]:
-    """The attempts of all jobs that the store does not have, by job."""
-    return {name: begun for name, begun in _runs(folder) if store.job(name) is None}
-
-
-def _runs(folder: Path) -> Iterator[tuple[str, list[int]]]:
+def runs_in(folder: Path) -> Iterator[tuple[str, list[int]]]:
     """Every job that was ever started, by number, with its attempts."""
     runs = folder / "runs"
     for _, name in sorted(_numbered(runs)):
@@ -251,7 +246,7 @@ def refuse_missing_store(folder: Path, store: Store) -> None:
     if store.database.file.is_there():
         return
     mark = store_mark(folder)
-    runs = [f"{name}.{each}" for name, begun in _runs(folder) for each in begun]
+    runs = [f"{name}.{each}" for name, begun in runs_in(folder) for each in begun]
     if runs or (mark is not None and mark.seq > 0):
         raise _refusal(folder, store, "is not there", mark, runs, is_other=True)
 

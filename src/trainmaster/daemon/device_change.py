@@ -111,7 +111,7 @@ def _is_at_stake(run: Run, engine: Engine) -> bool:
     if run in engine.unwatched():
         return True
     recorded = engine.recorded(run)
-    return recorded is not None and any(isinstance(each, Ended) for each in recorded.reports)
+    return recorded is not None and any(isinstance(report, Ended) for report, _ in recorded.reports)
 
 
 def _lost_ms(job: JobRecord, driver: Driver) -> int:

@@ -54,6 +54,8 @@ EVENTS_PER_STEP = 250
 """Events of one step. Ten thousand jobs at once become several steps that are stored together, and other
 tasks run in between."""
 
+CHANGES_BY_USERS = (e.JobHeld, e.JobReleased, e.JobChanged)
+
 
 @dataclass(frozen=True, slots=True)
 class _Step:
@@ -100,7 +102,7 @@ class Driver:
         self.site_limits = site_limits
         self.jobs: dict[str, LiveJob] = {}
         self.dependencies = Dependencies(self.jobs)
-        self.dispatcher = OrderDispatcher(engine, self.jobs, clock, site_limits.max_grace)
+        self.dispatcher = OrderDispatcher(engine, self.jobs, clock, site_limits.max_grace, seq)
         self.limits = RuntimeLimits()
         self.feed = ChangeFeed()
         self.metrics = metrics or Metrics()
@@ -209,10 +211,12 @@ class Driver:
         events, progress = self._collect_events(arrived, now)
         self.writer.is_torn = True
         steps: list[_Step] = []
-        for begin in range(0, max(1, len(events)), EVENTS_PER_STEP):
+        is_whole = any(request.is_whole for request in arrived.requests)
+        size = max(1, len(events)) if is_whole else EVENTS_PER_STEP
+        for begin in range(0, max(1, len(events)), size):
             if steps:
                 await asyncio.sleep(0)
-            piece = events[begin : begin + EVENTS_PER_STEP]
+            piece = events[begin : begin + size]
             steps.append(self._make_step(now, piece, self.writer.seq + 1 + len(steps)))
         keys = tuple(key for request in arrived.requests for key in request.keys)
         batches = [step.batch for step in steps]
@@ -242,7 +246,7 @@ class Driver:
     async def _act(self, steps: Sequence[_Step], requests: Sequence[Request], now: int) -> None:
         """After storing: answer requests, send orders, publish changes, release dependents."""
         for step in steps:
-            self.dispatcher.note(step.decision.orders)
+            self.dispatcher.note(step.decision.orders, step.batch.step.seq)
             self._note_policy(step.events, now)
         refused = self._refused(steps)
         for request in requests:
@@ -250,10 +254,18 @@ class Driver:
         for step in steps:
             self._wake_at = step.decision.wake_at
             await self.dispatcher.send(step.decision.orders)
+            await self.dispatcher.write_rows(self._changed_by_users(step.events))
             self.feed.tell(step.batch.stories)
         if self.dispatcher.unsent:
             self.inbox.wake_in(RETRY_S)
         self._follow_ends({id for step in steps for id in step.touched})
+
+    def _changed_by_users(self, events: Sequence[LoggedEvent]) -> list[str]:
+        """Jobs of which the record in the data folder is out of date."""
+        changed = [logged.event for logged in events if isinstance(logged.event, CHANGES_BY_USERS)]
+        halted = [logged.event.run for logged in events if isinstance(logged.event, e.RunSuspended)]
+        held = [run.job for run in halted if run.job in self.jobs and self.jobs[run.job].holds]
+        return list(dict.fromkeys([*(str(job_of(event)) for event in changed), *held]))
 
     def _without_ended(self, events: Iterable[LoggedEvent]) -> list[LoggedEvent]:
         """Without events about jobs that have ended meanwhile."""
@@ -347,7 +359,8 @@ class Driver:
         is_newer = attempt > live.history.attempt
         if not is_newer and (attempt < live.history.attempt or number <= seen):
             return
-        live.history = replace(live.history, attempt=attempt, seen=number)
+        adopted = 0 if is_newer else live.history.adopted
+        live.history = replace(live.history, attempt=attempt, seen=number, adopted=adopted)
         at_ms = min(now, max(report.at_ms, live.job.submit_ms))
         try:
             found = list(events_of(report, live, now, self.site_limits))

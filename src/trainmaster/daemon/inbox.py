@@ -24,6 +24,8 @@ class Request:
     new_jobs: Sequence[LiveJob] = ()
     rows: Sequence[StoredJob] = ()
     """Jobs that are only recorded: they ended under a store that is gone."""
+    is_whole: bool = False
+    """All its events must be taken in before anything is decided, however many they are."""
     keys: Sequence[KeyRow] = ()
     is_taken: bool = False
     is_late: bool = False

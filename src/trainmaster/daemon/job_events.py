@@ -21,6 +21,7 @@ HAPPENED: Mapping[type, str] = {
     e.JobHeld: "held",
     e.JobReleased: "released",
     e.JobChanged: "changed",
+    e.RunAdopted: "adopted",
     e.RunStarted: "started",
     e.RunSuspended: "suspended",
     e.RunResumed: "resumed",

@@ -38,6 +38,8 @@ class JobHistory:
     """Number of the last report of `attempt` that was taken in."""
     attempt: int = 0
     """The attempt that `seen` counts."""
+    adopted: int = 0
+    """Number of its last report from before this store took the run over; 0: it is this store's own."""
     pids: tuple[int, ...] = ()
     run_ms: int = 0
     """How long it has run, up to `since_ms`."""

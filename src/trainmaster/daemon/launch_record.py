@@ -1,4 +1,5 @@
-"""What the manager writes down with each launch, in the run's folder, so that a store can be rebuilt."""
+"""The job of a run, written beside the run at its launch and whenever its user changes it: a store is rebuilt
+from it."""
 
 from __future__ import annotations
 
@@ -19,10 +20,13 @@ class LaunchRecord:
 
     row: StoredJob
     placement: Placement | None
+    seq: int = 0
+    """The last step of the store then: which of the two is newer."""
 
     def to_json(self) -> str:
         row = {name: getattr(self.row, name) for name in COLUMNS}
-        return json.dumps({"row": row, "placement": codec.encode(self.placement)})
+        stated = {"row": row, "placement": codec.encode(self.placement), "seq": self.seq}
+        return json.dumps(stated)
 
     @classmethod
     def from_json(cls, text: str) -> LaunchRecord:
@@ -30,6 +34,6 @@ class LaunchRecord:
         try:
             said = json.loads(text)
             row = {name: value for name, value in said["row"].items() if name in COLUMNS}
-            return cls(StoredJob(**row), codec.decode(said["placement"]))
+            return cls(StoredJob(**row), codec.decode(said["placement"]), said.get("seq", 0))
         except (KeyError, TypeError, CodecError) as error:
             raise ValueError(str(error)) from error

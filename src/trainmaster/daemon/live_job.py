@@ -138,6 +138,11 @@ class LiveJob:
         return self.record is not None and self.record.first_start_ms is not None
 
     @property
+    def is_catching_up(self) -> bool:
+        """Whether its newest report is from before this store took its run over."""
+        return self.history.seen <= self.history.adopted
+
+    @property
     def has_ended(self) -> bool:
         return self.state in ENDED_STATES
 

@@ -16,6 +16,7 @@ from trainmaster.daemon.live_job import LiveJob
 from trainmaster.engines.protocol import Engine
 from trainmaster.model.actions import Order, Rebind
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.placement import Placement
 from trainmaster.store.errors import LeadershipLost, StoreError
 
 log = structlog.get_logger("trainmaster.daemon")
@@ -27,12 +28,19 @@ class OrderDispatcher:
     """Engines execute each order once, so sending one again does no harm."""
 
     def __init__(
-        self, engine: Engine, jobs: dict[str, LiveJob], clock: Clock, most_grace_ms: int
+        self,
+        engine: Engine,
+        jobs: dict[str, LiveJob],
+        clock: Clock,
+        most_grace_ms: int,
+        seq: int = 0,
     ) -> None:
         self._engine = engine
         self._jobs = jobs
         self._clock = clock
         self._most_grace_ms = most_grace_ms
+        self._seq = seq
+        """The last step that is stored."""
         self.standing: dict[str, Order] = {}
         """The last order to each live job's run."""
         self.unsent: list[Order] = []
@@ -40,8 +48,9 @@ class OrderDispatcher:
         self.lease: Lease | None = None
         """None: no other manager can lead."""
 
-    def note(self, orders: Iterable[Order]) -> None:
-        """These are stored, so they must reach the engine, even after a crash."""
+    def note(self, orders: Iterable[Order], seq: int) -> None:
+        """These are stored with that step, so they must reach the engine, even after a crash."""
+        self._seq = seq
         for order in orders:
             self.standing[order.run.job] = order
 
@@ -78,12 +87,23 @@ class OrderDispatcher:
 
     def _launched_from(self, live: LiveJob, order: Order) -> LaunchSpec:
         """Its recipe; where it gets a place, with all that is needed to know it again without a store."""
-        now = self._clock.now()
-        recipe = live.recipe_now(now, self._most_grace_ms)
         placement = getattr(order, "placement", None)
         if placement is None:
-            return recipe
-        return replace(recipe, row=LaunchRecord(live.row(now), placement).to_json())
+            return live.recipe_now(self._clock.now(), self._most_grace_ms)
+        return self._with_row(live, placement)
+
+    def _with_row(self, live: LiveJob, placement: Placement | None) -> LaunchSpec:
+        now = self._clock.now()
+        record = LaunchRecord(live.row(now), placement, self._seq)
+        return replace(live.recipe_now(now, self._most_grace_ms), row=record.to_json())
+
+    async def write_rows(self, jobs: Iterable[str]) -> None:
+        """Bring the record beside their runs up to date: it must say who suspended them, and the like."""
+        for live in [self._jobs[id] for id in jobs if id in self._jobs]:
+            record = live.record
+            if record is not None and record.attempt > 0:
+                spec = self._with_row(live, record.frozen or record.placement)
+                await self._engine.write_row(record.run, spec)
 
     async def resend(self, state: State) -> None:
         """After a restart: send again what may not have reached the engine."""

@@ -15,7 +15,8 @@ from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.retries import failed_run, lost_run, lost_too_often, retry_detail
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
-from trainmaster.model.job import Estimate, Source
+from trainmaster.model.job import Demand, Estimate, Source
+from trainmaster.model.placement import Placement
 from trainmaster.model.progress import Sample
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspension
 from trainmaster.model.units import NOMINAL, SECOND
@@ -62,13 +63,15 @@ def _events_of(
 def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.history = replace(live.history, pids=said.pids, before_ms=live.ran_ms(now))
     live.began(_moment(said, live, now))
+    if live.is_catching_up:
+        return
     detail = {"pids": list(said.pids), "changed": list(said.changed or ())}
     yield LoggedEvent(e.RunStarted(said.run, assumed_speed(record)), detail)
 
 
 def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.paused(_moment(said, live, now))
-    if record.phase is Phase.RUNNING:  # by another store's order; it is thawed when it is adopted
+    if live.is_catching_up:
         return
     detail = {"how": "in memory", **_took(record, now)}
     yield LoggedEvent(e.RunSuspended(said.run, record.work_at(now), frozen=True), detail)
@@ -76,7 +79,8 @@ def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Itera
 
 def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.began(_moment(said, live, now))
-    yield LoggedEvent(e.RunResumed(said.run, assumed_speed(record)))
+    if not live.is_catching_up:
+        yield LoggedEvent(e.RunResumed(said.run, assumed_speed(record)))
 
 
 def _reshaped(
@@ -84,6 +88,8 @@ def _reshaped(
 ) -> Iterator[LoggedEvent]:
     live.history = replace(live.history, pids=said.pids)
     live.began(_moment(said, live, now))
+    if live.is_catching_up:
+        return
     yield LoggedEvent(
         e.RunResized(said.run, record.saved_work, assumed_speed(record)),
         {"pids": list(said.pids), **lost_work(record, now)},
@@ -150,9 +156,6 @@ def _ended(
             yield LoggedEvent(e.RunStopped(said.run), detail)
         else:  # ended as an orphan by a manager that did not know it
             yield loss_of(record, detail, now, limits)
-    elif said.asked is r.StopOrder.HALT and record.phase is Phase.RUNNING:
-        # Suspended by the order of a newer store, which is gone.
-        yield loss_of(record, detail, now, limits)
     elif said.asked is r.StopOrder.HALT:
         has_saved = said.has_left and said.code == 0  # a signal that it did not handle
         work = record.work_at(now) if has_saved else record.saved_work
@@ -246,10 +249,15 @@ EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent
 
 def assumed_speed(record: JobRecord) -> int:
     """Its speed until that is measured: in proportion to its devices."""
-    placement, nominal = record.placement, record.demand.nominal
-    if placement is None or not record.demand.is_elastic:
+    return (
+        NOMINAL if record.placement is None else assumed_speed_on(record.demand, record.placement)
+    )
+
+
+def assumed_speed_on(demand: Demand, placement: Placement) -> int:
+    if not demand.is_elastic:
         return NOMINAL
-    return NOMINAL * len(placement.slices) // nominal.count
+    return NOMINAL * len(placement.slices) // demand.nominal.count
 
 
 def estimate_from(record: JobRecord, step: int, total: int | None, now: int) -> Estimate | None:

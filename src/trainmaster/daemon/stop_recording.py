@@ -13,6 +13,9 @@ from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.stop_reasons import EndReason, Suspender, Suspension
 
+BACK_ON_OR_LOST = (e.RunAdopted, e.RunStarted, e.RunResumed, e.RunFailed, e.RunLost)
+"""After these a job is not suspended any more, unless their cause says so."""
+
 
 def record_stop_reasons(
     events: Sequence[LoggedEvent],
@@ -42,7 +45,7 @@ def _record_event(live: LiveJob, logged: LoggedEvent) -> None:
     history, cause = live.history, logged.cause
     if isinstance(cause, Suspension):
         live.history = replace(history, suspension=cause)
-    elif isinstance(logged.event, e.RunStarted | e.RunResumed | e.RunFailed | e.RunLost):
+    elif isinstance(logged.event, BACK_ON_OR_LOST):
         live.history = history = replace(history, suspension=None)
     if isinstance(cause, EndReason) and (history.end is None or not history.end.is_withdrawal):
         live.history = replace(history, end=cause)

@@ -70,8 +70,11 @@ class RecordedRun:
     """A run as it was written down: what it was launched with, and what happened to it."""
 
     record: str
-    """`LaunchSpec.row` of its launch, or of its last change of size; empty: an earlier version's."""
-    reports: tuple[Report, ...]
+    """`LaunchSpec.row` as it was written last; empty: an earlier version's, or it cannot be read."""
+    reports: tuple[tuple[Report, int], ...]
+    """With their numbers."""
+    has_begun: bool
+    """False: its launch never came."""
 
 
 class Engine(Protocol):
@@ -133,6 +136,13 @@ class Engine(Protocol):
 
     def recorded(self, run: Run) -> RecordedRun | None:
         """What is written down of a run, whether it goes on or not; None if nothing is."""
+        ...
+
+    async def write_row(self, run: Run, spec: LaunchSpec) -> None:
+        """Write down the job as the store has it now (`LaunchSpec.row`), where its run is recorded, if it is.
+
+        What cannot be written now is left as it was.
+        """
         ...
 
     def unwatched(self) -> Sequence[Run]:

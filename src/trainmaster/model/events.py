@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from trainmaster.model.actions import Action
 from trainmaster.model.job import Estimate, Job, Oracle, Run, Shape
+from trainmaster.model.placement import Placement
 from trainmaster.model.policy_spec import Options, PolicySpec
 from trainmaster.model.profile import Profile
 from trainmaster.model.progress import Sample
@@ -23,6 +24,8 @@ class JobSubmitted:
     """Not to be started before it is released."""
     attempts: int = 0
     """How often it was started before, under a store that is gone."""
+    first_start_ms: int | None = None
+    """When that was, for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,16 @@ class PolicyChanged:
     @classmethod
     def to(cls, spec: PolicySpec) -> PolicyChanged:
         return cls(spec.name, spec.options, spec.source, spec.files)
+
+
+@dataclass(frozen=True, slots=True)
+class RunAdopted:
+    """It was found running, or frozen, there, by orders of a store that is gone."""
+
+    run: Run
+    placement: Placement
+    speed_ppm: int
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +256,7 @@ Event = (
     | JobChanged
     | ActionRequested
     | PolicyChanged
+    | RunAdopted
     | RunStarted
     | RunSuspended
     | RunResumed

@@ -131,11 +131,18 @@ def _on_devices(verb: str, *worded_keys: str) -> Callable[[Detail], Opening]:
     return opening
 
 
+def _adopted(detail: Detail) -> Opening:
+    verb = "found stopped in memory" if detail.get("frozen") else "found running"
+    opening, told = _on_devices(verb, "attempt")(detail)
+    return opening, (*told, "frozen")
+
+
 OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
     "submitted": _submitted,
     "held": _held,
     "released": _released,
     "withdrawn": _withdrawn,
+    "adopted": _adopted,
     "launch ordered": _on_devices("starting"),
     "freeze ordered": _suspension_ordered,
     "halt ordered": _suspension_ordered,

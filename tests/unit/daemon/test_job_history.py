@@ -56,7 +56,7 @@ def test_what_an_earlier_version_stored_is_read() -> None:
 def test_it_is_written_under_the_same_names() -> None:
     found = JobHistory.from_json(EARLIER)
     assert JobHistory.from_json(found.to_json()) == found
-    later = {"end", "suspension", "deadline", "told", "saves", "lost_ms"}
+    later = {"end", "suspension", "deadline", "told", "saves", "lost_ms", "adopted"}
     assert json.loads(found.to_json()).keys() - later == json.loads(EARLIER).keys()
 
 

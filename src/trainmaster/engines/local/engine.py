@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -120,14 +121,28 @@ class LocalEngine:
 
     def recorded(self, run: Run) -> RecordedRun | None:
         folder = str(self.folder_of(run))
+        has_begun = self._has_remains(run)
         try:
             file = runfile.newest(folder)
         except ValueError:
             file = None
-        if file is None:
+        if file is None and not has_begun:
             return None
-        reports = (report_of(run, entry) for entry in journal.read(folder))
-        return RecordedRun(file.row, tuple(report for report in reports if report is not None))
+        found = ((report_of(run, entry), entry["n"]) for entry in journal.read(folder))
+        reports = tuple((report, number) for report, number in found if report is not None)
+        return RecordedRun("" if file is None else file.row, reports, has_begun)
+
+    async def write_row(self, run: Run, spec: LaunchSpec) -> None:
+        await asyncio.to_thread(self._write_row, run, spec)
+
+    def _write_row(self, run: Run, spec: LaunchSpec) -> None:
+        folder = str(self.folder_of(run))
+        try:
+            last = runfile.newest(folder)
+            if last is not None and last.uuid in ("", spec.uuid):
+                runfile.write(folder, replace(last, row=spec.row))
+        except (OSError, ValueError) as problem:
+            log.warning("a job's record could not be written", run=run, why=str(problem))
 
     # -- the contract --------------------------------------------------------------------------------
 

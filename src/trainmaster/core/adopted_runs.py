@@ -1,0 +1,134 @@
+"""Adopted runs: they go on by orders of a store that is gone, and the state follows what exists.
+
+First every such job is taken off the devices that this store has it on, then each is put where its run is.
+Another job that is to be started there gives way. Only where there is no room is a run suspended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainmaster.core.lifecycle import WAITING, Cause, Phase
+from trainmaster.core.pending_launches import released
+from trainmaster.core.state import JobRecord, State, is_on_slots
+from trainmaster.core.suspension import hold_if_waiting, order_suspension, suspend
+from trainmaster.model.actions import Rebind
+from trainmaster.model.events import RunAdopted
+from trainmaster.model.placement import Placement
+from trainmaster.model.reasons import Refused
+
+
+def adopt_runs(state: State, now: int) -> None:
+    """Once all facts of the step are in, and before anything is decided."""
+    adopted, state.adopted = state.adopted, []
+    found = [(state.jobs.get(event.run.job), event) for event in adopted]
+    ours = [
+        (record, event)
+        for record, event in found
+        if record is not None
+        and record.phase is not Phase.STOPPING
+        and record.attempt <= event.run.attempt
+        and _exists(state, event.placement)
+    ]
+    for record, _ in ours:
+        _take_off(state, record, now)
+    kept = {record.id for record, _ in ours}
+    for record, event in ours:
+        _settle(state, record, event, now, kept)
+    state.log.caches_stale = state.log.needs_pass = True
+
+
+def _exists(state: State, placement: Placement) -> bool:
+    """Whether this cluster has those devices."""
+    count, node_of = state.topology.gpu_count, state.topology.node_of_gpu
+    return all(gpu < count and node_of[gpu] == node for node, gpu, *_ in placement.slices)
+
+
+def _take_off(state: State, record: JobRecord, now: int) -> None:
+    """Forget where it is, and what was ordered for it."""
+    record.update_service(now)
+    state.release_gpus(record)
+    state.drop_reservation(record.id)
+    released(state, record.run)
+    record.is_moving = False
+    record.retry_at_ms = record.suspend_ordered_ms = record.launched_ms = None
+    state.delayed.pop(record.id, None)
+    if record.phase not in WAITING and record.phase is not Phase.HELD:
+        state.move(record, Cause.RETRIED)
+
+
+def _settle(state: State, record: JobRecord, event: RunAdopted, now: int, kept: set[str]) -> None:
+    """Put it where its run is."""
+    record.attempt, record.run = event.run.attempt, event.run
+    if record.first_start_ms is None:
+        record.first_start_ms = now
+    if record.phase is Phase.HELD:
+        state.move(record, Cause.RELEASED)
+        record.job_time_before += state.job_time_integral
+    state.move(record, Cause.START_ORDERED)
+    if event.frozen:
+        state.freeze(record, event.placement)
+        state.move(record, Cause.SUSPEND_ORDERED)
+        state.move(record, Cause.SUSPENDED)
+        record.waiting_since_ms = now
+        hold_if_waiting(state, record)
+    elif _is_placed(state, record, event.placement, now, kept):
+        state.move(record, Cause.STARTED)
+        record.run_since_ms = now
+        record.progress(now, event.speed_ppm)
+        if record.is_held:
+            suspend(state, record, now)
+            record.is_unplanned = True
+    else:
+        freezes = state.can_freeze and record.job.stays_in_memory
+        on_slots = is_on_slots(state.topology, event.placement)
+        order_suspension(state, record, event.placement, now, freeze=freezes and on_slots)
+
+
+def _is_placed(
+    state: State, record: JobRecord, placement: Placement, now: int, kept: set[str]
+) -> bool:
+    """Give it its devices; on slots, which are only numbers, others of its nodes where they are taken."""
+    for other in _in_the_way(state, placement, kept):
+        suspend(state, other, now)
+    why = state.allocate(record, placement)
+    if why is Refused.NODE_UNAVAILABLE:  # it is drained: what runs there goes on
+        state.restore(record, placement)
+        return True
+    if why is not None and is_on_slots(state.topology, placement):
+        others = _other_slots(state, placement)
+        if others is not None and state.allocate(record, others) is None:
+            state.outbox.append(Rebind(record.run, others))
+            return True
+    return why is None
+
+
+def _in_the_way(state: State, placement: Placement, kept: set[str]) -> list[JobRecord]:
+    """Jobs that this store has there, or is about to start there."""
+    wanted = set(placement.gpus())
+    there = {
+        record.id: record
+        for node in placement.nodes
+        for record in state.residents[node].values()
+        if record.id not in kept and record.phase in (Phase.STARTING, Phase.RUNNING, Phase.RESIZING)
+    }
+    return [
+        record
+        for record in there.values()
+        if record.placement is not None and wanted & set(record.placement.gpus())
+    ]
+
+
+def _other_slots(state: State, placement: Placement) -> Placement | None:
+    """Free slots of the same nodes, as many on each; None where a node does not have them."""
+    free, slices = state.occupancy.free_share, []
+    for index in placement.nodes:
+        node = state.topology.nodes[index]
+        pieces = [piece for piece in placement.slices if piece.node == index]
+        share = max(piece.share for piece in pieces)
+        slots = range(node.first_gpu, node.first_gpu + node.gpus)
+        fitting = [slot for slot in slots if free[slot] >= share]
+        if len(fitting) < len(pieces):
+            return None
+        slices += [piece._replace(gpu=slot) for piece, slot in zip(pieces, fitting, strict=False)]
+    return replace(placement, slices=tuple(slices))
