@@ -8,7 +8,7 @@ is protected: it keeps the best rank of all, so that policies plan around it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trainmaster.core.lifecycle import ALLOCATED, WAITING
@@ -84,26 +84,51 @@ def loses_work_if_suspended(
 def runs_to_protect(
     plan: Plan, state: State, now: int, planned: PlannedMemory
 ) -> Iterator[ProtectedRun]:
-    """Runs that this plan suspends, and must not."""
+    """Runs that this plan suspends, and must not.
+
+    None is ended for a job that cannot start because another run in its way must not be.
+    """
+    victims = [
+        (record, _starting_on(plan, state, record))
+        for record in _suspended(plan, state)
+        if not record.job.preemptible or loses_work_if_suspended(state, record, now, planned)
+    ]
+    blocked: set[str] = set()
+    for record, starting in victims:
+        if _refusal(record, starting, now) is not None:
+            blocked.update(each.id for each in starting)
+    for record, starting in victims:
+        possible = [each for each in starting if each.id not in blocked]
+        why = _refusal(record, possible, now)
+        if why is not None:
+            yield ProtectedRun(record, why, min(starting, key=_by_need, default=None))
+
+
+def _refusal(record: JobRecord, starting: Sequence[JobRecord], now: int) -> Refused | None:
+    """Why this run must not be ended for these jobs."""
+    if not record.job.preemptible:
+        return Refused.NOT_PREEMPTIBLE
+    waiting = min(starting, key=_by_need, default=None)
+    if waiting is None or not may_end(record, waiting, now):
+        return Refused.WORK_WOULD_BE_LOST
+    return None
+
+
+def _suspended(plan: Plan, state: State) -> Iterator[JobRecord]:
+    """Runs that the plan suspends."""
     for action in plan.actions:
         record = state.jobs.get(action.job)
         if type(action) is not a.Suspend or record is None or record.phase not in ALLOCATED:
             continue
-        if record.id in state.pending_launches:
-            continue
-        if not record.job.preemptible:
-            yield ProtectedRun(record, Refused.NOT_PREEMPTIBLE, None)
-        elif loses_work_if_suspended(state, record, now, planned):
-            waiting = _in_need(plan, state, record)
-            if waiting is None or not may_end(record, waiting, now):
-                yield ProtectedRun(record, Refused.WORK_WOULD_BE_LOST, waiting)
+        if record.id not in state.pending_launches:
+            yield record
 
 
-def _in_need(plan: Plan, state: State, victim: JobRecord) -> JobRecord | None:
-    """The largest job, then the one that waits longest, of those that the plan starts on its GPUs."""
+def _starting_on(plan: Plan, state: State, victim: JobRecord) -> list[JobRecord]:
+    """Waiting jobs that the plan starts on its GPUs."""
     assert victim.placement is not None
     held = set(victim.placement.gpus())
-    waiting = [
+    return [
         state.jobs[each.job]
         for each in plan.actions
         if isinstance(each, a.Start | a.Resume)
@@ -111,17 +136,17 @@ def _in_need(plan: Plan, state: State, victim: JobRecord) -> JobRecord | None:
         and state.jobs[each.job].phase in WAITING
         and not held.isdisjoint(each.placement.gpus())
     ]
-    return min(waiting, key=_by_need, default=None)
 
 
 def _by_need(record: JobRecord) -> tuple[int, int, int]:
+    """The largest job first, then the one that waits longest."""
     return -_least_share(record), record.waiting_since_ms, record.seq
 
 
 def protect(state: State, run: ProtectedRun, now: int) -> bool:
-    """Keep a run out of reach for a while; False where it was already."""
+    """Keep a run out of reach for a while; False where it was already, or where only another run must be."""
     record, _, waiting = run
-    if record.is_protected:
+    if record.is_protected or (waiting is not None and may_end(record, waiting, now)):
         return False
     until = now + SHORTEST_PROTECTION_MS
     if waiting is not None:

@@ -129,6 +129,29 @@ def test_each_time_it_was_ended_the_next_must_wait_twice_as_long() -> None:
     assert is_protected(stage, *swap(stage, "a", "c")), "1,100 s are less than 2 x 600 s"
 
 
+@pytest.mark.parametrize("preemptible", [True, False], ids=["has much to lose", "not preemptible"])
+def test_no_run_is_ended_in_vain_beside_one_that_must_not_be(preemptible: bool) -> None:
+    """A policy that insists on both runs gets neither: with one of them the job cannot start."""
+    stage = Strings("1x4", cannot_save_at_first=True).running("b", 1, preemptible=preemptible)
+    stage.later(3600).submit("big", 3).running("a", 0).later(700)
+    plan = (a.Suspend("a"), a.Suspend("b"), a.Start("big", stage.on(0, 1, 2)))
+    stage.script.plan = lambda view, memo, now: Plan(plan, memo)  # type: ignore[method-assign]
+    assert stage.try_plan() == []
+    assert stage.last is not None
+    refused = {each.job: each.why for each in stage.last.refusals}
+    why = LOST if preemptible else Refused.NOT_PREEMPTIBLE
+    assert refused == {"a": LOST, "b": why, "big": Refused.GPU_TAKEN}
+    assert not stage.job("a").is_protected, "for another place of the job it may go at once"
+    assert stage.job("b").is_protected
+
+
+def test_runs_are_ended_together_where_each_may_be() -> None:
+    stage = Strings("1x4", cannot_save_at_first=True).submit("big", 3).running("b", 1)
+    stage.running("a", 0).later(700)
+    halts = stage.plan(a.Suspend("a"), a.Suspend("b"), a.Start("big", stage.on(0, 1, 2)))
+    assert halts == [a.Halt(Run("a", 1)), a.Halt(Run("b", 1))]
+
+
 def test_a_policy_that_insists_is_refused() -> None:
     stage = gpu_world().running("a", 0).later(60).submit("b")
     plan = (a.Suspend("a"), a.Start("b", stage.on(0)))
