@@ -15,14 +15,24 @@ from typing import Any
 import pytest
 
 from tests.live.daemons import live, of_folder, until
-from trainmaster.daemon.recovery import Replayed, from_snapshot, replay_step
+from trainmaster.config.limits import Limits
+from trainmaster.core.invariants import check
+from trainmaster.daemon.data_folder import Identity
+from trainmaster.daemon.metrics import Metrics
+from trainmaster.daemon.recovery import Replayed, from_snapshot, recovered, replay_step
+from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model import codec
+from trainmaster.model.actions import Freeze, Halt, Launch, Thaw
 from trainmaster.model.events import PolicyChanged
 from trainmaster.store.open import open_store
 from trainmaster.store.rows import StepRow
 
 STORES = Path(__file__).parents[1] / "fixtures" / "stores"
-NAMES = sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz"))
+PREEMPTED = "las-preempted"
+"""A store whose steps would be decided otherwise now."""
+NAMES = sorted(
+    {path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz")} - {PREEMPTED}
+)
 ENDED = {"succeeded", "failed", "timed_out", "cancelled"}
 
 BASE = os.environ.get("TRAINMASTER_BASE")
@@ -75,6 +85,30 @@ def opened(folder: Path) -> tuple[Replayed, Any]:
 def test_an_old_store_keeps_its_memo_and_replays_its_steps(name: str, tmp_path: Path) -> None:
     found, _ = opened(unpacked(name, tmp_path))
     assert found.policy.name == name.removesuffix("-queues")
+
+
+def test_an_old_store_with_preemptions_is_followed_and_loses_nothing(tmp_path: Path) -> None:
+    folder = unpacked(PREEMPTED, tmp_path)
+    store = open_store(str(folder / "trainmaster.db"))
+    assert store.acquire_leadership()
+    orders = [order for step in store.steps() for order in codec.loads(step.orders_json)]
+    assert {type(order) for order in orders} >= {Launch, Freeze, Thaw, Halt}
+    snapshot = store.snapshot()
+    assert snapshot is not None
+    topology = codec.decode(json.loads(snapshot.body_json)["topology"])
+    engine = LocalEngine(tmp_path / "runs", topology)
+    driver, found = recovered(store, engine, None, Metrics(), Identity(), Limits())
+    assert not found.is_as_stored, "rules have changed since: its orders are followed"
+    assert (found.lost, found.trouble, found.policy.name) == (set(), "", "las")
+    before = json.loads((folder / "answers.json").read_text())
+    for id, was in before.items():
+        live, record = driver.jobs[id], driver.controller.state.jobs[id]
+        state = "suspended" if was["state"] == "held" else was["state"]
+        assert (live.state, record.attempt) == (state, was["attempt"]), id
+        assert record.preemptions == was["preemptions"], id
+    assert driver.controller.state.jobs.keys() == before.keys()
+    check(driver.controller.state)
+    store.close()
 
 
 def test_an_option_that_is_gone_does_not_keep_an_old_store_closed(tmp_path: Path) -> None:
