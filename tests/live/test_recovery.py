@@ -38,6 +38,41 @@ def is_as_it_was(daemon: LiveDaemon, id: str, pids: object) -> bool:
     return (row["state"], row["pids"], row["restarts"]) == ("running", pids, 0)
 
 
+IDLE = """
+from pathlib import Path
+from trainmaster.model.plan import Plan
+from trainmaster.policies.fifo import Fifo
+
+assert Path({flag!r}).exists(), "it is being edited"
+
+class Idle(Fifo):
+    name = "idle"
+
+    def plan(self, view, memo, now):
+        return Plan((), memo)
+"""
+
+
+def test_what_a_stand_in_started_goes_on_when_the_policy_is_repaired(tmp_path: Path) -> None:
+    flag, path = tmp_path / "flag", tmp_path / "idle.py"
+    flag.touch()
+    path.write_text(IDLE.format(flag=str(flag)))
+    with live(tmp_path / "state", "--slots", "2", "--policy", str(path)) as daemon:
+        id = daemon.submit(command="sleep 300")
+        flag.unlink()
+        restart(daemon, "--slots", "2")
+        pids = daemon.until_state(id, "running")["pids"]
+        flag.touch()
+        restart(daemon, "--slots", "2")
+        assert daemon.call("GET", "/api/v1/policy")["trouble"] is None
+        assert is_as_it_was(daemon, id, pids)
+        waits = daemon.submit(command="true")
+        restart(daemon, "--slots", "2")
+        assert is_as_it_was(daemon, id, pids)
+        assert daemon.job(waits)["state"] == "pending"
+        ended(daemon, id, waits)
+
+
 def test_a_run_that_began_on_other_devices_than_the_last_snapshot_goes_on(tmp_path: Path) -> None:
     with live(tmp_path, "--slots", "2x2") as daemon:
         daemon.until_state(daemon.submit(command="true"), "succeeded")
