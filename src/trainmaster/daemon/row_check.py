@@ -65,8 +65,10 @@ def take_over_later_run(controller: Controller, engine: Engine, job: LiveJob, st
 def _launched(engine: Engine, run: Run, work: int) -> Launch | None:
     """The order that this run was started by, as the run's own files have it."""
     recorded = engine.recorded(run)
+    if recorded is None or not recorded.has_begun:
+        return None
     try:
-        placement = LaunchRecord.from_json("" if recorded is None else recorded.record).placement
+        placement = LaunchRecord.from_json(recorded.record).placement
     except ValueError:
         return None
     return None if placement is None else Launch(run, placement, work)

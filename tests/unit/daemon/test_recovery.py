@@ -219,7 +219,7 @@ class Knowing(LocalEngine):
 
     def recorded(self, run: Run) -> RecordedRun | None:
         placement = on(self.topology, 1)
-        return RecordedRun(LaunchRecord(self.row, placement).to_json(), ())
+        return RecordedRun(LaunchRecord(self.row, placement).to_json(), (), has_begun=True)
 
 
 def driver_of(manager: Manager, engine: LocalEngine) -> tuple[Driver, Replayed]:
