@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
+import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +261,43 @@ def test_watching_goes_on_until_it_is_interrupted(daemon: Counterpart, folder: P
         watching.communicate()
     assert "job-2" in seen
     assert (watching.returncode, err) == (130, "")
+
+
+def in_terminal(*words: str, until: str) -> str:
+    """What a command writes to a screen of 60 x 5, up to this text; then Ctrl-C ends it, if it still runs."""
+    screen, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 5, 60, 0, 0))
+    env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    program = [sys.executable, "-m", "trainmaster", *words]
+    running = subprocess.Popen(program, stdout=end, stderr=end, env=env | {"TERM": "xterm"})
+    os.close(end)
+    said = b""
+    try:
+        while until.encode() not in said:
+            said += os.read(screen, 1 << 16)
+        running.send_signal(signal.SIGINT)
+        with suppress(OSError):  # the other side is closed
+            while piece := os.read(screen, 1 << 16):
+                said += piece
+    finally:
+        running.kill()
+        running.wait()
+        os.close(screen)
+    return said.decode()
+
+
+def test_a_terminal_has_colours_and_is_filled_by_watch(daemon: Counterpart, process) -> None:
+    rows = [job("9"), *(waiting(str(8 - each)) for each in range(8))]
+    daemon.on("GET", "/jobs", listed(*rows))
+    shown = in_terminal("ps", until="job-1").splitlines()
+    assert shown[0].startswith("\x1b[1mid\x1b[0m  \x1b[1mname\x1b[0m")
+    assert "\x1b[32mrunning\x1b[0m" in shown[1]
+    assert shown[2].endswith("…")
+    assert len(shown) == 10
+    watched = in_terminal("ps", "--watch", until="job-6")
+    assert watched.startswith("\x1b[?1049h")
+    assert watched.endswith("\x1b[?1049l")
+    assert "job-5" not in watched, "there is no line for it"
 
 
 def test_names_with_markup_are_shown_as_they_are(tm: Tm, daemon: Counterpart) -> None:

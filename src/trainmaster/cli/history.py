@@ -12,7 +12,7 @@ from trainmaster.cli.support.console import cell, write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.job_table import list_jobs, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
-from trainmaster.cli.support.plain_table import fit_table, show, width_of_output
+from trainmaster.cli.support.plain_table import drawn, fit_table, screen_width
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.text.formatting import plural
@@ -88,6 +88,6 @@ def _show(found: list[Json]) -> None:
         )
         for row in rows
     ]
-    show(fit_table(HEADINGS, cells, width_of_output(), GIVES_WAY))
+    sys.stdout.write(drawn(fit_table(HEADINGS, cells, screen_width(), GIVES_WAY)))
     hours = sum(row.gpu_s for row in rows) / 3600
     sys.stdout.write(f"{plural(len(rows), 'job')}, {hours:.2f} GPU hours.\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -10,16 +11,19 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 from trainmaster.cli.support.client import Client, Query, my_name
-from trainmaster.cli.support.console import remark, screen, write_json
+from trainmaster.cli.support.console import remark, write_json
 from trainmaster.cli.support.job_table import jobs_table, list_jobs, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
-from trainmaster.cli.support.plain_table import PlainTable, is_plain, show, width_of_output
+from trainmaster.cli.support.plain_table import PlainTable, drawn, is_terminal, screen_width
 from trainmaster.model.job_state import LIVE_STATES, JobState
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 PAUSE_S = 2.0
+SECOND_SCREEN, FIRST_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+"""To a screen of its own without a cursor, and back to what was there before."""
+CLEAR = "\x1b[H\x1b[2J"
 EACH = "Show every element of an array on its own line."
 
 
@@ -91,14 +95,14 @@ def _nothing(query: Query, everything: bool, has_states: bool) -> str:
 
 
 def _show(table: Callable[[int], Table | PlainTable], watch: bool, nothing: str) -> None:
-    if watch and not is_plain():
-        _watch(table)
+    def text() -> str:
+        made = table(screen_width())
+        return drawn(made) if made.row_count else f"{nothing}\n"
+
+    if watch and is_terminal():
+        _watch(text)
     while True:
-        made = table(width_of_output())
-        if made.row_count:
-            show(made)
-        else:
-            sys.stdout.write(f"{nothing}\n")
+        sys.stdout.write(text())
         if not watch:
             return
         sys.stdout.write("\n")
@@ -106,13 +110,15 @@ def _show(table: Callable[[int], Table | PlainTable], watch: bool, nothing: str)
         time.sleep(PAUSE_S)
 
 
-def _watch(table: Callable[[int], Table | PlainTable]) -> None:
-    """Redraw the whole screen until Ctrl-C."""
-    from rich.live import Live
-
-    console = screen()
-    with Live(table(console.width), console=console, screen=True, auto_refresh=False) as live:
+def _watch(text: Callable[[], str]) -> None:
+    """Fill the screen with as many lines as it has, until Ctrl-C."""
+    try:
+        sys.stdout.write(SECOND_SCREEN)
         while True:
-            live.refresh()
+            lines = text().splitlines()[: shutil.get_terminal_size().lines]
+            sys.stdout.write(CLEAR + "\n".join(lines))
+            sys.stdout.flush()
             time.sleep(PAUSE_S)
-            live.update(table(console.width))
+    finally:
+        sys.stdout.write(FIRST_SCREEN)
+        sys.stdout.flush()

@@ -1,21 +1,20 @@
 """Tables with one line for each row, quick enough for thousands: columns that fit, colours in a terminal.
 
-Columns that matter less give way where the screen is narrow; long sentences are cut at the end. Rich is
-loaded only for a terminal: its own table takes half a millisecond for a row.
+Columns that matter less give way where the screen is narrow; long sentences are cut at the end. Rich is not
+used: it takes half a millisecond for a row, and time to load.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainmaster.cli.support.console import WIDE, screen
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
-    from rich.segment import Segment
     from rich.table import Table
 
 GAP = 2
@@ -25,8 +24,13 @@ LEAST_LAST = 24
 """Minimum width of the last cell; other columns are dropped before it gets narrower."""
 
 
+STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+"""What a terminal is told, by the names that Rich has for it."""
+WITHOUT_COLOUR = ("bold", "dim")
+
+
 class Coloured(NamedTuple):
-    """A text in a style of rich."""
+    """A text in one of these styles."""
 
     text: str
     style: str
@@ -35,21 +39,32 @@ class Coloured(NamedTuple):
 Cell = str | Coloured
 
 
-def is_plain() -> bool:
-    """Whether standard output goes to a file or a pipe, without colours."""
-    return not (sys.stdout.isatty() or os.environ.get("FORCE_COLOR"))
+def is_terminal() -> bool:
+    """Whether standard output goes to a screen, or is to look as if it did."""
+    return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
-def show(table: PlainTable | Table) -> None:
-    """Write a table to standard output."""
-    if isinstance(table, PlainTable) and is_plain():
-        sys.stdout.write(table.text(WIDE))
-    else:
-        screen().print(table, markup=False, crop=False)
+def screen_width() -> int:
+    """Columns of the screen; of a file or a pipe, as many as a table may need."""
+    return shutil.get_terminal_size().columns if is_terminal() else WIDE
 
 
-def width_of_output() -> int:
-    return WIDE if is_plain() else screen().width
+def styles() -> dict[str, str]:
+    """The styles that standard output shows."""
+    if not is_terminal() or os.environ.get("TERM") in ("dumb", "unknown"):
+        return {}
+    names = WITHOUT_COLOUR if os.environ.get("NO_COLOR") else tuple(STYLES)
+    return {name: STYLES[name] for name in names}
+
+
+def drawn(table: PlainTable | Table) -> str:
+    """A table as standard output shows it."""
+    if isinstance(table, PlainTable):
+        return table.text(screen_width(), styles())
+    console = screen()
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()
 
 
 def fit_table(
@@ -112,48 +127,32 @@ class PlainTable:
         self._headings, self._columns, self._widths = headings, columns, widths
         self.row_count = len(columns[0])
 
-    def text(self, width: int) -> str:
-        """All of it without colours, for a screen of this width."""
-        columns = [
-            _fitted((heading, *_texts(column)), size)
-            for heading, column, size in self._sized(width)
-        ]
-        return _lines(zip(*columns, strict=True))
-
-    def _sized(self, width: int) -> Iterator[tuple[str, Sequence[Cell], int]]:
-        """Headings and columns with their widths: the last has what is left."""
+    def text(self, width: int, styles: Mapping[str, str]) -> str:
+        """All of it for a screen of this width that shows these styles."""
         last = max(1, width - sum(self._widths) - GAP * len(self._widths))
-        return zip(self._headings, self._columns, (*self._widths, last), strict=True)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """With colours: lines without any are one segment."""
-        from rich.segment import Segment
-
-        columns, styles = [], []
-        for heading, column, size in self._sized(options.max_width):
-            columns.append(_fitted((heading, *_texts(column)), size))
-            styles.append([None if isinstance(cell, str) else cell.style for cell in column])
-        rows = zip(*columns, strict=True)
-        yield Segment((" " * GAP).join(next(rows)).rstrip(), console.get_style("bold"))
-        yield Segment.line()
-        plain: list[Sequence[str]] = []
-        for row, coloured in zip(rows, zip(*styles, strict=True), strict=True):
-            if not any(coloured):
-                plain.append(row)
-                continue
-            yield Segment(_lines(plain))
-            plain = []
-            for cell, style in zip(row[:-1], coloured, strict=False):
-                yield Segment(cell, None if style is None else console.get_style(style))
-                yield Segment(" " * GAP)
-            last = coloured[-1]
-            yield Segment(row[-1].rstrip(), None if last is None else console.get_style(last))
-            yield Segment.line()
-        yield Segment(_lines(plain))
+        columns = []
+        for heading, column, size in zip(
+            self._headings, self._columns, (*self._widths, last), strict=True
+        ):
+            fitted = _fitted((heading, *_texts(column)), size)
+            columns.append(_styled(fitted, (Coloured(heading, "bold"), *column), styles))
+        return "".join(
+            [(" " * GAP).join(row).rstrip() + "\n" for row in zip(*columns, strict=True)]
+        )
 
 
-def _lines(rows: Iterable[Sequence[str]]) -> str:
-    return "".join([(" " * GAP).join(row).rstrip() + "\n" for row in rows])
+def _styled(
+    texts: Sequence[str], cells: Sequence[Cell], styles: Mapping[str, str]
+) -> Sequence[str]:
+    """The texts of these cells in their styles; what they are padded with is left as it is."""
+    if not styles:
+        return texts
+    return [
+        text
+        if isinstance(cell, str) or cell.style not in styles
+        else f"\x1b[{styles[cell.style]}m{text.rstrip()}\x1b[0m{text[len(text.rstrip()) :]}"
+        for text, cell in zip(texts, cells, strict=True)
+    ]
 
 
 def _texts(column: Iterable[Cell]) -> list[str]:
