@@ -127,6 +127,8 @@ class Scene:
     unrun: set[str] = field(default_factory=set)
     pretended: list[str] = field(default_factory=list)
     """Jobs that were shown as running while they did not."""
+    let_go: list[str] = field(default_factory=list)
+    """Jobs that their users had suspended and that an adoption let go on."""
     refusals: list[str] = field(default_factory=list)
     """Cancellations that the manager could not take."""
     submitted: int = 0
@@ -397,6 +399,7 @@ def store_emptied(scene: Scene) -> None:
     for id in scene.chance.sample(running, min(2, len(running))):
         scene.ask(id, "suspend?force=true")
     scene.pause(1, 3)
+    before = suspended_by_users(scene)
     scene.manager.kill()
     if scene.database is None:
         for path in scene.data.glob("trainmaster.db*"):
@@ -409,9 +412,15 @@ def store_emptied(scene: Scene) -> None:
     said = scene.refused(*scene.url)
     assert "--adopt" in said, said
     scene.start(*ARGUMENTS, "--adopt")
+    scene.let_go += [f"{id}: {story(scene, id)}" for id in before - suspended_by_users(scene)]
     for id, asked in scene.asked.items():  # what was cancelled while it waited is not known
         if asked.is_cancelled:
             scene.cancel(id)
+
+
+def suspended_by_users(scene: Scene) -> set[str]:
+    rows = scene.rows().items()
+    return {id for id, row in rows if (row["state"], row["suspended_by"]) == ("suspended", "user")}
 
 
 def all_started(scene: Scene) -> bool:
@@ -710,6 +719,7 @@ class Verdict:
     left: list[str]
     ended: list[str]
     """Runs that a restart of the manager ended, more than had lost their devices."""
+    let_go: list[str]
     refusals: list[str]
 
     @property
@@ -730,6 +740,7 @@ class Verdict:
             "shown as running": self.pretended,
             "processes left": self.left,
             "ended by a restart": self.ended,
+            "let go by an adoption": self.let_go,
             "cancellations refused": self.refusals,
         }
 
@@ -764,6 +775,7 @@ def judge(scene: Scene) -> Verdict:
         pretended=scene.pretended,
         left=[f"process {pid}: {command_of(pid)}" for pid in scene.programs()],
         ended=ended if len(ended) > scene.allowed_losses else [],
+        let_go=scene.let_go,
         refusals=scene.refusals,
     )
 
