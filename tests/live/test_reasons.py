@@ -277,6 +277,12 @@ def test_a_deadline_is_judged_by_the_time_limit_and_said_before_and_after(folder
         row = daemon.until_state(answer["id"], "succeeded")
         assert row["deadline"]["what"] == "accepted"
         assert row["deadline"]["sentence"] == "It ended 1 h before its deadline."
+        daemon.call("PUT", "/api/v1/policy", {"name": "fifo"})
+        for path in ("/api/v1/jobs", "/api/v1/jobs?dry_run=true"):
+            (answer,) = daemon.call("POST", path, job)["jobs"]
+            assert answer.get("job", answer)["remarks"][0] == (
+                "The policy fifo does not look at deadlines, so its deadline has no effect."
+            )
         held = daemon.submit(**job, held=True)
         daemon.call("POST", f"/api/v1/jobs/{held}/cancel")
         row = daemon.until_state(held, "cancelled")

@@ -402,6 +402,7 @@ class Queries:
             name=driver.policy.name,
             options=plain(effective_options(driver.controller.policy)),
             obeys_queues=getattr(driver.controller.policy, "obeys_queues", False),
+            judges_deadlines=getattr(driver.controller.policy, "judges_deadlines", False),
             since_s=driver.policy_since_ms / 1000,
             trouble=" ".join(driver.policy_notes()) or driver.refused or None,
         )

@@ -243,6 +243,8 @@ class PolicyRow(ResponseModel):
     """What it raised last, if anything."""
     obeys_queues: bool = False
     """Whether weights, guarantees and maxima of queues hold under it."""
+    judges_deadlines: bool = False
+    """Whether it says of each deadline if it can be kept."""
 
 
 class PolicyOption(ResponseModel):

@@ -53,6 +53,8 @@ class BasePolicy(Generic[O, M]):
     """How often elastic runs report their progress to it; None = it does not ask."""
     obeys_queues: bool = False
     """Whether guarantees and maxima of queues hold under it."""
+    judges_deadlines: bool = False
+    """Whether it says of each deadline if it can be kept."""
     preempts: ClassVar[bool] = True
     """Whether it ever suspends a run to make room for another job."""
     allows_overtaking: bool = True

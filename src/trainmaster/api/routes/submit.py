@@ -30,6 +30,7 @@ from trainmaster.config.job_file import JobFile, Raw, jobs_in_json, jobs_in_yaml
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.response_models import AcceptedJob, AcceptedJobs, CheckedJob, CheckedJobs
 from trainmaster.daemon.service_api import Accepted, Submission
+from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.text.deadlines import deadline_sentence
 
@@ -109,7 +110,10 @@ def routes(service: Daemon) -> APIRouter:
         accepted = await service.submissions.submit(asked, key, digest)
         known = any(each.was_known for each in accepted)
         now = service.queries.now_ms()
-        listed = [_accepted(*pair, now) for pair in zip(asked, accepted, strict=True)]
+        listed = [
+            _accepted(each, answer, _deadline_remarks(service, each, answer.deadline, now))
+            for each, answer in zip(asked, accepted, strict=True)
+        ]
         return JsonAnswer(AcceptedJobs(listed), 200 if known else 201)
 
     return router
@@ -128,17 +132,26 @@ def _read(body: bytes, kind: str, defaults: Defaults) -> tuple[list[Submission],
 async def _checked(service: Daemon, asked: Submission) -> CheckedJob:
     status, forecast = await service.submissions.check(asked)
     now, notice = service.queries.now_ms(), forecast.deadline
-    if notice is not None:
-        said = (deadline_sentence(notice, now), *status.remarks)
-        history = replace(status.history, deadline=notice)
-        status = replace(status, history=history, remarks=said)
+    said = (*_deadline_remarks(service, asked, notice, now), *status.remarks)
+    history = replace(status.history, deadline=notice)
+    status = replace(status, history=history, remarks=said)
     return CheckedJob(serializers.job_details(status, now), serializers.forecast_row(forecast, now))
 
 
-def _accepted(asked: Submission, accepted: Accepted, now: int) -> AcceptedJob:
+def _deadline_remarks(
+    service: Daemon, asked: Submission, notice: DeadlineNotice | None, now: int
+) -> tuple[str, ...]:
+    """What is said of its deadline at once, if it has one."""
+    if notice is not None:
+        return (deadline_sentence(notice, now),)
+    policy = service.queries.policy()
+    if asked.job.deadline_ms is None or policy.judges_deadlines:
+        return ()
+    return (f"The policy {policy.name} does not look at deadlines, so its deadline has no effect.",)
+
+
+def _accepted(asked: Submission, accepted: Accepted, remarks: tuple[str, ...]) -> AcceptedJob:
     first, *elements = accepted.ids
-    notice = accepted.deadline
-    remarks = () if notice is None else (deadline_sentence(notice, now),)
     if accepted.copy is not None:
         remarks = (*remarks, *copy_sentences(first, accepted.left_out))
     return AcceptedJob(first, asked.recipe.name, elements or [first], remarks)

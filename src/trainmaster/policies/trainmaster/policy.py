@@ -114,6 +114,7 @@ class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
     def __init__(self, options: TrainmasterOptions, settings: Settings | None = None) -> None:
         super().__init__(options)
         self.settings = settings or Settings.of(options)
+        self.judges_deadlines = self.settings.deadline_margin_ppm is not None
         self._observations = enabled_stages(OBSERVATIONS, self.settings)
         self._stages = enabled_stages(STAGES, self.settings)
         self._caches = self._new_caches()
