@@ -7,10 +7,11 @@ yet are in no order: such jobs wait, and are planned again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from trainmaster.core.adopted_runs import adopt_runs
+from trainmaster.core.invariants import rebuilt
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.pending_launches import begin_release, released
 from trainmaster.core.reducer import REDUCERS, requeue_for_retry, stop
@@ -57,8 +58,7 @@ def follow(
             REDUCERS[type(event)](state, event, now)
         except (AssertionError, LifecycleError) as error:
             misfits.append(f"{type(event).__name__}: {error}")
-    if state.adopted:
-        adopt_runs(state, now)
+    misfits += _adopt(state, now)
     end_delays(state, now)
     caused = set(state.outbox)
     for order in [each for each in orders if each not in caused]:
@@ -75,6 +75,16 @@ def follow(
     state.log.take_ended_unsuccessfully()
     state.log.end_pass(was_noop=False)
     return Followed(unstored, lost, misfits)
+
+
+def _adopt(state: State, now: int) -> Iterator[str]:
+    """Put adopted runs where they are; where there is no room is seen by the bookings, made afresh."""
+    if state.adopted:
+        state.occupancy = rebuilt(state, is_checked=False)
+        try:
+            adopt_runs(state, now)
+        except (AssertionError, LifecycleError) as error:
+            yield f"RunAdopted: {error}"
 
 
 def drop(state: State, record: JobRecord, now: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.builders import a_job
 from tests.policies.cases import Scripted
 from tests.unit.core.stage import Strings
 from tests.unit.core.test_slots import slots
@@ -15,6 +16,7 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Run, Shape
+from trainmaster.model.units import NOMINAL
 
 A1 = Run("a", 1)
 
@@ -135,6 +137,21 @@ def test_kill_by_a_policy_and_by_its_owner() -> None:
         assert stage.phase("a") is Phase.STOPPING
         followed(stage, facts=[e.RunStopped(A1)])
         assert "a" not in stage.state.jobs
+
+
+def test_adopted_runs_are_where_they_were_found() -> None:
+    stage = on_slots().running("a", 0).running("b", 1)
+    followed(stage, a.Rebind(A1, stage.on(1)), a.Rebind(Run("b", 1), stage.on(0)))
+    found = [
+        e.JobSubmitted(a_job("c"), attempts=3),
+        e.RunAdopted(Run("c", 3), stage.on(2), NOMINAL),
+        e.JobSubmitted(a_job("d"), attempts=2),
+        e.RunAdopted(Run("d", 2), stage.on(3), NOMINAL, frozen=True),
+    ]
+    assert followed(stage, facts=found) == ([], [], [])
+    assert [stage.phase(name) for name in "abcd"] == [Phase.RUNNING] * 3 + [Phase.SUSPENDED]
+    assert stage.job("c").placement == stage.on(2)
+    assert stage.job("d").frozen == stage.on(3)
 
 
 def test_an_order_that_a_fact_causes_only_today_is_named() -> None:
