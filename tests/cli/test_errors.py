@@ -207,13 +207,14 @@ CASES = {
     "a queue defined twice": Case(f"{RUN} --queues two-queues.yaml", 2, "a second queue 'a'"),
     "a queues file that is not there": Case(f"{RUN} --queues gone.yaml", 2, "cannot be read"),
     "a misspelt command": Case("simulat", 2, "did you mean simulate?"),
+    "two letters turned": Case("rnu", 2, "did you mean run?"),
     "a misspelt flag": Case(f"{RUN} --polcy fifo", 2, "no such option: --polcy"),
     "a stray argument": Case(f"{RUN} more", 2, "unexpected extra argument"),
     "JSON into a directory that is not there": Case(
-        f"{RUN} --json no/out.json", 1, "no directory no"
+        f"{RUN} --json no/out.json", 2, "no directory no"
     ),
-    "JSON onto a directory": Case(f"{RUN} --json folder", 1, "is a directory; name a file"),
-    "a report onto a file": Case(f"{RUN} --report good.csv", 1, "is a file; name a directory"),
+    "JSON onto a directory": Case(f"{RUN} --json folder", 2, "is a directory; name a file"),
+    "a report onto a file": Case(f"{RUN} --report good.csv", 2, "is a file; name a directory"),
     "a report where nothing may be written": Case(
         f"{RUN} --report sealed/out", 1, "does not let you"
     ),
@@ -221,7 +222,7 @@ CASES = {
     "a load of nothing": Case("trace generate --load 0", 2, "is not a load"),
     "a likeness nobody knows": Case("trace generate --like mars", 2, "'--like'"),
     "a trace into a directory that is not there": Case(
-        "trace generate --out no/t.csv", 1, "no directory"
+        "trace generate --out no/t.csv", 2, "no directory"
     ),
     "statistics of a bad trace": Case("trace stats negative.csv", 2, "-10 is negative"),
     "a plot of a strange kind": Case(

@@ -291,3 +291,43 @@ def test_a_session_is_suspended_when_idle_and_goes_on(tm: Line) -> None:
     again.sees(b"again-kept")
     assert again.code() == 6
     tm.daemon.until_state("play", "failed")
+
+
+def test_save_says_whether_the_program_hears_it(tm: Line) -> None:
+    handler = (
+        "import signal, time; signal.signal(signal.SIGUSR1, lambda *_: print('saving', flush=True))"
+    )
+    ready = "print('ready', flush=True); time.sleep(60)"
+    deaf = tm.start("--", "sh", "-c", STAYS)
+    hears = tm.start("--", sys.executable, "-c", f"{handler}; {ready}")
+    for job, word in ((deaf, "begun"), (hears, "ready")):
+        until(lambda job=job, word=word: word in tm.daemon.log(job), "both to run")
+    said = tm.run("save", deaf)
+    assert said.returncode == 1
+    assert said.stdout == ""
+    assert "neither reports through the SDK nor has a handler for SIGUSR1" in said.stderr
+    assert tm.ok("save", hears) == f"Job {hears} is asked to save.\n"
+    until(lambda: "saving" in tm.daemon.log(hears), "the signal to come")
+
+
+def test_a_job_is_suspended_once(tm: Line) -> None:
+    job = tm.start("--held", "--", "true")
+    said = tm.run("suspend", job)
+    assert said.returncode == 1
+    assert f"Job {job} is suspended or held already: `trainmaster resume {job}`" in said.stderr
+
+
+def test_a_queue_that_nobody_named_before_is_pointed_out_once(tm: Line) -> None:
+    words = ("run", "-d", "--held", "-q", "vizion", "--", "true")
+    assert "no job was in a queue vizion before" in tm.run(*words).stderr
+    assert tm.run(*words).stderr == ""
+
+
+def test_gpu_memory_that_no_device_has_is_named(tm: Line) -> None:
+    file = tm.folder / "large.yaml"
+    file.write_text("command: 'true'\ngpu_memory: 500GiB\n")
+    said = tm.run("submit", str(file))
+    assert said.returncode == 1
+    assert (
+        "500.0 GiB of GPU memory on each (gpu_memory), but this machine has 2 slots" in said.stderr
+    )

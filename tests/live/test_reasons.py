@@ -302,6 +302,6 @@ def test_a_job_that_may_not_be_preempted_is_named_with_that_rule(folder: Path) -
         holder = busy(daemon, preemptible=False)
         _, reason = waits(daemon, priority=10)
         assert reason["sentence"] == (
-            f"It needs 1 GPU and none are free; job {holder} holds the others; job {holder} may not be"
+            f"It needs 1 GPU and none are free; job {holder} holds them; job {holder} may not be"
             " suspended (preemptible: false)."
         )

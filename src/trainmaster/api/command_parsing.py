@@ -23,6 +23,17 @@ PYTHON = re.compile(r"python(\d+(\.\d+)?)?t?")
 BREAKS = frozenset({";", "&&", "||", "|", "&", "(", ")", ";;", "|&"})
 BEFORE = frozenset({"exec", "env", "nohup", "time", "command", "nice", "stdbuf", "setsid"})
 RUNNERS = frozenset({("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("conda", "run")})
+OPENERS = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{"})
+"""Words of the shell that a command may follow."""
+CLOSERS = frozenset({"for", "case", "select", "done", "fi", "esac", "}", ":", "[", "test"})
+"""Words of the shell that no program follows."""
+BUILTINS = frozenset(
+    {
+        *("cd", "echo", "printf", "set", "trap", "export", "source", ".", "true"),
+        *("umask", "ulimit", "unset", "read", "mkdir", "touch", "sleep", "wait", "exit"),
+    }
+)
+"""What prepares for a program; it names the job only where nothing else does."""
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 VALUED = frozenset({"-W", "-X", "-c"})
 """Options of Python that take a value."""
@@ -37,7 +48,9 @@ def program_of(command: str | tuple[str, ...]) -> str:
     """The name of what runs: the script of `torchrun train.py`, or the program itself."""
     fallback = ""
     for words in _commands(command):
-        fallback = fallback or PurePosixPath(words[0]).name
+        name = PurePosixPath(words[0]).name
+        if not fallback or (fallback in BUILTINS and name not in BUILTINS):
+            fallback = name
         script = next((word for word in words[1:] if word.endswith((".py", ".sh"))), None)
         if script is not None:
             return PurePosixPath(script).name
@@ -103,6 +116,10 @@ def _simple(line: str) -> Iterable[list[str]]:
         if word not in BREAKS:
             current.append(word)
             continue
+        while current and current[0] in OPENERS:
+            current = current[1:]
+        if current and current[0] in CLOSERS:
+            current = []
         bare = _bare(current) or [each for each in current if each in BEFORE][-1:]
         if bare:
             yield bare

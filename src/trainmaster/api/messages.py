@@ -9,6 +9,7 @@ from trainmaster.daemon.service_api import JobStatus
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.reasons import Why
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender
+from trainmaster.model.units import SECOND
 from trainmaster.text.formatting import when
 from trainmaster.text.reasons import reason_sentence
 from trainmaster.text.stop_messages import end_sentence, ended_as, suspension_sentence
@@ -82,7 +83,9 @@ def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
     if row.state in ENDED_STATES:
         has_code = row.exit_code is not None and row.state in (JobState.FAILED, JobState.SUCCEEDED)
         code = f" with exit code {row.exit_code}" if has_code else ""
-        ended = f", {when(row.finish_ms, now)}" if row.finish_ms is not None else ""
+        is_recent = row.finish_ms is not None and now - row.finish_ms < SECOND
+        ended = "" if row.finish_ms is None else f", {when(row.finish_ms, now)}"
+        ended = ", just now" if is_recent else ended
         end = end_reason(status)
         said = f"It {ended_as(row.state)}{code}{ended}. {ended_because(status)}".rstrip()
         return None if end is None else end.code, said

@@ -15,9 +15,10 @@ from trainmaster.cli.support.client import Client, RequestRefused, job_path
 from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.errors import Failed
 from trainmaster.cli.support.follow import poll
+from trainmaster.cli.support.format import left_jobs
 from trainmaster.cli.support.job_table import list_jobs
 from trainmaster.cli.support.options import AsJson, option
-from trainmaster.model.job_state import LIVE_STATES
+from trainmaster.model.job_state import LIVE_STATES, JobState
 from trainmaster.text.formatting import plural
 
 HERE = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -40,21 +41,22 @@ def down(
     answer = client.get("/status")
     cancelled = _cancel_all(client) if jobs else 0
     is_leader = answer["role"] == "active"
-    left = sum(1 for _ in list_jobs(client, LIVE)) if is_leader else 0
+    states = [row["state"] for row in list_jobs(client, LIVE)] if is_leader else []
+    left = len(states)
     _end(client.url, answer["pid"])
     standbys = _managers_of(answer["folder"]) if is_leader else []
     said = [f"{plural(cancelled, 'job')} cancelled."] if jobs else []
-    said += [_goes_on(left, bool(standbys))] if left else []
+    said += [_goes_on(states, bool(standbys))] if left else []
     said += [f"The manager at {client.url} has stopped."]
     said += [_takes_over(standbys)] if standbys else []
     about = {"url": client.url, "pid": answer["pid"], "jobs": left, "standbys": standbys}
     show_answer(about, as_json, " ".join(said))
 
 
-def _goes_on(left: int, has_standby: bool) -> str:
-    goes_on, it = ("goes on", "it") if left == 1 else ("go on", "them")
+def _goes_on(states: Sequence[str], has_standby: bool) -> str:
+    running, it = states.count(JobState.RUNNING), "it" if len(states) == 1 else "them"
     finds = "" if has_standby else f"; `trainmaster up` finds {it} again"
-    return f"{plural(left, 'job')} {goes_on}{finds}."
+    return f"{left_jobs(running, len(states) - running)}{finds}."
 
 
 def _takes_over(standbys: Sequence[int]) -> str:

@@ -7,18 +7,21 @@ import os
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, job_path
 from trainmaster.cli.support.console import show_table, write_json
-from trainmaster.cli.support.errors import Failed, cannot_write
+from trainmaster.cli.support.errors import BadInput, Failed, cannot_write
 from trainmaster.cli.support.options import AsJson, JobName, option
-from trainmaster.text.formatting import plural, size
+from trainmaster.text.formatting import listing, plural, size
 
-TO = "Folder to write to. Default: outputs-JOB here."
+TO = "Folder to write to. Default: outputs-ID here."
+FORCE = "Replace files that are there already."
+NAMED = 3
+"""Files that an error names."""
 
 
 def outputs(
@@ -26,11 +29,13 @@ def outputs(
     job: JobName,
     to: Annotated[Path | None, option("--to DIR", TO)] = None,
     lists: Annotated[bool, option("--list", "List the files without fetching them.")] = False,
+    force: Annotated[bool, option("--force", FORCE)] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fetch the files that a job with --snapshot wrote or changed in its copy of the code.
 
-    A job without --snapshot runs in its folder: what it wrote is there already.
+    Nothing is fetched where a file is there already, unless --force. A job without --snapshot runs in
+    its folder: what it wrote is there already.
 
     Examples:
         trainmaster outputs 12
@@ -47,9 +52,23 @@ def outputs(
     elif not files:
         sys.stdout.write(f"Job {job} has written nothing in its copy, {answer['folder']}.\n")
     else:
-        place = to or Path(f"outputs-{job}")
+        place = to or Path(f"outputs-{client.get(job_path(job))['id']}")
+        if not force:
+            _refuse_present(place, [each["path"] for each in files])
         fetched = _extract(client.download(job_path(job, "outputs/archive")), place)
         sys.stdout.write(f"Fetched {plural(fetched, 'file')} to {place}.\n")
+
+
+def _refuse_present(place: Path, files: Sequence[str]) -> None:
+    """BadInput where a file would be replaced."""
+    there = [file for file in files if os.path.lexists(place / file)]
+    if there:
+        more = [f"{len(there) - NAMED} more"] if len(there) > NAMED else []
+        has = listing([*there[:NAMED], *more])
+        raise BadInput(
+            f"{place} has {has} already, and nothing was fetched: name another folder with --to, or"
+            " replace them with --force."
+        )
 
 
 class _Pieces(io.RawIOBase):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from trainmaster.cli.support.client import Client, Query, my_name
 from trainmaster.cli.support.console import remark, write_json
+from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.job_table import jobs_table, list_jobs, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
 from trainmaster.cli.support.plain_table import PlainTable, drawn, is_terminal, screen_width
@@ -42,7 +43,9 @@ def ps(
     user: OnlyUser = None,
     queue: OnlyQueue = None,
     state: Annotated[str | None, option("--state STATE,…", "Only jobs in these states.")] = None,
-    array: Annotated[str | None, option("--array JOB", "Only elements of this array.")] = None,
+    array: Annotated[
+        str | None, option("--array JOB", "Only elements of this array, by id or name.")
+    ] = None,
     each: Annotated[bool, option("-r --each", EACH)] = False,
     limit: Annotated[
         int | None, option("--limit N", "Show at most the N newest lines.", min=1)
@@ -65,7 +68,7 @@ def ps(
         "state": _states(state, everything),
         "user": my_name() if me else user,
         "queue": queue,
-        "array": array,
+        "array": None if array is None else _array(client, array),
     }
     if as_json or form is OutputFormat.JSON:
         found = list(list_jobs(client, query, limit))
@@ -78,6 +81,18 @@ def ps(
 
     _show(table, watch, _nothing(query, everything, state is not None))
     remark("Note", client.notes)
+
+
+def _array(client: Client, named: str) -> str:
+    """The id of the array, by id or name."""
+    from trainmaster.cli.support.follow import ID, array_id  # `ps` has to start quickly
+
+    if ID.fullmatch(named):
+        return named
+    found = array_id(client, named)
+    if found is None:
+        raise BadInput(f"--array {named} is a job and not an array: `trainmaster show {named}`.")
+    return found
 
 
 def _states(stated: str | None, everything: bool) -> str | None:

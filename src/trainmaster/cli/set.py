@@ -33,8 +33,9 @@ def change(
         trainmaster set 12 deadline=1d retries=0
         trainmaster set 12 grace_period=2m
     """
-    body = {key: _value(key, text) for key, text in settings_of(settings, "Setting").items()}
-    said = ", ".join(f"{key} {value}" for key, value in body.items())
+    stated = settings_of(settings, "Setting")
+    body = {key: _value(key, text) for key, text in stated.items()}
+    said = ", ".join(f"{key} {text}" for key, text in stated.items())
     show_answer(client.patch(job_path(job), body), as_json, f"Job {job}: {said}.")
 
 

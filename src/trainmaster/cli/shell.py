@@ -16,7 +16,7 @@ import typer
 from trainmaster.cli.support.client import Client, job_path
 from trainmaster.cli.support.completion import live_jobs
 from trainmaster.cli.support.errors import BadInput, Failed
-from trainmaster.cli.support.follow import Notes, poll, row_now
+from trainmaster.cli.support.follow import Notes, poll, reason_key, row_now
 from trainmaster.cli.support.format import seconds_of, state_label
 from trainmaster.cli.support.options import Cpus, Memory, Queue, argument, option
 from trainmaster.cli.support.submit_request import (
@@ -178,7 +178,7 @@ def _running(client: Client, job: str) -> JobRow:
             client.post(job_path(job, "resume"))
             was_resumed = True
         elif row.why:
-            notes(f"Waiting: {row.why}")
+            notes(f"Waiting: {row.why}", reason_key(row))
         return None
 
     return poll(look)

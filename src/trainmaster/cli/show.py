@@ -61,7 +61,7 @@ def pairs_of(answer: Json) -> dict[str, str]:
         "deadline": row.deadline.sentence if row.deadline is not None else "",
         "waited": words.waited(row),
         "has run": f"{words.length_cell(row.run_s)}, {row.gpu_s / 3600:.2f} GPU hours",
-        "lost": f"{words.length_cell(row.lost_s)} of its work" if row.lost_s else "",
+        "lost": f"{words.length_cell(row.lost_s)} of its work" if row.lost_s >= 1 else "",
         "attempt": f"{row.attempt} ({plural(row.restarts, 'restart')},"
         f" {plural(row.preemptions, 'preemption')})",
         "progress": words.progress(row) if row.progress is not None else "",

@@ -7,6 +7,7 @@ import typer
 from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.console import remark, show_pairs, write_json
 from trainmaster.cli.support.errors import FAILED
+from trainmaster.cli.support.format import state_label
 from trainmaster.cli.support.options import AsJson
 from trainmaster.model.topology import SLOT_TYPE
 
@@ -44,5 +45,8 @@ def pairs_of(answer: Json, url: str) -> dict[str, str]:
     return found | {
         "policy": answer["policy"],
         "devices": f"{answer['used']} of {answer['devices']} {unit} in use",
-        "jobs": ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "none",
+        "jobs": ", ".join(
+            f"{count} {state_label(state)}" for state, count in counts.items() if count
+        )
+        or "none",
     }

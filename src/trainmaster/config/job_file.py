@@ -146,10 +146,8 @@ DURATION_SCHEMA = {
     "examples": ["90s", "30m", "4h", "2d", "1:30:00"],
 }
 SIZE_SCHEMA = {
-    "anyOf": [
-        {"type": "integer", "minimum": 1, "maximum": units.MOST_BYTES},
-        {"type": "string", "pattern": r"^ *[0-9]+(\.[0-9]+)? *([kKmMgGtT]?i?[bB]?) *$"},
-    ],
+    "type": "string",
+    "pattern": r"^ *[0-9]+(\.[0-9]+)? *([kKmMgGtT](i?[bB])?|i?[bB]) *$",
     "examples": ["16GiB", "16G", "512M"],
 }
 NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 100, "pattern": NAME_PATTERN}

@@ -54,8 +54,11 @@ def duration_ms(value: object) -> int:
 
 
 def size_bytes(value: object) -> int:
-    """`16GiB`, `16G`, `512M`; a bare number is bytes. All prefixes are powers of 1024."""
-    found = SIZE.fullmatch(_written(value))
+    """`16GiB`, `16G`, `512M`, `4096B`; all prefixes are powers of 1024. A number alone could be anything."""
+    text = _written(value)
+    found = SIZE.fullmatch(text)
+    if re.fullmatch(NUMBER, text):
+        raise ValueError(f"must be a size with its unit: {text}G or {text}M?")
     if found is None:
         raise ValueError(f"must be a size such as 16GiB, 16G or 512M, not {shown(value)}")
     size = round(float(found[1]) * SIZE_UNITS[found[2].lower()])

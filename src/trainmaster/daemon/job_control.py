@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -80,8 +81,13 @@ class JobControl:
 
     async def suspend(self, job: str, user: str = "", *, force: bool = False) -> None:
         """Take it off its devices and hold it until it is resumed."""
+        lives = await self._driver.live(job)
+        if all(Hold.OWNER in live.holds for live in lives):
+            raise Conflict(
+                f"job {job} is suspended or held already: `trainmaster resume {job}` lets it go on."
+            )
         if not force:
-            for live in await self._driver.live(job):
+            for live in lives:
                 self._refuse_loss(live, "suspend it")
         await self._suspend(job, Suspension(Suspender.USER, user))
 
@@ -121,7 +127,14 @@ class JobControl:
         for live in await self._driver.live(job):
             if live.record is None or live.record.since_ms is None:
                 raise Conflict(f"job {live.id} is not running, so it cannot save.")
-            await self._driver.engine.save(live.record.run)
+            engine, said = self._driver.engine, live.history
+            await engine.save(live.record.run)
+            hears = said.has_hello or said.saves > 0 or not live.record.cannot_save
+            if not hears and not await asyncio.to_thread(engine.catches_save, live.history.pids):
+                raise Conflict(
+                    f"job {live.id} does not hear it: its program neither reports through the SDK nor has"
+                    " a handler for SIGUSR1, so nothing is saved now."
+                )
 
     async def change(self, job: str, changes: JobChanges) -> None:
         events, stated = [], changes.model_dump(exclude_unset=True)

@@ -40,6 +40,7 @@ from trainmaster.mechanisms.base_policy import free_for
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
 from trainmaster.text.formatting import length, listing
 
@@ -212,7 +213,7 @@ class Queries:
         """What is not possible for this job, and what would have to change."""
         speaks = live.history.has_hello or live.history.saved_at_ms is not None
         lost_ms = live.history.lost_ms
-        lost = (LOST.format(lost=length(lost_ms)),) if lost_ms else ()
+        lost = (LOST.format(lost=length(lost_ms)),) if lost_ms >= SECOND else ()
         lost = (*lost, *self._drained()) if record.phase in WAITING else lost
         room = self._making_room(live, record)
         if speaks or record.first_start_ms is None:

@@ -79,6 +79,8 @@ class Accepted:
     """Files and folders that the copy has neither copied nor linked."""
     deadline: DeadlineNotice | None = None
     """What is said about its deadline at once."""
+    is_new_queue: bool = False
+    """No queue is defined, and no job has named this one before."""
 
 
 # -- answers -----------------------------------------------------------------------------------------

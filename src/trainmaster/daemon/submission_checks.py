@@ -17,7 +17,7 @@ from trainmaster.model.queue import DEFAULT_QUEUE
 from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.model.units import GIB, WHOLE
 from trainmaster.placement.placers import ever_fits
-from trainmaster.text.formatting import gpu_count, length, plural
+from trainmaster.text.formatting import gpu_count, length, plural, size
 from trainmaster.text.suggest import did_you_mean
 
 
@@ -43,7 +43,8 @@ class SubmissionChecks:
         if not ever_fits(self._empty, demand, is_moldable=is_moldable):
             raise RequestError(
                 f"{asked.recipe.name or 'the job'} asks for {_demand_words(asked)}, but"
-                f" {_capacity(state.topology)}: ask for less, or for another type."
+                f" {_capacity(state.topology, bool(demand.nominal.memory))}: ask for less, or for"
+                " another type."
             )
         self.check_queue(asked.job.queue)
         self.check_preemptible(asked.job)
@@ -88,6 +89,10 @@ class SubmissionChecks:
                 f"gpus must be a number, or TYPE:NUMBER with a type that is here"
                 f" ({', '.join(sorted(types))}), not {wanted!r}."
             )
+
+    def is_new_queue(self, name: str) -> bool:
+        """Whether no job has named this queue before, and none is defined: it may be misspelled."""
+        return not self._driver.controller.state.queues and name not in self._queue_names
 
     def check_queue(self, name: str) -> None:
         """Where queues are defined, an unknown name is a mistake."""
@@ -146,6 +151,8 @@ def _demand_words(asked: Submission) -> str:
     demand, said = asked.job.demand, asked.recipe
     count, kind = demand.nominal.total_share / WHOLE, demand.gpu_type or "GPU"
     words = [f"{count:g} {kind}" if count == 1 else f"{count:g} {kind}s"]
+    if demand.nominal.memory:
+        words.append(f"{size(demand.nominal.memory)} of GPU memory on each (gpu_memory)")
     if said.memory is not None and demand.host_memory is not None:
         words.append(f"{demand.host_memory / GIB:g} GiB of memory for each")
     if said.cpus is not None and demand.cpus is not None:
@@ -153,12 +160,13 @@ def _demand_words(asked: Submission) -> str:
     return ", ".join(words)
 
 
-def _capacity(topology: Topology) -> str:
-    """What the largest node has, in words."""
+def _capacity(topology: Topology, with_memory: bool) -> str:
+    """What the largest node has, in words; and a GPU of it."""
     node = max(topology.nodes, key=lambda each: (each.gpus, each.memory))
     has = (
         f"{node.gpus} {node.type.name}s, {node.cpus / 1000:g} cores and {node.memory / GIB:.0f} GiB"
     )
+    has += f", with {size(node.type.memory)} on each {node.type.name}" if with_memory else ""
     if len(topology.nodes) == 1:
         return f"this machine has {has}"
     return f"this cluster has {topology.gpu_count} of them, {has} on its largest node"

@@ -90,6 +90,7 @@ class Submissions:
         self, asked: Sequence[Submission], keys: Sequence[KeyRow]
     ) -> Sequence[Accepted]:
         self._checks.check_number(asked)
+        new_queues = {name for each in asked if self._checks.is_new_queue(name := each.job.queue)}
         checked = [self._checks.checked(each) async for each in _yielding(asked)]
         waits = [
             await asyncio.to_thread(self._dependencies, each) if each.depends_on else ()
@@ -111,7 +112,8 @@ class Submissions:
                 ids = tuple(live.id for live in elements)
                 ids = (number, *ids) if each.array is not None else ids
                 copy = each.recipe.workdir if each.keeps_code else None
-                answers.append(Accepted(ids, copy=copy, left_out=left_out))
+                is_new = each.job.queue in new_queues
+                answers.append(Accepted(ids, copy=copy, left_out=left_out, is_new_queue=is_new))
             self._driver.writer.refuse_in_trouble()
         answer = json.dumps([list(each.ids) for each in answers])
         request = Request(

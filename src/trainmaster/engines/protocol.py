@@ -130,6 +130,10 @@ class Engine(Protocol):
         """Ask a run to write a checkpoint now and go on; one that cannot is left alone."""
         ...
 
+    def catches_save(self, pids: Sequence[int]) -> bool:
+        """Whether a program of the groups of these processes has a handler for the signal to save."""
+        ...
+
     def environment(self, run: Run) -> tuple[Path, Mapping[str, str]]:
         """Working directory and environment of its first rank."""
         ...

@@ -99,8 +99,11 @@ def utc_time(ms: int) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes."""
-    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"
+    """A number of bytes in the largest unit of which it has at least one: `1.5 GiB`, `98 MiB`, `12 bytes`."""
+    if count >= GIB:
+        return f"{count / GIB:.1f} GiB"
+    unit, name = (MIB, "MiB") if count >= MIB else (1 << 10, "KiB")
+    return f"{count / unit:.0f} {name}" if count >= unit else plural(count, "byte")
 
 
 def gpus(thousandths: int) -> str:

@@ -24,7 +24,8 @@ def names(ids: Sequence[str]) -> str:
 
 
 def _not_enough(reason: Reason) -> str:
-    held = f"; {names(reason.held_by)} hold{'s' if len(reason.held_by) == 1 else ''} the others"
+    which = "the others" if reason.free else "them"
+    held = f"; {names(reason.held_by)} hold{'s' if len(reason.held_by) == 1 else ''} {which}"
     elsewhere = ""
     if reason.reserved:
         elsewhere = f", {_are(reason.reserved)} reserved for {names(reason.reserved_for)}"

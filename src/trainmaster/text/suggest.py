@@ -8,11 +8,12 @@ from collections.abc import Iterable
 def did_you_mean(
     name: str, known: Iterable[str], otherwise: str | None = None, likeness: float = 0.6
 ) -> str:
-    """The end of a sentence about an unknown name: the nearest known one, else all of them."""
+    """The end of a sentence about an unknown name: one with the same letters, else the nearest, else all."""
     from difflib import get_close_matches
 
     names = list(known)
-    near = get_close_matches(name, names, n=1, cutoff=likeness)
+    turned = [each for each in names if sorted(each) == sorted(name)]
+    near = turned or get_close_matches(name, names, n=1, cutoff=likeness)
     if near:
         return f"did you mean {near[0]}?"
     if otherwise is not None:

@@ -441,7 +441,7 @@ def test_pages_show_everything_escaped(client: TestClient, service: MemoryServic
     assert page.status_code == 200
     assert "<script" not in page.text
     assert "&lt;script&gt;" in page.text
-    assert "It needs 4 GPUs and none are free; job 1 holds the others." in page.text
+    assert "It needs 4 GPUs and none are free; job 1 holds them." in page.text
     assert 'href="/jobs/2"' in page.text
     assert "script-src" not in page.headers["content-security-policy"]
     job = client.get("/jobs/1").text

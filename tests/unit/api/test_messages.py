@@ -28,6 +28,11 @@ def ended(state: str, failure: dict[str, object], *remarks: str) -> JobStatus:
     return JobStatus(row, JobHistory.from_json(row.record_json), 0, remarks=remarks)
 
 
+def test_an_end_within_this_second_was_just_now() -> None:
+    said = messages.status_sentence(ended("timed_out", {}), NOW + 400)[1]
+    assert said.startswith("It timed out, just now.")
+
+
 def test_an_end_says_why() -> None:
     """Once, as a sentence of its own, and with one stop."""
     why = "The command 'x' was not found; check its name."

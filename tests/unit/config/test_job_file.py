@@ -196,8 +196,11 @@ def test_amounts() -> None:
     assert duration_ms("250ms") == 250
     with pytest.raises(ValueError, match=r"with its unit: 60s or 60m\?"):
         duration_ms("60")
-    sizes = {"16GiB": 16 * GIB, "16G": 16 * GIB, "512M": 512 * MIB, "1.5 GB": 3 * GIB // 2, "7": 7}
+    sizes = {"16GiB": 16 * GIB, "16G": 16 * GIB, "512M": 512 * MIB, "1.5 GB": 3 * GIB // 2, "7B": 7}
     assert {text: size_bytes(text) for text in sizes} == sizes
+    for bare in ("16", 16, 1.5):
+        with pytest.raises(ValueError, match=rf"with its unit: {bare}G or {bare}M\?"):
+            size_bytes(bare)
     assert gpus_of("H100|A100:0.25") == Gpus(1, 1, 250, "H100|A100")
     assert gpus_of("H100") == Gpus(1, 1, 1000, "H100")
     assert array_of("3%2") == Array((0, 1, 2), 2)
@@ -237,6 +240,11 @@ def test_no_text_breaks_the_reader_of_files(text: str) -> None:
         ("echo torchrun", False, "echo"),
         ("echo 'unbalanced", False, "echo"),
         ("./run.sh", False, "run.sh"),
+        (("sh", "-c", "for i in 1 2; do ./fit $i; done"), False, "fit"),
+        (("sh", "-c", "while :; do sleep 1; done"), False, "sleep"),
+        (("sh", "-c", "if [ -e x ]; then torchrun a.py; fi"), True, "a.py"),
+        (("sh", "-c", "trap '' TERM; cd /data && exec ./solver"), False, "solver"),
+        (("sh", "-c", "echo a; echo b"), False, "echo"),
     ],
 )
 def test_a_command_says_what_it_is(command: str, launcher: bool, program: str) -> None:
@@ -259,7 +267,7 @@ def test_the_schema_and_the_model_agree_on_examples() -> None:
         for gpus, time, size, array in zip(
             (8, "2-8", 0.5, "H100:2"),
             ("90s", "1h30m", "0.5s", "2d"),
-            ("16GiB", "512M", 7, "1.5T"),
+            ("16GiB", "512M", "7B", "1.5T"),
             ("0-99%8", 100, [1, 5], "1,5-9"),
             strict=True,
         )
@@ -268,6 +276,7 @@ def test_the_schema_and_the_model_agree_on_examples() -> None:
         assert check.is_valid(each), each
         jobs_in_json(each)
     bad = [{}, {"command": ""}, {"command": "x", "gpu": 1}, {"command": "x", "gpus": 0}]
+    bad += [{"command": "x", "memory": bare} for bare in (16, "16")]
     for each in bad:
         assert not check.is_valid(each), each
         with pytest.raises(ConfigError):

@@ -53,7 +53,7 @@ def test_drained_nodes_and_a_policy_that_never_preempts_are_named() -> None:
     )
     reason = Reason(Why.NOT_ENOUGH_FREE, 2_000, held_by=("3",), never_preempts="fifo")
     assert reason_sentence(reason, NOW) == (
-        "It needs 2 GPUs and none are free; job 3 holds the others; the policy fifo never preempts a"
+        "It needs 2 GPUs and none are free; job 3 holds them; the policy fifo never preempts a"
         " running job."
     )
 
@@ -79,7 +79,7 @@ def test_the_rule_that_keeps_a_job_in_the_way_is_named() -> None:
     waits = Reason(Why.NOT_ENOUGH_FREE, 1_000, held_by=("7",))
     soon = replace(waits, protections=(Protection("7", "min_run_s", NOW + 19 * SECOND),))
     assert reason_sentence(soon, NOW) == (
-        "It needs 1 GPU and none are free; job 7 holds the others; job 7 may be suspended in 19 s at"
+        "It needs 1 GPU and none are free; job 7 holds them; job 7 may be suspended in 19 s at"
         " the earliest (min_run_s)."
     )
     never = replace(waits, protections=(Protection("7", "preemptible: false"),))
@@ -100,9 +100,7 @@ def test_a_queues_maximum_is_named() -> None:
 
 def test_numbers_agree_with_their_words() -> None:
     one = Reason(Why.NOT_ENOUGH_FREE, 500, 0, 0, ("7",))
-    assert (
-        reason_sentence(one, NOW) == "It needs 0.5 GPU and none are free; job 7 holds the others."
-    )
+    assert reason_sentence(one, NOW) == "It needs 0.5 GPU and none are free; job 7 holds them."
     many = Reason(Why.BEHIND_OTHERS, 1000, 0, 0, tuple("123456"))
     assert reason_sentence(many, NOW) == "Jobs 1, 2, 3, 4 and 2 more go first."
     nobody = Reason(Why.BEHIND_OTHERS, 1000)

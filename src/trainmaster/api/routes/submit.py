@@ -71,6 +71,10 @@ Key = Annotated[
         examples=["7b1f0c2e"],
     ),
 ]
+NEW_QUEUE = (
+    "No queues are defined, and no job was in a queue {queue} before: if that is misspelled,"
+    " `trainmaster set` changes it."
+)
 DryRun = Annotated[bool, Query(description="Only check the jobs and forecast their start.")]
 
 
@@ -154,6 +158,8 @@ def _accepted(asked: Submission, accepted: Accepted, remarks: tuple[str, ...]) -
     first, *elements = accepted.ids
     if accepted.copy is not None:
         remarks = (*remarks, *copy_sentences(first, accepted.left_out))
+    if accepted.is_new_queue:
+        remarks = (*remarks, NEW_QUEUE.format(queue=asked.job.queue))
     return AcceptedJob(first, asked.recipe.name, elements or [first], remarks)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainmaster.cli.support.address import DATA, user_data_folder
+from trainmaster.cli.support.format import left_jobs
 from trainmaster.cli.support.remembered_slots import Devices
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.text.formatting import plural
@@ -49,9 +50,5 @@ def farewell(daemon: Daemon, folder: Path) -> str:
     if not running and not waiting:
         return "Stopped; there are no unfinished jobs."
     where = "" if folder == user_data_folder() else f" --data {shlex.quote(str(folder))}"
-    goes_on = "goes on" if running == 1 else "go on"
-    waits = "waits" if waiting == 1 else "wait"
-    said = [f"{plural(running, 'job')} {goes_on}"] if running else []
-    said += [f"{waiting if said else plural(waiting, 'job')} {waits}"] if waiting else []
     them = "it" if running + waiting == 1 else "them"
-    return f"Stopped. {', '.join(said)}; `trainmaster up{where}` finds {them} again."
+    return f"Stopped. {left_jobs(running, waiting)}; `trainmaster up{where}` finds {them} again."

@@ -79,12 +79,12 @@ def check_writable(path: Path | None, option: str) -> None:
         return
     target = path.resolve()
     if target.is_dir():
-        raise Failed(f"{option} {path} is a directory; name a file.")
+        raise BadInput(f"{option} {path} is a directory; name a file.")
     if not target.parent.is_dir():
-        raise Failed(f"{option} {path} cannot be written: there is no directory {path.parent}.")
+        raise BadInput(f"{option} {path} cannot be written: there is no directory {path.parent}.")
     is_special = target.exists() and not target.is_file()
     if is_special and not os.access(target, os.W_OK):
-        raise Failed(f"{option} {path} cannot be written: permission denied.")
+        raise BadInput(f"{option} {path} cannot be written: permission denied.")
     if not is_special:
         _try(_partial(target), f"{option} {path} cannot be written")
 
@@ -94,10 +94,10 @@ def check_directory(path: Path | None, option: str) -> None:
     if path is None:
         return
     if path.exists() and not path.is_dir():
-        raise Failed(f"{option} {path} is a file; name a directory.")
+        raise BadInput(f"{option} {path} is a file; name a directory.")
     nearest = next(each for each in (path, *path.resolve().parents) if each.exists())
     if not nearest.is_dir():
-        raise Failed(f"{option} {path} cannot be written: {nearest} is a file.")
+        raise BadInput(f"{option} {path} cannot be written: {nearest} is a file.")
     _try(
         _partial(nearest / "report"),
         f"{option} {path} cannot be written: {nearest} does not let you",

@@ -150,10 +150,16 @@ def wait_for_start(client: Client, job: str, notes: Notes) -> JobRow:
         if row.has_ended or row.start_s is not None:
             return row
         if row.transition is None and row.state != JobState.RUNNING:
-            notes(_state_sentence(row.id, row.state, row.why))
+            notes(_state_sentence(row.id, row.state, row.why), reason_key(row))
         return None
 
     return poll(started)
+
+
+def reason_key(row: JobRow) -> object:
+    """What makes a reason another one; the times in its sentence change all the while."""
+    why = row.reason
+    return why and (row.state, why.code, tuple(why.held_by or ()), why.need, why.free)
 
 
 def _state_sentence(job: str, state: str, sentence: str) -> str:
@@ -164,14 +170,15 @@ class Notes:
     """What happens to the job, on standard error, each thing once."""
 
     def __init__(self) -> None:
-        self._last = ""
+        self._last: object = ""
         self._pauses = False
 
-    def __call__(self, text: str) -> None:
-        if text and text != self._last:
+    def __call__(self, text: str, key: object = None) -> None:
+        """Say this, unless it was what was said last; `key` tells by what, where the text may vary."""
+        if text and (key or text) != self._last:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
-        self._last = text or self._last
+            self._last = key or text
 
     def on_state(self, job: str, state: str, sentence: str) -> None:
         """Of a job that has started: that it pauses, why, and that it goes on."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trainmaster.cli.support.console import NOTHING
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.plain_table import Cell, Coloured
-from trainmaster.text.formatting import exact_length, short_length
+from trainmaster.text.formatting import exact_length, plural, short_length
 
 if TYPE_CHECKING:
     from trainmaster.daemon.job_rows import JobRow
@@ -32,7 +32,7 @@ def length_cell(seconds: float | None) -> str:
 
 def lost(seconds: float) -> Cell:
     """Work that was lost, in red."""
-    return Coloured(short_length(seconds), "red") if seconds else NOTHING
+    return Coloured(short_length(seconds), "red") if seconds >= 1 else NOTHING
 
 
 def at(seconds: float | None) -> str:
@@ -43,7 +43,10 @@ def at(seconds: float | None) -> str:
 
 
 def ago(seconds: float | None) -> str:
-    return NOTHING if seconds is None else f"{short_length(time.time() - seconds)} ago"
+    if seconds is None:
+        return NOTHING
+    since = time.time() - seconds
+    return f"{short_length(since)} ago" if since >= 1 else "just now"
 
 
 def progress(row: JobRow) -> str:
@@ -83,6 +86,15 @@ def ended_sentence(row: JobRow) -> str:
     has_code = row.exit_code is not None and row.state == "failed"
     code = f" with exit code {row.exit_code}" if has_code else ""
     return f"Job {row.id} {how}{code}{f': {row.ended_because}' if row.ended_because else '.'}"
+
+
+def left_jobs(running: int, waiting: int) -> str:
+    """`2 jobs go on, 1 waits`."""
+    goes_on = "goes on" if running == 1 else "go on"
+    waits = "waits" if waiting == 1 else "wait"
+    said = [f"{plural(running, 'job')} {goes_on}"] if running else []
+    said += [f"{waiting if said else plural(waiting, 'job')} {waits}"] if waiting else []
+    return ", ".join(said)
 
 
 def seconds_of(text: str, option: str) -> float:

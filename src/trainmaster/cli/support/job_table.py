@@ -58,7 +58,7 @@ def jobs_table(
     """The jobs that match, as `ps` shows them: arrays in one line, unless each element is wanted."""
     rows = _rows(client, query, limit, each)
     more = ("submitted", "priority", "attempt", "devices") if wide else ()
-    has_lost = any(row.lost_s for row in rows)
+    has_lost = any(row.lost_s >= 1 for row in rows)
     headings = (
         *("id", "name", "user", "queue", "state", "gpus", "waited", "run"),
         *("lost",) * has_lost,

@@ -14,7 +14,7 @@ from pathlib import Path
 from trainmaster.cli.explain import lines_of
 from trainmaster.cli.support.client import Client, Json, RequestRefused, my_name
 from trainmaster.cli.support.console import remark, screen, write_json
-from trainmaster.cli.support.environment import exported
+from trainmaster.cli.support.environment import NAME, exported
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import read_text
 from trainmaster.config.validation import ConfigError
@@ -99,20 +99,23 @@ def _read_file(file: Path) -> dict[str, str]:
         if not text or text.startswith("#"):
             continue
         name, equals, value = (part.strip() for part in text.partition("="))
-        if not name:
-            raise BadInput(f"{file}, line {number}: there is no name before `=`.")
+        if not NAME.fullmatch(name):
+            raise BadInput(
+                f"{file}, line {number}: {name!r} is not the name of a variable: letters, digits and _"
+                " only, no digit first."
+            )
         if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
             value = value[1:-1]
-        found[name] = value if equals else _value(name, None)
+        found[name] = value if equals else _value(name, None, f"{file}, line {number}: ")
     return found
 
 
-def _value(name: str, value: object) -> str:
+def _value(name: str, value: object, place: str = "") -> str:
     """A value as it is; none = the one of this shell."""
     if value is not None:
         return str(value)
     if name not in os.environ:
-        raise BadInput(f"{name} is not set here: give it a value with {name}=VALUE.")
+        raise BadInput(f"{place}{name} is not set here: give it a value with {name}=VALUE.")
     return os.environ[name]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -176,6 +177,10 @@ class LocalEngine:
         """Ask it to write a checkpoint and go on."""
         if run in self._followers:
             self._followers[run].send({"order": "save"})
+
+    def catches_save(self, pids: Sequence[int]) -> bool:
+        """Whether a program of the groups of these processes has a handler for the signal to save."""
+        return any(processes.catches(pid, signal.SIGUSR1) for pid in processes.in_groups(pids))
 
     async def observe(self, runs: Mapping[Run, int], known: Known = any_job) -> Sequence[StrayRun]:
         for run, seen in runs.items():

@@ -7,7 +7,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from trainmaster_sdk.process_tree import all_pids, is_alive, stat_of
 
@@ -142,6 +142,15 @@ def catches(pid: int, number: int) -> bool:
     except OSError:
         pass
     return False
+
+
+def in_groups(leaders: Iterable[int]) -> Iterator[int]:
+    """All processes of this machine that are in the groups of these."""
+    wanted = frozenset(leaders)
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if name.isdecimal() and os.getpgid(int(name)) in wanted:
+                yield int(name)
 
 
 def oom_kills() -> int:
