@@ -138,6 +138,17 @@ def test_a_frozen_run_is_at_stake_like_any_other(tmp_path: Path) -> None:
         assert daemon.until_state(gang, "running")["pids"] == jobs[gang]
 
 
+def test_a_job_that_is_being_cancelled_is_cancelled_in_the_end(tmp_path: Path) -> None:
+    with live(tmp_path, "--slots", "2", "--policy", "fifo") as daemon:
+        sleepers(daemon, 1)
+        stubborn = "trap '' TERM; echo ready; while true; do sleep 1; done"
+        id = daemon.submit(command=stubborn, grace_period="2s")
+        until(lambda: "ready" in daemon.log(id), "it to be stubborn")
+        daemon.call("POST", f"/api/v1/jobs/{id}/cancel")
+        restart(daemon, "--slots", "1")
+        daemon.until_state(id, "cancelled")
+
+
 def test_a_job_that_ended_meanwhile_is_not_run_again(tmp_path: Path) -> None:
     with live(tmp_path, "--slots", "2", "--policy", "fifo") as daemon:
         sleepers(daemon, 1)

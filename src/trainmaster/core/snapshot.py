@@ -303,7 +303,9 @@ def _has_lost_its_goal(state: State, record: JobRecord, new: IndexMapping) -> bo
 
 
 def _has_lost_its_run(state: State, record: JobRecord, new: IndexMapping) -> bool:
-    """Whether a run of it is, or may still be, on devices that are gone."""
+    """Whether a run of it is, or may still be, on devices that are gone; not if it is being ended anyway."""
+    if record.phase is Phase.STOPPING:
+        return False
     if record.frozen is not None and new.frozen(record.frozen) is None:
         return True
     if not new.has(state.leaving.get(record.run, ())):

@@ -95,3 +95,12 @@ def test_a_slot_is_no_gpu() -> None:
     assert on(stage, slots(2)).lost == (Run("a", 1),)
     assert on(stage, slots(2, kind="H100")).lost == ()
     assert on(world(2).running("a", 0), slots(2, kind="H100")).lost == (Run("a", 1),)
+
+
+def test_a_run_that_is_being_ended_needs_no_device_to_end() -> None:
+    stage = world(2).running("a", 0).running("b", 1)
+    assert stage.tell(e.JobWithdrawn("b")) == [a.Kill(Run("b", 1))]
+    found = on(stage, slots(1))
+    assert (found.lost, gpus_of(found, "a")) == ((), [0])
+    found.controller.step(stage.now, [e.RunStopped(Run("b", 1))])
+    assert list(found.controller.state.jobs) == ["a"]
