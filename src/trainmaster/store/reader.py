@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -13,6 +14,7 @@ from sqlalchemy import (
     Connection,
     FromClause,
     Select,
+    bindparam,
     func,
     literal,
     or_,
@@ -49,6 +51,8 @@ from trainmaster.store.tables import (
 R = TypeVar("R")
 _PLACE_IN_LIST = (JOBS.c.submit_ms, JOBS.c.number, JOBS.c.place, JOBS.c.id)
 """What orders jobs by submission; the index `jobs_page` begins with it."""
+_LAST = tuple(f"last_{column.name}" for column in _PLACE_IN_LIST)
+"""The parameters of the query for a next page."""
 
 
 class StoreReader:
@@ -109,15 +113,16 @@ class StoreReader:
 
     def jobs(self, wanted: JobFilter) -> Sequence[StoredJob]:
         with self._look() as connection:
-            conditions = list(_conditions(wanted))
+            last: Sequence[Any] = ()
             if wanted.before is not None:
                 place = select(*_PLACE_IN_LIST).where(JOBS.c.id == wanted.before)
-                last = connection.execute(place).first()
-                if last is None:
+                found = connection.execute(place).first()
+                if found is None:
                     return []  # nothing follows what is not there
-                conditions.append(tuple_(*_PLACE_IN_LIST) < tuple_(*last))
-            query = _page_of_jobs(wanted, conditions)
-            return [StoredJob(*row) for row in connection.execute(query)]
+                last = found
+            query = _page_of_jobs(replace(wanted, before="" if last else None))
+            values = dict(zip(_LAST, last, strict=False))
+            return [StoredJob(*row) for row in connection.execute(query, values)]
 
     def all_jobs(self, states: frozenset[str]) -> Iterator[StoredJob]:
         """Every job in these states, newest first, page by page."""
@@ -199,8 +204,17 @@ class StoreReader:
             yield
 
 
-def _page_of_jobs(wanted: JobFilter, conditions: Sequence[ColumnElement[bool]]) -> Select[Any]:
-    limit = max(0, wanted.limit)
+@lru_cache(maxsize=64)
+def _page_of_jobs(wanted: JobFilter) -> Select[Any]:
+    """The query for a page; the one that follows a job has the values of its place as parameters.
+
+    Remembered, because making it takes as long as asking for it.
+    """
+    limit, conditions = max(0, wanted.limit), list(_conditions(wanted))
+    if wanted.before is not None:
+        places = zip(_LAST, _PLACE_IN_LIST, strict=True)
+        last = [bindparam(name, type_=column.type) for name, column in places]
+        conditions.append(tuple_(*_PLACE_IN_LIST) < tuple_(*last))
     if not wanted.states:
         return _newest(JOBS, limit, is_brief=wanted.is_brief).where(*conditions)
     # One page of each state, and of these the first: along the index of states, whatever their
