@@ -8,16 +8,21 @@ with 0, or with N after `<!-- run: exit N -->`; `<!-- run: slow -->` is left out
 below a command, if there are any, are what it must print: `…` stands for anything in a line, and for any
 lines where it stands alone; white space, empty lines and the length of rules do not matter. A block after
 `<!-- file: NAME -->` is written to NAME first. The blocks of a page share one empty folder, in its order.
+
+`<!-- live: OPTIONS -->` marks a session with a manager, which the first such block of a page starts with
+these options of `trainmaster up`; it is left out with --quick. What is shown is compared without figures,
+times and the names of node and folder, exit codes are not, and a command that goes on is interrupted.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,12 +30,21 @@ ROOT = Path(__file__).resolve().parents[1]
 FENCED = re.compile(
     r"^(?P<fence>`{3,}|~{3,})(?P<tag>[^\n]*)\n(?P<body>.*?)^(?P=fence)\s*$", re.M | re.S
 )
-MARKED = re.compile(r"<!-- (?P<what>run|file)(?:: (?P<how>[^\n]*?))? -->\s*\Z")
+MARKED = re.compile(r"<!-- (?P<what>run|file|live)(?:: (?P<how>[^\n]*?))? -->\s*\Z")
 LINK = re.compile(r"(?<!\\)\]\((?P<target><[^>]*>|[^\s)]+)(?:\s+\"[^\"]*\")?\)")
 ANYTHING = "\N{HORIZONTAL ELLIPSIS}"
 RULE = re.compile("\N{BOX DRAWINGS LIGHT HORIZONTAL}+")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.M)
+FIGURE = re.compile(r"\d+(?:[.,:dhm-]*\d+)*[dhms]?\b")
 TIMEOUT_S = 120
+INTERRUPT_S = 10
+"""How long a command of a live session may go on."""
+TRAIN = """import time
+for step in range(1, 1001):
+    print(f"step {step} loss {1 / step:.3f}", flush=True)
+    time.sleep(1)
+"""
+"""`train.py` of live sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +132,13 @@ def broken_links(page: Path) -> Iterator[str]:
 def failed_examples(page: Path, *, is_quick: bool) -> Iterator[str]:
     here = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with tempfile.TemporaryDirectory() as folder:
-        for block in marked_blocks(page.read_text(encoding="utf-8")):
+        blocks = list(marked_blocks(page.read_text(encoding="utf-8")))
+        live = [] if is_quick else [block for block in blocks if block.what == "live"]
+        if live:
+            yield from failed_sessions(live, Path(folder).resolve(), here)
+        for block in blocks:
+            if block.what == "live":
+                continue
             if block.what == "file":
                 (Path(folder) / block.how).write_text(block.body, encoding="utf-8")
                 continue
@@ -147,6 +167,48 @@ def failed_examples(page: Path, *, is_quick: bool) -> Iterator[str]:
                     )
                 elif differs := difference(shown, ended.stdout):
                     yield f"line {block.line}: `{command}` {differs}"
+
+
+def failed_sessions(
+    blocks: Sequence[Block], folder: Path, here: Mapping[str, str]
+) -> Iterator[str]:
+    """The sessions of a page, one after another, with one manager."""
+    (folder / "train.py").write_text(TRAIN, encoding="utf-8")
+    others = {
+        name: text for name, text in os.environ.items() if not name.startswith("TRAINMASTER_")
+    }
+    environment = {**others, **here, "TRAINMASTER_USER": "ada", "COLUMNS": "300"}
+
+    def printed(command: str, limit_s: int) -> str:
+        return subprocess.run(
+            ["timeout", "--signal=INT", str(limit_s), "bash", "-c", command],
+            cwd=folder,
+            env=environment,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).stdout
+
+    data = "--data .trainmaster"
+    started = printed(f"trainmaster up -d {data} --port 0 {blocks[0].how}", TIMEOUT_S)
+    try:
+        if "Trainmaster at " not in started:
+            yield f"line {blocks[0].line}: the manager did not start: {started[-400:]}"
+            return
+        for block in blocks:
+            for command, shown in examples(block.body):
+                said = _without_figures(printed(command, INTERRUPT_S), folder)
+                if differs := difference([_without_figures(line, folder) for line in shown], said):
+                    yield f"line {block.line}: `{command}` {differs}"
+    finally:
+        printed(f"trainmaster down --jobs {data}", TIMEOUT_S)
+
+
+def _without_figures(text: str, folder: Path) -> str:
+    text = re.sub(rf"\b({socket.gethostname()}|box|vm)\b", "NODE", text)
+    return FIGURE.sub("#", text.replace(str(folder), "/tmp/demo"))
 
 
 def complaints(page: Path, *, is_quick: bool) -> Iterator[str]:

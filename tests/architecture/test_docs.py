@@ -93,6 +93,31 @@ def test_what_it_complains_about(tmp_path: Path, page: str, complaint: str | Non
     assert (complaint or "") in said.stderr
 
 
+LIVE = """<!-- live: --slots 2 -->
+```console
+$ trainmaster queue set vision --weight 2
+Queue vision: weight 7, guaranteed 0.
+$ trainmaster queues
+queue    in  weight  guaranteed  maximum  gpus held  running  pending  suspended
+default  -   1       0           -        2          2        0        0
+vision   -   2       0           {maximum}        0          0        0        0
+```
+"""
+
+
+@pytest.mark.live
+def test_a_session_with_a_manager_is_compared_without_figures(tmp_path: Path) -> None:
+    good, stale = tmp_path / "good.md", tmp_path / "stale.md"
+    good.write_text(LIVE.format(maximum="-"))
+    stale.write_text(LIVE.format(maximum="12"))
+    assert check("--quick", stale).returncode == 0
+    assert check(good).returncode == 0
+    said = check(stale)
+    assert said.returncode == 1
+    assert said.stderr.count("does not print") == 1
+    assert "`trainmaster queues` does not print 'vision - # # # # # # #'" in said.stderr
+
+
 PAGES = {"simulate": "simulator", "compare": "evaluation", "trace": "traces", "up": "manager"}
 """Commands with a page of their own; the others have a section of docs/cli.md."""
 
