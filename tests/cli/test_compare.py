@@ -47,7 +47,7 @@ def test_a_part_of_a_suite_leaves_a_report_and_all_scores(tm: Tm, folder: Path) 
 
 
 def test_run_again_it_only_reads_and_says_so_and_gives_the_same_bytes(tm: Tm) -> None:
-    line = "compare --suite small --only order --seeds 1 --out here --processes 1 --json -"
+    line = "compare --suite small --only order --seeds 1 --out here --processes 1 --json"
     first, second = tm(line), tm(line)
     assert (first.code, second.code) == (0, 0)
     assert first.out == second.out
@@ -60,7 +60,7 @@ def test_suites_are_listed(tm: Tm) -> None:
     said = tm("compare --list")
     assert said.code == 0
     assert "small: A small comparison (31 trials)" in said.out
-    listed = json.loads(tm("compare --list --json -").out)["suites"]
+    listed = json.loads(tm("compare --list --json").out)["suites"]
     small = next(each for each in listed if each["suite"] == "small")
     assert [each["experiment"] for each in small["experiments"]] == ["order", "placement"]
     assert sum(each["trials"] for each in small["experiments"]) == small["trials"] == 31
@@ -80,7 +80,7 @@ def test_one_suite_is_listed_with_all_that_takes_part(tm: Tm) -> None:
     assert "contenders: fifo, las, tiresias-l tuned, trainmaster, srsf" in said.out
     assert "workloads: generated, head of line" in said.out
     assert "published" not in said.out
-    (suite,) = json.loads(tm("compare --list --suite small --only order --json -").out)["suites"]
+    (suite,) = json.loads(tm("compare --list --suite small --only order --json").out)["suites"]
     assert [each["experiment"] for each in suite["experiments"]] == ["order"]
 
 
@@ -137,7 +137,7 @@ def test_a_report_takes_no_page_of_others(tm: Tm, own: Path, write: Write) -> No
 
 
 def test_the_default_policies_are_those_that_the_help_names(tm: Tm, own: Path) -> None:
-    said = tm("compare trace.csv --cluster 1x4 --perf ideal --processes 1 --json -")
+    said = tm("compare trace.csv --cluster 1x4 --perf ideal --processes 1 --json")
     labels = [each["contender"] for each in json.loads(said.out)["trials"]]
     assert f"default: {','.join(labels)}" in tm("compare --help").out
 
@@ -150,7 +150,7 @@ QUEUED = "job_id,submit_s,gpus,duration_s,queue\n" + "".join(
 def test_queues_are_what_their_file_says(tm: Tm, write: Write) -> None:
     write("trace.csv", QUEUED)
     write("queues.yaml", "queues:\n  - {name: a, maximum_gpus: 1}\n  - {name: b}\n")
-    line = "compare trace.csv --cluster 1x4 --policy fair,fifo --perf ideal --processes 1 --json -"
+    line = "compare trace.csv --cluster 1x4 --policy fair,fifo --perf ideal --processes 1 --json"
     plain, bound = tm(line), tm(f"{line} --queues queues.yaml")
     assert bound.code == 0, bound.err
     assert "Note: guaranteed and maximum GPUs of queue a are not enforced by fifo." in bound.err
@@ -180,14 +180,14 @@ def test_undefined_queues_are_named(tm: Tm, write: Write) -> None:
 
 
 def test_settings_reach_the_policies_that_have_them(tm: Tm, own: Path) -> None:
-    line = "compare trace.csv --cluster 1x4 --policy fifo,las --perf ideal --processes 1 --json -"
+    line = "compare trace.csv --cluster 1x4 --policy fifo,las --perf ideal --processes 1 --json"
     said = tm(f"{line} --set backfill=skip --set las.quantum_s=600")
     trials = json.loads(said.out)["trials"]
     assert [each["settings"] for each in trials] == [{"backfill": "skip"}, {"quantum_s": "600"}]
 
 
 def test_seeds_are_for_what_is_left_to_chance(tm: Tm, own: Path) -> None:
-    line = "compare trace.csv --cluster 1x4 --policy fifo --perf ideal --json - --processes 1"
+    line = "compare trace.csv --cluster 1x4 --policy fifo --perf ideal --json --processes 1"
     fixed = tm(f"{line} --seeds 3")
     assert "nothing is random here" in fixed.err
     assert [each["seed"] for each in json.loads(fixed.out)["trials"]] == [0]
@@ -200,7 +200,7 @@ def test_a_policy_in_a_file_takes_part(tm: Tm, own: Path, write: Write) -> None:
         "mine.py",
         "from trainmaster.policies.fifo import Fifo\n\n\nclass Mine(Fifo):\n    name = 'mine'\n",
     )
-    line = "compare trace.csv --cluster 1x4 --policy fifo,./mine.py --perf ideal --json -"
+    line = "compare trace.csv --cluster 1x4 --policy fifo,./mine.py --perf ideal --json"
     said = tm(f"{line} --processes 1")
     assert said.code == 0, said.err
     fifo, mine = json.loads(said.out)["trials"]
@@ -214,7 +214,7 @@ def test_how_many_gpus_fewer(tm: Tm, own: Path) -> None:
     assert said.code == 0, said.err
     assert said.out.startswith("fifo on 4x2 has an excess of ")
     assert "Tried: 4 nodes: excess" in said.err
-    found = json.loads(tm(f"{line} --processes 1 --json -").out)
+    found = json.loads(tm(f"{line} --processes 1 --json").out)
     assert found["excess_s"] <= found["target_s"]
     assert found["gpus_fewer"] == (4 - found["enough"]) * 2
 
@@ -224,11 +224,11 @@ def test_nodes_without_which_a_job_cannot_run_are_not_taken(tm: Tm, write: Write
     columns = "job_id,submit_s,gpus,duration_s,min_gpus,max_gpus"
     write("trace.csv", f"{columns}\n{rows}wide,1700,8,600,2,8\n")
     line = "compare trace.csv --cluster 4x2 --fewer-gpus --policy las --against fifo --perf ideal"
-    said = tm(f"{line} --processes 1 --json -")
+    said = tm(f"{line} --processes 1 --json")
     assert said.code == 0, said.err
     found = json.loads(said.out)
     assert (found["enough"], found["too_few"]) == (4, None)
-    resizing = json.loads(tm(f"{line} --processes 1 --json -".replace("las", "max-min")).out)
+    resizing = json.loads(tm(f"{line} --processes 1 --json".replace("las", "max-min")).out)
     assert resizing["too_few"] == 3
 
 

@@ -270,7 +270,6 @@ NOWHERE = {
     "a report deep in it": f"{RUN} --report /proc/a/b/out",
     "a trace": "trace generate --jobs 10 --out /proc/trace.csv",
     "a comparison": "compare good.csv --cluster 1x4 --policy fifo --out /proc/out",
-    "scores": "compare good.csv --cluster 1x4 --policy fifo --json /proc/out.json",
     "a suite": "compare --suite small --out /proc/out",
 }
 

@@ -192,3 +192,15 @@ def test_a_policy_that_raises_is_blamed_in_its_own_file(
     assert said.err.count("Warning") == 1, "no second guess at why jobs do not start"
     assert "Traceback" not in said.err
     assert "Traceback" in tm("--debug simulate fig7.csv --cluster 1x2 --policy ./mine.py").err
+
+
+WITH_JSON = (
+    *("ps", "show", "story", "explain", "history", "status", "version", "run", "submit", "outputs"),
+    *("queue list", "node list", "policy list", "policies", "trace formats", "compare"),
+)
+
+
+@pytest.mark.parametrize("command", WITH_JSON)
+def test_json_is_a_flag(tm: Tm, command: str) -> None:
+    (line,) = [each for each in tm(f"{command} --help").out.splitlines() if "  --json" in each]
+    assert line.split()[1] in ("Write", "With"), "no placeholder of a file, but the help itself"

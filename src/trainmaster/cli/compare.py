@@ -11,7 +11,7 @@ import typer
 from trainmaster.cli.support import completion
 from trainmaster.cli.support import scenario_options as options
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.files import check_directory, check_writable
+from trainmaster.cli.support.files import check_directory
 
 USUAL = "las,tiresias-l,trainmaster"
 """Default policies of a comparison on the user's own trace."""
@@ -25,7 +25,7 @@ class Outputs:
     """Where results go, and how they are made."""
 
     out: Path | None
-    json: Path | None
+    as_json: bool
     processes: int
     is_fresh: bool
     data_folder: Path | None
@@ -130,9 +130,9 @@ def compare(
             metavar="N", min=1, help="Number of parallel processes (default: one per core)."
         ),
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE|-", help="Write all scores, or the list, as JSON.")
-    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write all scores, or the list, as JSON.")
+    ] = False,
     wide: Annotated[
         bool,
         typer.Option("--wide", help="Show every measure, whatever the width of the screen."),
@@ -173,14 +173,13 @@ def compare(
     )
     chosen = only or []
     _check_modes(own, suite, chosen, is_list=list_suites)
-    check_writable(json, "--json")
     check_directory(out, "--out")
     if list_suites:
         from trainmaster.cli.support.suite_list import show_suites
 
-        show_suites(suite, chosen, seeds, json)
+        show_suites(suite, chosen, seeds, as_json=as_json)
         return
-    outputs = Outputs(out, json, processes or _cores(), fresh, _data_folder(data), wide)
+    outputs = Outputs(out, as_json, processes or _cores(), fresh, _data_folder(data), wide)
     if suite is not None:
         _compare_suite(suite, chosen, seeds, outputs)
         return

@@ -13,7 +13,7 @@ import typer
 from trainmaster.cli.compare import Outputs
 from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import INTERRUPTED, BadInput, Failed, cannot_write
-from trainmaster.cli.support.files import STDOUT, check_directory, write_out, write_text
+from trainmaster.cli.support.files import check_directory, write_text
 from trainmaster.cli.support.progress_bar import ProgressBar
 from trainmaster.evaluation.runner import Interrupted, SuiteProgress, run_suite
 from trainmaster.evaluation.score import Skipped, SuiteResult
@@ -35,14 +35,13 @@ def run_and_report(
     if report_in is not None:
         check_directory(report_in, "--out")
     result = run(suite, outputs, out)
-    if outputs.json is None or str(outputs.json) != STDOUT:
+    if outputs.as_json:
+        sys.stdout.write(to_json(result))
+    else:
         from trainmaster.cli.support.compare_tables import show
 
         show(result, is_wide=outputs.is_wide)
         sys.stdout.flush()
-    if outputs.json is not None:
-        text = to_json(result)
-        write_out(outputs.json, lambda target: target.write(text))
     if report_in is not None and result.scored:
         _write(result, report_in)
     finish(result)

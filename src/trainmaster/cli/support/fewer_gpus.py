@@ -12,7 +12,6 @@ from trainmaster.cli.support.compare_runner import finish, run
 from trainmaster.cli.support.compare_trace import NAME, experiment_of
 from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import BadInput, Failed
-from trainmaster.cli.support.files import write_out
 from trainmaster.config.cluster import Cluster
 from trainmaster.evaluation.capacity_search import (
     Saving,
@@ -53,10 +52,10 @@ def answer(own: OwnTrace, outputs: Outputs) -> None:
     is_moldable = _is_moldable(experiment.contenders[1])
     least = least_nodes(_largest(own, inputs.cluster_of(shape), is_moldable=is_moldable), gpus)
     saving = fewest_nodes(excess_on, target, nodes, least, gpus)
-    if outputs.json is not None:
+    if outputs.as_json:
         entry = {"policy": ours, "against": theirs, "cluster": shape, **asdict(saving)}
         text = json_text.dumps(entry | {"gpus_fewer": saving.gpus_fewer}, indent=1)
-        write_out(outputs.json, lambda out: out.write(f"{text}\n"))
+        sys.stdout.write(f"{text}\n")
     else:
         sys.stdout.write(f"{worded(saving, ours, theirs, shape)}\n")
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json as json_text
+import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainmaster.cli.support.compare_tables import table
 from trainmaster.cli.support.console import screen
-from trainmaster.cli.support.files import write_out
 from trainmaster.evaluation.scores_json import listed
 from trainmaster.evaluation.selection import narrowed
 from trainmaster.evaluation.suite import Experiment, Suite
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def show_suites(
-    named: str | None, only: Sequence[str], seeds: int | None, json: Path | None
+    named: str | None, only: Sequence[str], seeds: int | None, *, as_json: bool
 ) -> None:
     """Show every suite with its experiments, or one suite in detail."""
     names = suite_names() if named is None else [named]
     suites = [narrowed(suite_of(name), only, seeds) for name in names]
-    if json is not None:
+    if as_json:
         text = json_text.dumps({"suites": [listed(each) for each in suites]}, indent=1)
-        write_out(json, lambda target: target.write(f"{text}\n"))
+        sys.stdout.write(f"{text}\n")
         return
     console = screen()
     for suite in suites:
