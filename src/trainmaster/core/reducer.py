@@ -211,6 +211,8 @@ def _leave_unordered(state: State, record: JobRecord, event: e.RunSuspended, now
     """It was suspended by the order of a store that is gone."""
     record.update_service(now)
     record.work, record.suspend_ordered_ms = event.work, None
+    if record.first_start_ms is None:
+        record.first_start_ms = now
     placement = state.deallocate(record)
     if event.frozen:
         state.freeze(record, placement)

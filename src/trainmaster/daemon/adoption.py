@@ -29,7 +29,7 @@ from trainmaster.model.codec import CodecError
 from trainmaster.model.job import Job, Run
 from trainmaster.model.job_state import JobState
 from trainmaster.model.placement import Placement, Slice
-from trainmaster.model.stop_reasons import Suspender, Suspension
+from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender, Suspension
 from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.store.rows import StoredJob
 from trainmaster.text.formatting import first_of, plural
@@ -297,11 +297,13 @@ def _take_known(
         found.events += _changes(driver, job, live)
     run = job.newest
     seen = live.history.seen if live.history.attempt == record.attempt else 0
-    known = driver.engine.recorded(record.run) if record.attempt > 0 else None
-    if known is not None and outcome([known], 0) is not JobState.RUNNING:
-        for report, number in known.reports:  # its devices are free for what runs there now
-            driver.inbox.report(report, number)
-    if job.outcome is not JobState.RUNNING or record.phase is Phase.STOPPING:
+    _tell_end(driver, live, record, seen)
+    if record.phase is Phase.STOPPING:
+        return
+    if job.outcome is JobState.CANCELLED and run.attempt > record.attempt:
+        cancelled = EndReason(EndCode.CANCELLED)
+        found.events.append(LoggedEvent(e.JobWithdrawn(live.id), WHERE, cancelled))
+    if job.outcome is not JobState.RUNNING:
         return
     is_later = run.attempt > record.attempt
     has_turned = run.attempt == record.attempt and any(
@@ -315,6 +317,17 @@ def _take_known(
         found.left_alone[run] = NO_DEVICES if job.is_own else UNREADABLE
         return
     _adopt_run(found, live, job, placement, driver.engine.topology)
+
+
+def _tell_end(driver: Driver, live: LiveJob, record: JobRecord, seen: int) -> None:
+    """Where the run that the store knows is over: its devices are free for what runs there now."""
+    known = driver.engine.recorded(record.run) if record.attempt > 0 else None
+    if known is None or not known.reports or outcome([known], 0) is JobState.RUNNING:
+        return
+    last = known.reports[-1][1]
+    live.history = replace(live.history, attempt=record.attempt, seen=seen, adopted=last)
+    for report, number in known.reports:
+        driver.inbox.report(report, number)
 
 
 def _changes(driver: Driver, job: FoundJob, live: LiveJob) -> Iterator[LoggedEvent]:

@@ -150,7 +150,7 @@ def _ended(
     if said.asked is r.StopOrder.KILL:
         if record.phase is Phase.STOPPING:
             yield LoggedEvent(e.RunStopped(said.run), detail)
-        elif said.cancelled:  # while the store could not be written
+        elif said.cancelled or live.is_catching_up:  # without a store, or with one that is gone
             cancelled = EndReason(EndCode.CANCELLED)
             yield LoggedEvent(e.JobWithdrawn(live.id), {}, cancelled)
             yield LoggedEvent(e.RunStopped(said.run), detail)
