@@ -26,7 +26,7 @@ from trainmaster.daemon.submission_checks import SubmissionChecks
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model import events as e
 from trainmaster.model.actions import Order
-from trainmaster.model.engine_reports import Ended, Started
+from trainmaster.model.engine_reports import Ended, Started, StopOrder
 from trainmaster.model.job import Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.policy_spec import PolicySpec
@@ -202,3 +202,26 @@ def test_a_job_does_not_end_before_it_starts(store: Store, tmp_path: Path) -> No
     assert row.start_ms is not None
     assert row.finish_ms is not None
     assert row.finish_ms >= row.start_ms
+
+
+@pytest.mark.parametrize(("was_killed", "counted"), [(False, 1), (True, 0)])
+def test_a_kill_at_the_end_of_the_grace_period_is_no_observed_suspension(
+    store: Store, tmp_path: Path, was_killed: bool, counted: int
+) -> None:
+    async def scenario() -> None:
+        topology, job = parse_shorthand("1x1"), a_job("1", gpus(1))
+        controller = Controller(topology, policy_of(FIFO), make_policy=policy_of)
+        driver = Driver(controller, store, QuietEngine(tmp_path, topology), Clock(0), FIFO)
+        driver.inbox.request(wish_for(LiveJob(job, "1", StoredSubmission(RECIPE, job), {})))
+        await driver.step()
+        driver.inbox.report(Started(Run("1", 1), 1), 1)
+        await driver.step()
+        driver.inbox.request(Request(events=[LoggedEvent(e.JobHeld("1"))]))
+        await driver.step()
+        over = Ended(Run("1", 1), 2, code=137, asked=StopOrder.HALT, was_killed=was_killed)
+        driver.inbox.report(over, 2)
+        await driver.step()
+        assert controller.state.jobs["1"].phase is Phase.HELD
+        assert controller.state.switch_times.suspensions.count == counted
+
+    run(scenario)
