@@ -334,7 +334,7 @@ def test_a_mistake_is_one_sentence(
     (folder / "held" / "small").touch()
     line, words = MISTAKES[mistake]
     said = tm(line)
-    assert said.code == (1 if "is a file" in words else 2)
+    assert said.code == 2
     assert words in said.err
     assert said.err.count("\n") == 1
     assert said.out == ""

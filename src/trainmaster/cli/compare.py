@@ -54,92 +54,95 @@ class OwnTrace:
         return [f"--{name.replace('_', '-')}" for name in own if getattr(self, name)]
 
 
+Trace = Annotated[
+    Path | None, typer.Argument(metavar="TRACE", help="A trace of your own, instead of a suite.")
+]
+SuiteName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="A fixed set of experiments.", autocompletion=completion.suites
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(metavar="EXPERIMENT", help="Run only this experiment of the suite (repeatable)."),
+]
+ListSuites = Annotated[
+    bool, typer.Option("--list", help="List the suites; with --suite, its experiments in detail.")
+]
+Policies = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,...",
+        help=f"{options.POLICIES} (default: {USUAL}).",
+        autocompletion=completion.policies,
+    ),
+]
+FewerGpus = Annotated[
+    bool,
+    typer.Option(
+        "--fewer-gpus",
+        help="Find the smallest cluster on which --policy matches --against on the full cluster.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="With --fewer-gpus: the policy to match.",
+        autocompletion=completion.one_policy,
+    ),
+]
+Seeds = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Number of seeds, if anything is random.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder for finished trials and the report: the report of a suite goes into DIR/NAME"
+        " (default: results), that of a TRACE into DIR itself"
+        " (default: not written).",
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder of the public traces, for suites that need them."),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Number of parallel processes (default: one per core)."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Write all scores, or the list, as JSON.")]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Show every measure, whatever the width of the screen.")
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Run everything again, ignoring cached trials.")
+]
+
+
 def compare(
-    trace: Annotated[
-        Path | None,
-        typer.Argument(metavar="TRACE", help="A trace of your own, instead of a suite."),
-    ] = None,
-    suite: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="A fixed set of experiments.", autocompletion=completion.suites
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="EXPERIMENT", help="Run only this experiment of the suite (repeatable)."
-        ),
-    ] = None,
-    list_suites: Annotated[
-        bool,
-        typer.Option("--list", help="List the suites; with --suite, its experiments in detail."),
-    ] = False,
+    trace: Trace = None,
+    suite: SuiteName = None,
+    only: Only = None,
+    list_suites: ListSuites = False,
     cluster: Annotated[str | None, options.CLUSTER] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,...",
-            help=f"{options.POLICIES} (default: {USUAL}).",
-            autocompletion=completion.policies,
-        ),
-    ] = None,
+    policy: Policies = None,
     set_option: Annotated[list[str] | None, options.SET_OPTION] = None,
     trace_format: Annotated[str | None, options.FORMAT] = None,
     queues: Annotated[Path | None, options.QUEUES] = None,
     perf: Annotated[str | None, options.PERF] = None,
     estimates: Annotated[str | None, options.ESTIMATES] = None,
-    fewer_gpus: Annotated[
-        bool,
-        typer.Option(
-            "--fewer-gpus",
-            help="Find the smallest cluster on which --policy matches --against on the full cluster.",
-        ),
-    ] = False,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --fewer-gpus: the policy to match.",
-            autocompletion=completion.one_policy,
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Number of seeds, if anything is random."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder for finished trials and the report: the report of a suite goes into DIR/NAME"
-            " (default: results), that of a TRACE into DIR itself"
-            " (default: not written).",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of the public traces, for suites that need them.",
-        ),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="Number of parallel processes (default: one per core)."
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write all scores, or the list, as JSON.")
-    ] = False,
-    wide: Annotated[
-        bool,
-        typer.Option("--wide", help="Show every measure, whatever the width of the screen."),
-    ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Run everything again, ignoring cached trials.")
-    ] = False,
+    fewer_gpus: FewerGpus = False,
+    against: Against = None,
+    seeds: Seeds = None,
+    out: Out = None,
+    data: Data = None,
+    processes: Processes = None,
+    as_json: AsJson = False,
+    wide: Wide = False,
+    fresh: Fresh = False,
 ) -> None:
     """Compare policies on many traces and seeds, with intervals.
 
@@ -175,14 +178,22 @@ def compare(
     _check_modes(own, suite, chosen, is_list=list_suites)
     check_directory(out, "--out")
     if list_suites:
-        from trainmaster.cli.support.suite_list import show_suites
-
-        show_suites(suite, chosen, seeds, as_json=as_json)
+        _list_suites(suite, chosen, seeds, as_json)
         return
     outputs = Outputs(out, as_json, processes or _cores(), fresh, _data_folder(data), wide)
     if suite is not None:
         _compare_suite(suite, chosen, seeds, outputs)
-        return
+    else:
+        _compare_trace(own, outputs)
+
+
+def _list_suites(suite: str | None, only: list[str], seeds: int | None, as_json: bool) -> None:
+    from trainmaster.cli.support.suite_list import show_suites
+
+    show_suites(suite, only, seeds, as_json=as_json)
+
+
+def _compare_trace(own: OwnTrace, outputs: Outputs) -> None:
     from trainmaster.cli.support.compare_trace import compare_own
 
     compare_own(own, outputs)

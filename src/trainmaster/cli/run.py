@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trainmaster.cli.support.client import Client
+from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.console import write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.follow import follow_to_end
@@ -26,6 +26,7 @@ from trainmaster.cli.support.options import (
     option,
 )
 from trainmaster.cli.support.submit_request import (
+    Submitted,
     check_flags,
     environment_of,
     naming_flags,
@@ -50,40 +51,52 @@ DETACH = "Print the job id and return without waiting."
 ALL_RANKS = "Show the output of every rank, each line with its rank."
 
 
+Name = Annotated[str | None, option("-n --name NAME", "Name of the job.")]
+GpuCount = Annotated[str | None, option("--gpus N", GPUS)]
+TimeLimit = Annotated[str | None, option("-t --time TIME", "Time limit: 30m, 4h, 1:30:00.")]
+Priority = Annotated[int | None, option("--priority N", "Priority; a higher number goes first.")]
+Retries = Annotated[int, option("--retries N", "How often a failed job is started again.", min=0)]
+After = Annotated[list[str] | None, option("--after JOB[:ok|any|fail]", AFTER)]
+Deadline = Annotated[str | None, option("--deadline TIME", DEADLINE)]
+Grace = Annotated[str | None, option("--grace TIME", GRACE)]
+Held = Annotated[bool, option("--held", HELD)]
+NoPreempt = Annotated[bool, option("--no-preempt", NO_PREEMPT)]
+Array = Annotated[str | None, option("--array 0-99%8", ARRAY)]
+Workdir = Annotated[Path | None, option("--workdir DIR", "Working directory. Default: this one.")]
+ContainerImage = Annotated[str | None, option("--container KIND:IMAGE", CONTAINER)]
+Detach = Annotated[bool, option("-d --detach", DETACH)]
+AllRanks = Annotated[bool, option("--all-ranks", ALL_RANKS)]
+AsJson = Annotated[bool, option("--json", "With --detach or --dry-run: write JSON.")]
+
+
 def run(
     client: Client,
     command: Command,
-    name: Annotated[str | None, option("-n --name NAME", "Name of the job.")] = None,
+    name: Name = None,
     queue: Queue = None,
-    gpus: Annotated[str | None, option("--gpus N", GPUS)] = None,
+    gpus: GpuCount = None,
     cpus: Cpus = None,
     memory: Memory = None,
-    limit: Annotated[str | None, option("-t --time TIME", "Time limit: 30m, 4h, 1:30:00.")] = None,
-    priority: Annotated[
-        int | None, option("--priority N", "Priority; a higher number goes first.")
-    ] = None,
-    retries: Annotated[
-        int, option("--retries N", "How often a failed job is started again.", min=0)
-    ] = 0,
-    after: Annotated[list[str] | None, option("--after JOB[:ok|any|fail]", AFTER)] = None,
-    deadline: Annotated[str | None, option("--deadline TIME", DEADLINE)] = None,
-    grace: Annotated[str | None, option("--grace TIME", GRACE)] = None,
-    held: Annotated[bool, option("--held", HELD)] = False,
-    no_preempt: Annotated[bool, option("--no-preempt", NO_PREEMPT)] = False,
-    array: Annotated[str | None, option("--array 0-99%8", ARRAY)] = None,
+    limit: TimeLimit = None,
+    priority: Priority = None,
+    retries: Retries = 0,
+    after: After = None,
+    deadline: Deadline = None,
+    grace: Grace = None,
+    held: Held = False,
+    no_preempt: NoPreempt = False,
+    array: Array = None,
     env: Env = None,
     env_file: EnvFile = None,
     export_all: ExportAll = False,
-    workdir: Annotated[
-        Path | None, option("--workdir DIR", "Working directory. Default: this one.")
-    ] = None,
+    workdir: Workdir = None,
     snapshot: Snapshot = None,
     ranks: RanksFlag = None,
-    container: Annotated[str | None, option("--container KIND:IMAGE", CONTAINER)] = None,
-    detach: Annotated[bool, option("-d --detach", DETACH)] = False,
+    container: ContainerImage = None,
+    detach: Detach = False,
     dry_run: DryRun = False,
-    all_ranks: Annotated[bool, option("--all-ranks", ALL_RANKS)] = False,
-    as_json: Annotated[bool, option("--json", "With --detach or --dry-run: write JSON.")] = False,
+    all_ranks: AllRanks = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a command as a job: wait for it, show its output and return its exit code.
 
@@ -121,14 +134,30 @@ def run(
     }
     given = {field: value for field, value in stated.items() if value is not None}
     spec = with_environment(given, export_all)
+    if dry_run:
+        _check(client, spec, as_json)
+        return
+    job = _submit(client, spec)
+    if detach:
+        _print(job, as_json)
+    else:
+        raise typer.Exit(follow_to_end(client, job, all_ranks))
+
+
+def _check(client: Client, spec: Json, as_json: bool) -> None:
     with naming_flags():
         check_flags(spec)
-        if dry_run:
-            show_dry_run(client, [spec], as_json)
-            return
+        show_dry_run(client, [spec], as_json)
+
+
+def _submit(client: Client, spec: Json) -> Submitted:
+    with naming_flags():
+        check_flags(spec)
         (job,) = send(client, [spec])
-    if not detach:
-        raise typer.Exit(follow_to_end(client, job, all_ranks))
+    return job
+
+
+def _print(job: Submitted, as_json: bool) -> None:
     if as_json:
         write_json({"jobs": [job.answer]})
     else:
