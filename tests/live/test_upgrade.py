@@ -234,3 +234,25 @@ def test_runs_of_an_old_manager_that_preempts_go_on_under_the_new_one(
     told = [line.split() for line in (tmp_path / "told.txt").read_text().splitlines()]
     assert sorted(job for job, _, _, what in told if what == "ends") == ids
     assert not [job for job, _, _, what in told if what == "TWICE"]
+
+
+@pytest.mark.live
+@pytest.mark.skipif(BASE is None, reason="TRAINMASTER_BASE names no checkout of an earlier version")
+@pytest.mark.parametrize(("first", "then"), [("2x2", "2"), ("2", "3")])
+def test_a_run_of_an_old_manager_whose_devices_had_changed_goes_on(
+    first: str, then: str, tmp_path: Path
+) -> None:
+    """It stored no snapshot when they changed: its steps mean other devices than its snapshot."""
+    assert BASE is not None
+    with live(tmp_path, "--slots", first, checkout=Path(BASE)) as old:
+        old.until_state(old.submit(command="true"), "succeeded")
+        old.stop()
+        old.arguments = ("--slots", then)
+        old.start()
+        old.until_active()
+        ids = [old.submit(command="sleep 300"), old.submit(command="sleep 300")]
+        pids = [old.until_state(id, "running")["pids"] for id in ids]
+        old.kill()
+        with live(tmp_path, "--slots", then) as new:
+            assert [new.job(id)["pids"] for id in ids] == pids
+            assert {new.job(id)["state"] for id in ids} == {"running"}

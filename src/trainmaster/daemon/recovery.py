@@ -144,10 +144,8 @@ def _followed(
     store: Store, snapshot: SnapshotRow, topology: Topology, *, can_freeze: bool
 ) -> Replayed:
     """Take in what was ordered, whoever decided it; the policy remembers nothing."""
-    first, *others = _begun(snapshot, topology, can_freeze=can_freeze)
-    found = first
-    if others and not all(_names_only(first, step) for step in store.steps(after=first.seq)):
-        (found,) = others
+    begun = list(_begun(snapshot, topology, can_freeze=can_freeze))
+    found = next((each for each in begun if _has_all_devices(each, store)), begun[0])
     found.controller.begin_following()
     for step in store.steps(after=found.seq):
         follow_step(found, step)
@@ -160,15 +158,16 @@ def _followed(
 def _begun(snapshot: SnapshotRow, topology: Topology, *, can_freeze: bool) -> Iterator[Replayed]:
     """The controller that a snapshot was taken of, on the devices that the steps after it may mean.
 
-    Earlier managers that had other devices than the newest snapshot did not store a new one.
+    Earlier managers that had other devices than the newest snapshot stored a new one only if runs were lost.
     """
-    first = from_snapshot(snapshot, can_freeze=can_freeze)
-    yield first
-    has_own = json.loads(snapshot.body_json).get("steps_have_topology", False)
-    if not has_own and first.controller.state.topology != topology:
+    own = from_snapshot(snapshot, can_freeze=can_freeze)
+    is_sure = json.loads(snapshot.body_json).get("steps_have_topology", False)
+    if not is_sure and own.controller.state.topology != topology:
         other = from_snapshot(snapshot, topology, can_freeze=can_freeze)
         other.is_as_stored = False
-        yield other
+        if not other.lost:
+            yield other
+    yield own
 
 
 def _renamed(standing: Mapping[str, Order], state: State) -> Iterator[tuple[str, Order]]:
@@ -181,9 +180,11 @@ def _renamed(standing: Mapping[str, Order], state: State) -> Iterator[tuple[str,
         yield job, order
 
 
-def _names_only(found: Replayed, step: StepRow) -> bool:
-    """Whether the orders of a step name no devices but those that this controller has."""
-    return all(has_devices(found.controller.state.topology, order) for order in _orders_of(step))
+def _has_all_devices(found: Replayed, store: Store) -> bool:
+    """Whether the orders of its steps name no devices but those that this controller has."""
+    topology = found.controller.state.topology
+    orders = (order for step in store.steps(after=found.seq) for order in _orders_of(step))
+    return all(has_devices(topology, order) for order in orders)
 
 
 def _restored(
