@@ -43,14 +43,14 @@ def forecast_start(snapshot: SnapshotRow, what: str | Submission, now_ms: int) -
     engine = ForecastEngine(controller.state, expected)
     engine.adopt(now)
     decision = controller.step(now, facts)
-    told = next((each for each in decision.notices if each.job == name), None)
+    notice = next((each for each in decision.notices if each.job == name), None)
     try:
         found = _simulated_start(controller, engine, facts, decision, name, now)
     except TimeoutError:
-        return Forecast(None, "the queue is too long to be simulated in time.", told)
+        return Forecast(None, "the queue is too long to be simulated in time.", notice)
     if found is None:
-        return Forecast(None, "it would not start within sixty days.", told)
-    return Forecast(found, expected.basis(), told)
+        return Forecast(None, "it would not start within sixty days.", notice)
+    return Forecast(found, expected.basis(), notice)
 
 
 def _simulated_start(
