@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from trainmaster.cli.support.console import remark
-from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import read_text
-from trainmaster.store.errors import BadAddress
+from trainmaster.store.errors import BadAddress, StoreError
 from trainmaster.store.open import check_address
 
 VARIABLE = "TRAINMASTER_DATABASE"
@@ -17,13 +17,15 @@ PASSWORD = re.compile(r"[^/]*://[^/@]*:[^/@]+@")
 
 
 def database_of(url: str | None, file: Path | None) -> str | None:
-    """The database that flags or the environment name, if it can be one."""
+    """The database that flags or the environment name, if it can be used."""
     found = _named(url, file)
     if found is not None:
         try:
             check_address(found)
         except BadAddress as error:
             raise BadInput(str(error)) from None
+        except StoreError as error:  # its package is not installed
+            raise Failed(str(error)) from None
     return found
 
 
