@@ -101,8 +101,8 @@ def main() -> None:
     if options.quick:
         print(json.dumps(found, indent=1))
         return
-    if OUT.exists():
-        found = json.loads(OUT.read_text()) | found
+    if OUT.exists() and parts != set(PARTS):  # what is said of the whole stays with the other parts
+        found = json.loads(OUT.read_text()) | {part: found[part] for part in sorted(parts)}
     OUT.write_text(json.dumps(found, indent=1) + "\n")
     PAGE.write_text(page("live_page.md", **found))
     print(f"written to {OUT} and {PAGE}")

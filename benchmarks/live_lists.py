@@ -12,6 +12,7 @@ import resource
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,7 +21,7 @@ from benchmarks.live_daemon import MeasuringClient
 from benchmarks.live_empty_job import until
 from tests.live.daemons import LiveDaemon, live
 
-ROUNDS = 7
+ROUNDS = 11
 AIM_S = 0.5
 SLEEPER = {"command": "exec sleep 100000", "snapshot": False}
 BASELINE = [sys.executable, "-c", "import typer"]
@@ -41,7 +42,13 @@ def measured(count: int, folder: Path, program: list[str]) -> dict[str, Any]:
         last = single["jobs"][-1]["id"]
         commands.append(_cost(daemon, program, "single jobs", ["ps"]))
         commands.append(_cost(daemon, program, "single jobs", ["explain", last]))
-        return {"jobs": count, "aim_s": AIM_S, "commands": commands}
+        return {
+            "date": datetime.now(UTC).isoformat(timespec="minutes"),
+            "load": round(os.getloadavg()[0], 2),
+            "jobs": count,
+            "aim_s": AIM_S,
+            "commands": commands,
+        }
 
 
 def _cost(
@@ -67,6 +74,7 @@ def _cost(
         "command_s": round(median(own), 2),
         "manager_s": round(median(managers), 2),
         "sum_s": round(median(sums), 2),
+        "least_s": round(min(sums), 2),
         "wall_s": round(median(walls), 2),
         "ratio": round(ratio, 1),
     }
