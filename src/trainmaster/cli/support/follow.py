@@ -36,7 +36,7 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 ABSENT_S = 600.0
 """How long a manager may be away; its jobs keep running meanwhile."""
-ABSENT = "The manager does not answer; waiting for it (10 min at most) …"
+ABSENT = f"The manager does not answer; waiting for it ({ABSENT_S / 60:.0f} min at most) …"
 MANY = 500
 """Elements of an array for which one second is added between requests."""
 CANCEL_WAIT_S = 3.0
