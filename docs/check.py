@@ -10,8 +10,8 @@ lines where it stands alone; white space, empty lines and the length of rules do
 `<!-- file: NAME -->` is written to NAME first. The blocks of a page share one empty folder, in its order.
 
 `<!-- live: OPTIONS -->` marks a session with a manager, which the first such block of a page starts with
-these options of `trainmaster up`; it is left out with --quick. What is shown is compared without figures,
-times and the names of node and folder, exit codes are not, and a command that goes on is interrupted.
+these options of `trainmaster up`. What is shown is compared without figures, times and the names of node
+and folder, exit codes are not, and a command that goes on is interrupted.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def failed_examples(page: Path, *, is_quick: bool) -> Iterator[str]:
     here = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with tempfile.TemporaryDirectory() as folder:
         blocks = list(marked_blocks(page.read_text(encoding="utf-8")))
-        live = [] if is_quick else [block for block in blocks if block.what == "live"]
+        live = [block for block in blocks if block.what == "live"]
         if live:
             yield from failed_sessions(live, Path(folder).resolve(), here)
         for block in blocks:
