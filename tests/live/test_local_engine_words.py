@@ -135,6 +135,28 @@ def test_who_says_hello_late_still_hears_that_it_is_to_stop(tmp_path: Path) -> N
     perform(tmp_path, act)
 
 
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_program_that_says_nothing_has_saved_up_to_its_last_file(
+    tmp_path: Path, saves: bool
+) -> None:
+    last = 'echo 2 > "$TRAINMASTER_CHECKPOINT_DIR/two"; ' if saves else ""
+
+    async def act(stage: Stage) -> None:
+        recipe = stage.shell(
+            f"trap '{last}exit 0' TERM; mkdir -p $TRAINMASTER_CHECKPOINT_DIR;"
+            " echo 1 > $TRAINMASTER_CHECKPOINT_DIR/one; sleep 1.2; echo up; sleep 60 & wait"
+        )
+        await stage.up(RUN, recipe)
+        await until(lambda: stage.log(RUN))
+        await stage.order(Halt(RUN), recipe)
+        over = await stage.ended(RUN)
+        assert (over.code, over.has_left) == (0, True)
+        assert over.unsaved_ms is not None
+        assert (over.unsaved_ms == 0) is saves
+
+    perform(tmp_path, act)
+
+
 def test_saving_asks_those_who_talk_and_signals_only_those_who_listen(tmp_path: Path) -> None:
     async def act(stage: Stage) -> None:
         talks = talking(

@@ -158,9 +158,12 @@ def _ended(
             yield loss_of(record, detail, now, limits)
     elif said.asked is r.StopOrder.HALT:
         has_saved = said.has_left and said.code == 0  # a signal that it did not handle
-        work = record.work_at(now) if has_saved else record.saved_work
+        work = record.saved_work
+        if has_saved:
+            unsaved = (said.unsaved_ms or 0) * record.speed_ppm
+            work = max(work, record.work_at(now) - unsaved)
         detail["how"] = "by a checkpoint" if has_saved else "by ending it"
-        detail |= {} if has_saved else lost_work(record, now)
+        detail |= lost_work(record, now, work)
         left = e.RunSuspended(said.run, work, was_killed=said.was_killed)
         yield LoggedEvent(left, detail | _took(record, now))
     elif said.code == 0:
@@ -229,9 +232,10 @@ def _took(record: JobRecord, now: int) -> dict[str, object]:
     return {"took_s": round((now - ordered) / SECOND, 3)}
 
 
-def lost_work(record: JobRecord, now: int) -> dict[str, float]:
-    """Work that is lost with its run and must be done again."""
-    lost = round((record.work_at(now) - record.saved_work) / NOMINAL / SECOND, 3)
+def lost_work(record: JobRecord, now: int, saved: int | None = None) -> dict[str, float]:
+    """Work that is lost with its run and must be done again; `saved`: what is left of it."""
+    left = record.saved_work if saved is None else saved
+    lost = round((record.work_at(now) - left) / NOMINAL / SECOND, 3)
     return {"lost_s": lost} if lost > 0 else {}
 
 

@@ -117,6 +117,8 @@ class Ended:
     """The last lines of the deciding rank."""
     cancelled: bool | None = None
     """Its user ended it while the store could not be written."""
+    unsaved_ms: int | None = None
+    """How long before it was told to stop it wrote its last file; None: it says itself that it saves."""
     steady_ms: int | None = None
 
 

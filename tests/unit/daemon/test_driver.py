@@ -32,6 +32,7 @@ from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.submission import Dependency
 from trainmaster.model.topology import parse_shorthand
+from trainmaster.model.units import NOMINAL
 from trainmaster.store.open import open_store
 from trainmaster.store.rows import JobFilter
 from trainmaster.store.store import Store
@@ -223,5 +224,45 @@ def test_a_kill_at_the_end_of_the_grace_period_is_no_observed_suspension(
         await driver.step()
         assert controller.state.jobs["1"].phase is Phase.HELD
         assert controller.state.switch_times.suspensions.count == counted
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("unsaved_ms", "lost_ms"), [(None, 0), (0, 0), (4_000, 4_000), (99_000, 10_000)]
+)
+def test_a_program_that_ends_when_told_has_saved_what_it_did_until_its_last_file(
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unsaved_ms: int | None,
+    lost_ms: int,
+) -> None:
+    """It ran for ten seconds, was told to stop, and ended with exit code 0."""
+    steady_s = 50.0
+    monkeypatch.setattr(time, "clock_gettime", lambda _: steady_s)
+
+    async def scenario() -> None:
+        nonlocal steady_s
+        topology, job, run = parse_shorthand("1x1"), a_job("1", gpus(1)), Run("1", 1)
+        controller = Controller(topology, policy_of(FIFO), make_policy=policy_of)
+        driver = Driver(controller, store, QuietEngine(tmp_path, topology), Clock(0), FIFO)
+        driver.inbox.request(wish_for(LiveJob(job, "1", StoredSubmission(RECIPE, job), {})))
+        await driver.step()
+        driver.inbox.report(Started(run, 0, steady_ms=50_000), 2)
+        await driver.step()
+        steady_s = 60.0
+        driver.jobs["1"].holds.add(Hold.OWNER)
+        driver.inbox.request(Request(events=[LoggedEvent(e.JobHeld("1"))]))
+        await driver.step()
+        ended = Ended(
+            run, 0, 0, StopOrder.HALT, has_left=True, unsaved_ms=unsaved_ms, steady_ms=60_000
+        )
+        driver.inbox.report(ended, 3)
+        await driver.step()
+        live = driver.jobs["1"]
+        assert live.history.lost_ms == lost_ms
+        assert live.record is not None
+        assert live.record.saved_work == (10_000 - lost_ms) * NOMINAL
 
     run(scenario)

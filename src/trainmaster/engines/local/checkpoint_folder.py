@@ -1,4 +1,4 @@
-"""Whether a program that reports no saves has written into its checkpoint folder."""
+"""When a program that reports no saves last wrote into its checkpoint folder."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ LOOKING_S = 5.0
 """Seconds to look for at most: a folder may hold millions of files, and the run's end waits."""
 
 
-def has_file_since(folder: str, at_ns: int) -> bool:
-    """Whether it holds a file that was written later than that; hidden ones do not count."""
-    until = time.monotonic() + LOOKING_S
+def last_written_ns(folder: str, since_ns: int) -> int | None:
+    """When a file in it was written last, if later than that; hidden ones do not count."""
+    until, newest = time.monotonic() + LOOKING_S, since_ns
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             if time.monotonic() > until:
-                return False
-            if not name.startswith(".") and _written_ns(os.path.join(place, name)) > at_ns:
-                return True
-    return False
+                break
+            if not name.startswith("."):
+                newest = max(newest, _written_ns(os.path.join(place, name)))
+    return newest if newest > since_ns else None
 
 
 def _written_ns(path: str) -> int:

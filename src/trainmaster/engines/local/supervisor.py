@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from trainmaster.engines.local import journal, processes, progress_throttle, rank_processes, runfile
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
-from trainmaster.engines.local.checkpoint_folder import has_file_since
+from trainmaster.engines.local.checkpoint_folder import last_written_ns
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of
 from trainmaster.engines.local.journal import Journal
@@ -30,6 +30,8 @@ RETRY_S = 0.5
 """How soon something is tried again that the disk or the kernel refused."""
 TRACK_AFTER_S = 0.25
 CLOSE_TIMEOUT_S = 5.0
+FILE_CLOCK_MS = 1000
+"""Times of files are this coarse on some file systems."""
 HEARTBEAT: Message = {"beat": True}
 """Shows followers that the supervisor works."""
 
@@ -40,6 +42,7 @@ class Stopping:
 
     cause: StopCause
     until: float
+    since_ns: int
     killed: bool = False
 
 
@@ -70,6 +73,8 @@ class Supervisor:
         self._is_freezing, self._is_frozen = False, False
         self._has_left = False
         self._has_saved: bool | None = None  # since it was told to stop; None: it reports no saves
+        self._unsaved_ms: int | None = None
+        """How long before it was told to stop it wrote its last file; None: it says itself that it saves."""
         self._started_ns = 0
         self._heeds_stops = False
         self._done: set[int] = set()  # ranks that have said so
@@ -174,7 +179,7 @@ class Supervisor:
         """Bring up all ranks of the present generation."""
         self._failed, self._stopping, self._next = None, None, None
         self._has_left, self._has_saved, self._done = False, None, set()
-        self._started_ns = time.time_ns()
+        self._started_ns, self._unsaved_ms = time.time_ns(), None
         self._has_session, self._counter = False, None
         self._is_freezing, self._is_frozen = False, False
         self._control.forget_ranks()
@@ -220,11 +225,10 @@ class Supervisor:
     def _stop(self, cause: StopCause, grace_ms: int | None = None) -> None:
         """Tell every rank to end; each has the same grace period, whatever the cause."""
         until = time.monotonic() + (self._run.grace_ms if grace_ms is None else grace_ms) / 1000
-        if self._stopping is not None:
-            until = min(until, self._stopping.until)
-        self._stopping = Stopping(
-            cause, until, self._stopping is not None and self._stopping.killed
-        )
+        last, since_ns = self._stopping, time.time_ns()
+        if last is not None:
+            until, since_ns = min(until, last.until), last.since_ns
+        self._stopping = Stopping(cause, until, since_ns, last is not None and last.killed)
         self._is_freezing = False
         self._ask_to_stop()
         self._gang.terminate()
@@ -264,8 +268,10 @@ class Supervisor:
         elif self._is_resizing and not status.is_success:
             self._start_next_generation()
         else:
-            cancelled = {"cancelled": True} if self._is_cancelled else {}
-            self._conclude("ended", status.said() | cancelled)
+            said = status.said() | ({"cancelled": True} if self._is_cancelled else {})
+            if self._unsaved_ms is not None:
+                said["unsaved_ms"] = self._unsaved_ms
+            self._conclude("ended", said)
 
     def _exit_status(self) -> ExitStatus:
         stopping = self._stopping
@@ -289,8 +295,13 @@ class Supervisor:
             return False
         if self._has_saved is not None:
             return self._has_saved
-        folder = self._run.env.get(CHECKPOINT_DIR, "")
-        return has_file_since(folder, self._started_ns)
+        written_ns = last_written_ns(self._run.env.get(CHECKPOINT_DIR, ""), self._started_ns)
+        if written_ns is None:
+            return False
+        if not self._has_left:
+            unsaved_ms = (self._stopping.since_ns - written_ns) // 1_000_000
+            self._unsaved_ms = 0 if unsaved_ms < FILE_CLOCK_MS else unsaved_ms
+        return True
 
     def _oom_ranks(self) -> set[int]:
         return {rank.number for rank in self._gang.ranks if self._cgroups.oom_kills(rank.number)}
