@@ -41,7 +41,7 @@ from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.lease import LeaderWatch, Lease
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.queries import Forecaster, Queries
-from trainmaster.daemon.recovery import reconcile, recovered, snapshot_of_driver
+from trainmaster.daemon.recovery import Replayed, reconcile, recovered, snapshot_of_driver
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.response_models import StatusRow
 from trainmaster.daemon.retention import (
@@ -259,6 +259,21 @@ class Daemon:
         self._mark_folder(driver)
         self._lock.sign()
         await self._engine.open(driver.inbox.report)
+        await self._reconcile(driver, found)
+        self._apply_stated_policy(driver)
+        queries = Queries(driver, self._folder, self._forecaster)
+        checks = SubmissionChecks(driver)
+        submissions = Submissions(driver, self._folder, queries, checks)
+        control = JobControl(driver, checks)
+        if self._cold_start is ColdStart.REFUSE:
+            runs = largest_number(self._folder / "runs")
+            last = max(self._store.last_number(), runs, identity.left_alone or 0)
+            await asyncio.to_thread(remove_leftovers, self._folder, last)
+        self._parts = _Parts(driver, submissions, control, ClusterControl(driver), queries)
+        return driver
+
+    async def _reconcile(self, driver: Driver, found: Replayed) -> None:
+        """Go on with the runs that exist, and name those that are ended, left alone or adopted."""
         strays = await reconcile(driver, found.lost)
         settled = set(found.lost)
         if self._cold_start is ColdStart.ADOPT:
@@ -274,17 +289,6 @@ class Daemon:
             ended = {stray.run for stray in strays}
             for line in await apply_change(found.change, driver, ended):
                 self._tell(line)
-        self._apply_stated_policy(driver)
-        queries = Queries(driver, self._folder, self._forecaster)
-        checks = SubmissionChecks(driver)
-        submissions = Submissions(driver, self._folder, queries, checks)
-        control = JobControl(driver, checks)
-        if self._cold_start is ColdStart.REFUSE:
-            runs = largest_number(self._folder / "runs")
-            last = max(self._store.last_number(), runs, identity.left_alone or 0)
-            await asyncio.to_thread(remove_leftovers, self._folder, last)
-        self._parts = _Parts(driver, submissions, control, ClusterControl(driver), queries)
-        return driver
 
     def _apply_stated_policy(self, driver: Driver) -> None:
         """Change to the policy of the command line, unless this is a standby that takes over."""
