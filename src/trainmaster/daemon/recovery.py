@@ -192,7 +192,7 @@ def _restored(
 ) -> tuple[Restored, str]:
     """The controller, and why another policy than the chosen one decides."""
     made, trouble = usable_policy(policy)
-    if trouble:  # types of its memo may be gone with it
+    if trouble or not _is_readable(body["memo"]):  # types of its memo may be gone with it
         body = {**body, "memo": None}
     back = restored(
         body,
@@ -203,6 +203,16 @@ def _restored(
         make_policy=stored_policy_of,
     )
     return back, trouble
+
+
+def _is_readable(memo: codec.Json) -> bool:
+    """Whether this version knows all types of it."""
+    try:
+        codec.decode(memo)
+    except codec.CodecError as error:
+        log.warning("what the policy remembered cannot be read", why=str(error))
+        return False
+    return True
 
 
 def from_snapshot(

@@ -174,6 +174,19 @@ def test_a_policy_that_was_changed_since_ends_nothing(store: Store, tmp_path: Pa
     assert found.lost == set()
 
 
+def test_a_memo_of_a_type_that_is_gone_ends_nothing(store: Store, tmp_path: Path) -> None:
+    manager = Manager(store, tmp_path, spec=PolicySpec("las"))
+    row = store.snapshot()
+    assert row is not None
+    body = json.loads(row.body_json)
+    body["controller"]["memo"] = {"is": "policies.Gone", "since": 3}
+    store.keep_snapshot(replace(row, body_json=json.dumps(body)))
+    manager.submit("a", "b")
+    found = manager.found()
+    assert images(found.controller) == images(manager.controller)
+    assert found.controller.policy.name == "las"
+
+
 def with_more_slots(store: Store, folder: Path, policy: Policy) -> Manager:
     """As earlier versions stored it: the newest snapshot has two slots, and now there are four."""
     manager = Manager(store, folder, topology=slots(count=2))
