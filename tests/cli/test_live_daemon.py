@@ -247,6 +247,7 @@ def test_queues_and_the_policy_are_changed_at_once(tm: Line) -> None:
         each for each in json.loads(tm.ok("queues", "--json"))["queues"] if each["name"] == "vision"
     ]
     assert (vision["weight"], vision["maximum_gpus"], vision["guaranteed_gpus"]) == (2, 1, 1)
+    tm.ok("queue", "rm", "vision")
     tm.ok("policy", "set", "tiresias-l", "promote_knob=2")
     said = json.loads(tm.ok("policy", "--json"))
     assert (said["name"], said["options"]["promote_knob"]) == ("tiresias-l", 2)
@@ -318,8 +319,8 @@ def test_a_job_is_suspended_once(tm: Line) -> None:
 
 
 def test_a_queue_that_nobody_named_before_is_pointed_out_once(tm: Line) -> None:
-    words = ("run", "-d", "--held", "-q", "vizion", "--", "true")
-    assert "no job was in a queue vizion before" in tm.run(*words).stderr
+    words = ("run", "-d", "--held", "-q", "seismology", "--", "true")
+    assert "no job was in a queue seismology before" in tm.run(*words).stderr
     assert tm.run(*words).stderr == ""
 
 

@@ -231,6 +231,7 @@ def test_a_missing_database_is_replaced_by_its_copy_after_a_refusal(data: Path) 
     with live(data, "--slots", "4") as manager:
         waits = manager.submit(command="true", held=True, name="only in the copy")
         manager.stop()
+        shutil.rmtree(data / "backups", ignore_errors=True)  # made before the submission
         with restarted(manager):
             until(lambda: list((data / "backups").glob("*.db")), "a copy of the database")
         put_back(None, data)
