@@ -180,10 +180,10 @@ def test_up_in_the_background_and_down(tmp_path: Path) -> None:
         assert f"export TRAINMASTER_DATA={tm.state}" in said
         job = tm.ok("run", "-d", "--no-snapshot", "--", "sleep", "300").strip()
         tm.ok("wait", job, "--for", "running")
-        assert "1 job goes on; `trainmaster up` finds it again." in tm.ok("down")
+        goes_on = f"1 job goes on; `trainmaster up --data {tm.state}` finds it again."
+        assert goes_on in tm.ok("down")
         assert tm("status").returncode == 1
-        farewell = f"Stopped. 1 job goes on; `trainmaster up --data {tm.state}` finds it again."
-        assert farewell in (tm.state / "up.out").read_text()
+        assert f"Stopped. {goes_on}" in (tm.state / "up.out").read_text()
         said = tm.ok("up", "-d", *arguments)
         assert "Found 1 running job." in said
         assert "\n2 CPU slots, as at the last start: --slots says otherwise.\n" in said

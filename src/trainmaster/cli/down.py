@@ -15,7 +15,7 @@ from trainmaster.cli.support.client import Client, RequestRefused, job_path
 from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.errors import Failed
 from trainmaster.cli.support.follow import poll
-from trainmaster.cli.support.format import left_jobs
+from trainmaster.cli.support.format import found_again, left_jobs
 from trainmaster.cli.support.job_table import list_jobs
 from trainmaster.cli.support.options import AsJson, option
 from trainmaster.model.job_state import LIVE_STATES, JobState
@@ -46,17 +46,19 @@ def down(
     _end(client.url, answer["pid"])
     standbys = _managers_of(answer["folder"]) if is_leader else []
     said = [f"{plural(cancelled, 'job')} cancelled."] if jobs else []
-    said += [_goes_on(states, bool(standbys))] if left else []
+    said += [_go_on(states, answer["folder"], bool(standbys))] if left else []
     said += [f"The manager at {client.url} has stopped."]
     said += [_takes_over(standbys)] if standbys else []
     about = {"url": client.url, "pid": answer["pid"], "jobs": left, "standbys": standbys}
     show_answer(about, as_json, " ".join(said))
 
 
-def _goes_on(states: Sequence[str], has_standby: bool) -> str:
-    running, it = states.count(JobState.RUNNING), "it" if len(states) == 1 else "them"
-    finds = "" if has_standby else f"; `trainmaster up` finds {it} again"
-    return f"{left_jobs(running, len(states) - running)}{finds}."
+def _go_on(states: Sequence[str], folder: str, has_standby: bool) -> str:
+    running = states.count(JobState.RUNNING)
+    waiting = len(states) - running
+    if has_standby:
+        return f"{left_jobs(running, waiting)}."
+    return found_again(running, waiting, Path(folder))
 
 
 def _takes_over(standbys: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainmaster.cli.support.address import DATA, user_data_folder
-from trainmaster.cli.support.format import left_jobs
+from trainmaster.cli.support.format import found_again
 from trainmaster.cli.support.remembered_slots import Devices
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.text.formatting import plural
@@ -49,6 +49,4 @@ def farewell(daemon: Daemon, folder: Path) -> str:
     running, waiting = daemon.live_jobs()
     if not running and not waiting:
         return "Stopped; there are no unfinished jobs."
-    where = "" if folder == user_data_folder() else f" --data {shlex.quote(str(folder))}"
-    them = "it" if running + waiting == 1 else "them"
-    return f"Stopped. {left_jobs(running, waiting)}; `trainmaster up{where}` finds {them} again."
+    return f"Stopped. {found_again(running, waiting, folder)}"

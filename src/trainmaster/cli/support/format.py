@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainmaster.cli.support.address import state_folder, user_data_folder
 from trainmaster.cli.support.console import NOTHING
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.plain_table import Cell, Coloured
@@ -95,6 +98,14 @@ def left_jobs(running: int, waiting: int) -> str:
     said = [f"{plural(running, 'job')} {goes_on}"] if running else []
     said += [f"{waiting if said else plural(waiting, 'job')} {waits}"] if waiting else []
     return ", ".join(said)
+
+
+def found_again(running: int, waiting: int, folder: Path) -> str:
+    """What jobs do without their manager, and which command finds them again."""
+    is_default = folder == user_data_folder() == state_folder(None)
+    where = "" if is_default else f" --data {shlex.quote(str(folder))}"
+    them = "it" if running + waiting == 1 else "them"
+    return f"{left_jobs(running, waiting)}; `trainmaster up{where}` finds {them} again."
 
 
 def seconds_of(text: str, option: str) -> float:
