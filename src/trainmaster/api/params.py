@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Header, Path, Query
 
+from trainmaster.api.headers import USER_HEADER
 from trainmaster.config.units import LARGEST_INDEX
 
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
@@ -25,7 +26,7 @@ JobId = Annotated[
 User = Annotated[
     str,
     Header(
-        alias="Trainmaster-User",
+        alias=USER_HEADER,
         max_length=100,
         pattern=r"^[^\x00-\x1f\x7f]*$",
         description="Who asks, for the job's story. It is not checked.",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trainmaster.api.headers import STORE_HEADER
 from trainmaster.daemon.daemon import Daemon
-
-HEADER = "Trainmaster-Store"
 
 
 class StoreHeader:
@@ -20,7 +19,7 @@ class StoreHeader:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[HEADER] = self._service.store_name
+                MutableHeaders(scope=message)[STORE_HEADER] = self._service.store_name
             await send(message)
 
         await self._app(scope, receive, sent)

@@ -23,15 +23,12 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
+from trainmaster.api.headers import STORE_HEADER, USER_HEADER
 from trainmaster.cli.support.address import Place, address_in, find_address, is_manager
 from trainmaster.cli.support.errors import BadInput, Failed
 
 ROOT = "/api/v1"
 USER = "TRAINMASTER_USER"
-USER_HEADER = "Trainmaster-User"
-"""Who asks, for stories: `Cancelled by ada`."""
-STORE_HEADER = "Trainmaster-Store"
-"""Which database a manager leads, in each of its answers; empty from a standby."""
 PATIENCE_S = 60.0
 """How long one answer may take; streams send something at least every 15 s."""
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)

@@ -1,0 +1,8 @@
+"""Headers of the API that are its own."""
+
+from __future__ import annotations
+
+USER_HEADER = "Trainmaster-User"
+"""Who asks, for stories: `Cancelled by ada`."""
+STORE_HEADER = "Trainmaster-Store"
+"""Which database a manager leads, in each of its answers; empty from a standby."""
