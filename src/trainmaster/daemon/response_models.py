@@ -81,7 +81,6 @@ class JobDetails(JobRow):
     """The end of its output, where it ended without success."""
     spec: dict[str, Any]
     """The job file as submitted."""
-    """What happened to it so far."""
 
 
 class JobList(ResponseModel):

@@ -56,7 +56,7 @@ NOTICEABLE_MS = 100
 """Less work than that is not said to be lost."""
 Detail = Mapping[str, object]
 Opening = tuple[str, tuple[str, ...]]
-"""How a sentence begins, and which details it has worded_keys by that."""
+"""How a sentence begins, and which details it words by that."""
 
 
 def _submitted(detail: Detail) -> Opening:
@@ -133,8 +133,8 @@ def _on_devices(verb: str, *worded_keys: str) -> Callable[[Detail], Opening]:
 
 def _adopted(detail: Detail) -> Opening:
     verb = "found stopped in memory" if detail.get("frozen") else "found running"
-    opening, told = _on_devices(verb, "attempt")(detail)
-    return opening, (*told, "frozen")
+    opening, worded_keys = _on_devices(verb, "attempt")(detail)
+    return opening, (*worded_keys, "frozen")
 
 
 OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
