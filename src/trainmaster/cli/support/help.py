@@ -101,7 +101,8 @@ def _spelling(parameter: Any) -> str:
 
 
 def _choices(parameter: Any) -> str:
-    choices = parameter.type_descriptor.choices or ()
+    kind = getattr(parameter, "type_descriptor", None) or parameter.type  # the latter before Typer 0.29
+    choices = getattr(kind, "choices", None) or ()
     return "|".join(str(getattr(each, "value", each)) for each in choices)
 
 

@@ -35,5 +35,6 @@ def _is_converted(parameter: Any, value: Any) -> bool:
         return False
     if value is None:
         return not parameter.required
-    is_text = isinstance(value, str) and parameter.type_descriptor.annotation is str
+    kind = getattr(parameter, "type_descriptor", None)  # of Typer from 0.29 on; earlier ones convert
+    is_text = isinstance(value, str) and getattr(kind, "annotation", None) is str
     return is_text or isinstance(value, Enum)
