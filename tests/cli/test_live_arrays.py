@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,18 @@ def test_a_job_that_has_not_started_has_no_output_and_says_why(tm: Line) -> None
     assert (
         f"job next ({waiting}) has not started yet: It needs 1 GPU and none are free" in said.stderr
     )
+
+
+def test_every_element_that_runs_is_asked_to_save(tm: Line, tmp_path: Path) -> None:
+    hears = f"trap 'touch {tmp_path}/$TRAINMASTER_ARRAY_INDEX' USR1;"
+    program = f'if [ "$TRAINMASTER_ARRAY_INDEX" = 1 ]; then {hears} fi; while :; do sleep 0.2; done'
+    array = tm.ok("run", "-d", "-n", "sweep", "--array", "0-2%2", "--", "sh", "-c", program).strip()
+    for element in (0, 1):
+        tm.daemon.until_state(f"{array}_{element}", "running")
+    said = tm.run("save", "sweep")
+    assert said.returncode == 1
+    assert said.stderr.startswith(f"Error: Job {array}_0 does not hear it: its program neither")
+    until((tmp_path / "1").exists, "the second to hear it")
 
 
 def test_errors_name_a_job_as_its_user_did(tm: Line) -> None:

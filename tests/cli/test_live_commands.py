@@ -435,6 +435,22 @@ def test_lost_work_has_a_column_where_there_is_any(tm: Tm, daemon: Counterpart) 
     assert "2h01m of its work" in tm("show 2").out
 
 
+@pytest.mark.parametrize("missing", ["lost_s", "run_s", "nodes", "devices", "reason", "gpu_s"])
+def test_an_older_manager_may_not_send_a_field(tm: Tm, daemon: Counterpart, missing: str) -> None:
+    row, details = job("3"), job_details("3")
+    del row[missing], details[missing]
+    daemon.on("GET", "/jobs", _unchecked(listed(row)))
+    daemon.on("GET", "/jobs/3", _unchecked(details))
+    for line in ("ps", "ps -o wide", "show 3"):
+        said = tm(line)
+        assert (said.code, said.err) == (0, "")
+
+
+def _unchecked(body: dict[str, Any]) -> Answer:
+    """An answer that is not as the API describes it now."""
+    return Answer(200, json.dumps(body).encode(), "application/json")
+
+
 def test_move_and_set(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("POST", "/jobs/2/move", job("2"))
     assert tm("move 2 --to n1").out == "Job 2 moves to n1.\n"
@@ -458,6 +474,11 @@ def test_move_and_set(tm: Tm, daemon: Counterpart) -> None:
         ("set 2 preemptible=no", "preemptible `no` is not true or false"),
         ("set 2 priority", "Setting `priority` has no value: write key=value."),
         ("set 2 priority=high", "priority `high` is not a whole number: write priority=10."),
+        ("set 2 grace_period=2", "grace_period must be a length of time with its unit: 2s or 2m?"),
+        ("set 2 max_runtime=4x", "max_runtime must be a length of time such as"),
+        ("set 2 queue=a/b", "queue must be 1 to 100 characters without a slash"),
+        ("set 2 name=12", "name must not look like a job's id"),
+        ("set 2 priority=5000000", "priority must be"),
         ("history --since never", "--since `never` is not a point of time"),
         ("history --json --csv", "--json and --csv exclude each other"),
         ("history --state running", "No job ends as `running`"),

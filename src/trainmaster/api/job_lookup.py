@@ -39,4 +39,5 @@ def named_as(typed: str, id: str) -> Iterator[None]:
     except RequestError as error:
         if typed == id:
             raise
-        raise type(error)(str(error).replace(f"job {id}", f"job {typed} ({id})")) from error
+        said = re.sub(rf"job {re.escape(id)}(?!\w)", lambda _: f"job {typed} ({id})", str(error))
+        raise type(error)(said) from error

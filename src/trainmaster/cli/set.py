@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from trainmaster.cli.support.client import Client, job_path
+from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.format import seconds_of, settings_of
+from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import AsJson, JobName, argument
 from trainmaster.text.suggest import did_you_mean
 
-LENGTHS = ("max_runtime", "deadline")
 WHOLE = ("priority", "retries")
 FIELDS = (
     *("priority", "queue", "max_runtime", "deadline", "grace_period", "retries", "name"),
@@ -35,6 +34,7 @@ def change(
     """
     stated = settings_of(settings, "Setting")
     body = {key: _value(key, text) for key, text in stated.items()}
+    _check(body)
     said = ", ".join(f"{key} {text}" for key, text in stated.items())
     show_answer(client.patch(job_path(job), body), as_json, f"Job {job}: {said}.")
 
@@ -46,8 +46,6 @@ def _value(key: str, text: str) -> Any:
         meant = OTHER_WORDS.get(key)
         hint = f"did you mean {meant}?" if meant in FIELDS else did_you_mean(key, FIELDS)
         raise BadInput(f"A job's `{key}` cannot be changed: {hint}")
-    if key in LENGTHS:
-        seconds_of(text, key)
     if key == "preemptible":
         if text not in ("true", "false"):
             raise BadInput(f"preemptible `{text}` is not true or false: write preemptible=false.")
@@ -58,3 +56,11 @@ def _value(key: str, text: str) -> Any:
         except ValueError:
             raise BadInput(f"{key} `{text}` is not a whole number: write {key}=10.") from None
     return text
+
+
+def _check(body: Json) -> None:
+    """ConfigError where a value is wrong whatever the job and the manager."""
+    from trainmaster.config.validation import checked
+    from trainmaster.daemon.service_api import JobChanges
+
+    checked(JobChanges, body)

@@ -66,7 +66,8 @@ def read_name(value: object) -> str:
         value = str(value)
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise ValueError(
-            f"must be 1 to 100 characters without a slash or line break, not {shown(value)}"
+            "must be 1 to 100 characters without a slash, a control character such as a line break, or a"
+            f" space at its ends, not {shown(value)}"
         )
     return value
 

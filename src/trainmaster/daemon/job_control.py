@@ -32,8 +32,10 @@ from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender, Suspension
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.gang import bits
-from trainmaster.text.formatting import exact_length, length
+from trainmaster.text.formatting import exact_length, first_of, length
 
+NAMED = 10
+"""Elements of an array that an error names."""
 DURATIONS = ("max_runtime", "deadline", "grace_period")
 
 
@@ -123,18 +125,22 @@ class JobControl:
         )
 
     async def save(self, job: str, user: str = "") -> None:
-        """Ask it to write a checkpoint now and go on."""
-        for live in await self._driver.live(job):
-            if live.record is None or live.record.since_ms is None:
-                raise Conflict(f"job {live.id} is not running, so it cannot save.")
-            engine, said = self._driver.engine, live.history
-            await engine.save(live.record.run)
-            hears = said.has_hello or said.saves > 0 or not live.record.cannot_save
+        """Ask it to write a checkpoint now and go on; of an array, all elements that run."""
+        runs = [
+            (live, live.record.run, live.record.cannot_save)
+            for live in await self._driver.live(job)
+            if live.record is not None and live.record.since_ms is not None
+        ]
+        if not runs:
+            raise Conflict(f"job {job} is not running, so it cannot save.")
+        engine, deaf = self._driver.engine, []
+        for live, run, cannot_save in runs:
+            await engine.save(run)
+            hears = live.history.has_hello or live.history.saves > 0 or not cannot_save
             if not hears and not await asyncio.to_thread(engine.catches_save, live.history.pids):
-                raise Conflict(
-                    f"job {live.id} does not hear it: its program neither reports through the SDK nor has"
-                    " a handler for SIGUSR1, so nothing is saved now."
-                )
+                deaf.append(live.id)
+        if deaf:
+            raise Conflict(f"{_do_not_hear(deaf)} now.")
 
     async def change(self, job: str, changes: JobChanges) -> None:
         events, stated = [], changes.model_dump(exclude_unset=True)
@@ -215,6 +221,18 @@ class JobControl:
         events += [LoggedEvent(e.JobChanged(live.job)) for live in touched if live.id not in said]
         if events:
             await self._driver.ask(Request(events=events))
+
+
+def _do_not_hear(deaf: Sequence[str]) -> str:
+    """That these jobs were asked to save in vain."""
+    if len(deaf) == 1:
+        who, whose, they = f"job {deaf[0]} does", "its program", "nothing is saved"
+    else:
+        who, whose, they = f"jobs {first_of(deaf, NAMED)} do", "their program", "they save nothing"
+    return (
+        f"{who} not hear it: {whose} neither reports through the SDK nor has a handler for SIGUSR1, so"
+        f" {they}"
+    )
 
 
 def _is_stopping(live: LiveJob) -> bool:

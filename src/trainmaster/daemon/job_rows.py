@@ -110,26 +110,32 @@ class ProgressRow(ProgressReport):
 
 
 def _from_json(kind: type[T], answer: dict[str, Any]) -> T:
-    """An object of an answer, which it keeps; None where an older manager does not send a field.
+    """An object of an answer, which it keeps; a field that an older manager does not send is empty.
 
     Its fields are not checked and not copied: lists have thousands of rows.
     """
-    names = _names(kind)
+    empty = _empty(kind)
     made = object.__new__(kind)
     made.__dict__ = (
-        answer if answer.keys() == names.keys() else {name: answer.get(name) for name in names}
+        answer
+        if answer.keys() == empty.keys()
+        else {name: answer.get(name, value) for name, value in empty.items()}
     )
     return made
 
 
-def _names(kind: type[Any]) -> dict[str, None]:
-    """Remembered: lists have thousands of rows."""
-    if kind not in _NAMES:
-        _NAMES[kind] = {each.name: None for each in fields(kind)}
-    return _NAMES[kind]
+EMPTY: Mapping[str, object] = {"float": 0.0, "int": 0, "str": "", "list[str]": ()}
+"""By type: what stands for a field that is not sent; for all other types None."""
 
 
-_NAMES: dict[type[Any], dict[str, None]] = {}
+def _empty(kind: type[Any]) -> dict[str, object]:
+    """Fields with what stands for them; remembered, because lists have thousands of rows."""
+    if kind not in _EMPTY:
+        _EMPTY[kind] = {each.name: EMPTY.get(str(each.type)) for each in fields(kind)}
+    return _EMPTY[kind]
+
+
+_EMPTY: dict[type[Any], dict[str, object]] = {}
 
 
 class Holder(ResponseModel):

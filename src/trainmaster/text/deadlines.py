@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome, Decline
-from trainmaster.model.units import MINUTE
+from trainmaster.model.units import MINUTE, SECOND
 from trainmaster.text.formatting import about, when
 
 DECLINED = {
@@ -41,6 +41,10 @@ def _passed(notice: DeadlineNotice, now: int) -> str:
 
 def past_deadline_sentence(deadline_ms: int, finish_ms: int) -> str:
     """Of a job that has ended."""
+    if abs(deadline_ms - finish_ms) < SECOND:
+        return (
+            f"It ended just {'in time for' if finish_ms <= deadline_ms else 'after'} its deadline."
+        )
     if finish_ms <= deadline_ms:
         return f"It ended {about(deadline_ms - finish_ms)} before its deadline."
     return f"It ended {about(finish_ms - deadline_ms)} after its deadline."

@@ -122,6 +122,7 @@ MISTAKES = {
     "command: x\nname:": "line 2: name is empty: give it a value, or leave it out.",
     "command: x\nname: 12": "line 2: name must not look like a job's id",
     "command: x\nname: a/b": "line 2: name must be 1 to 100 characters without a slash",
+    'command: x\nname: "a\\e[31mred"': "without a slash, a control character such as a line break",
     "command: x\nenv: {A: true}": "line 2: env has A = true: a value is a text or a number; quote it.",
     "command: x\nenv: {1A: b}": "line 2: env has the name '1A'",
     "command: x\nsecrets: [TOKEN]": "line 2: secrets come with users and tokens",

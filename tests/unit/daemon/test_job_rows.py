@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainmaster.daemon.job_rows import JobRow, ProgressRow
 
 
-def test_what_a_newer_manager_adds_is_ignored_and_what_an_older_one_lacks_is_none() -> None:
+def test_what_a_newer_manager_adds_is_ignored_and_what_an_older_one_lacks_is_empty() -> None:
     row = JobRow.from_json(
         {
             "id": "1",
@@ -15,7 +15,8 @@ def test_what_a_newer_manager_adds_is_ignored_and_what_an_older_one_lacks_is_non
         }
     )
     assert row.id == "1"
-    assert row.name is None
-    assert row.progress == ProgressRow(None, 1, None, None, None, None)  # type: ignore[arg-type]
+    assert (row.name, row.lost_s, row.restarts, list(row.nodes)) == ("", 0, 0, [])
+    assert (row.exit_code, row.deadline) == (None, None)
+    assert row.progress == ProgressRow(0, 1, None, None, None, None)
     assert row.reason is not None
-    assert (row.reason.code, row.reason.sentence, row.reason.need) == ("x", "y", None)
+    assert (row.reason.code, row.reason.sentence, row.reason.held_by) == ("x", "y", None)

@@ -157,6 +157,8 @@ def test_a_deadline_is_worded_when_it_is_read() -> None:
     assert found == said
     assert past_deadline_sentence(NOW, NOW - HOUR) == "It ended 1 h before its deadline."
     assert past_deadline_sentence(NOW, NOW + HOUR) == "It ended 1 h after its deadline."
+    assert past_deadline_sentence(NOW, NOW - 3) == "It ended just in time for its deadline."
+    assert past_deadline_sentence(NOW, NOW + 3) == "It ended just after its deadline."
 
 
 def test_forecasts_end_with_one_stop() -> None:

@@ -101,7 +101,8 @@ def _spelling(parameter: Any) -> str:
 
 
 def _choices(parameter: Any) -> str:
-    kind = getattr(parameter, "type_descriptor", None) or parameter.type  # the latter before Typer 0.29
+    # Before 0.29 Typer calls it `type`.
+    kind = getattr(parameter, "type_descriptor", None) or parameter.type
     choices = getattr(kind, "choices", None) or ()
     return "|".join(str(getattr(each, "value", each)) for each in choices)
 

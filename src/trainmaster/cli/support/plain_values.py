@@ -35,6 +35,7 @@ def _is_converted(parameter: Any, value: Any) -> bool:
         return False
     if value is None:
         return not parameter.required
-    kind = getattr(parameter, "type_descriptor", None)  # of Typer from 0.29 on; earlier ones convert
+    # Before 0.29 Typer has none: every text is converted then.
+    kind = getattr(parameter, "type_descriptor", None)
     is_text = isinstance(value, str) and getattr(kind, "annotation", None) is str
     return is_text or isinstance(value, Enum)
