@@ -10,8 +10,8 @@ lines where it stands alone; white space, empty lines and the length of rules do
 `<!-- file: NAME -->` is written to NAME first. The blocks of a page share one empty folder, in its order.
 
 `<!-- live: OPTIONS -->` marks a session with a manager, which the first such block of a page starts with
-these options of `trainmaster up`. What is shown is compared without figures, times and the names of node
-and folder, exit codes are not, and a command that goes on is interrupted.
+these options of `trainmaster up`; `exit N` may follow them. What is shown is compared without times, large
+numbers and the names of node and folder, and a command in whose line `Ctrl-C` stands is interrupted.
 """
 
 from __future__ import annotations
@@ -35,10 +35,17 @@ LINK = re.compile(r"(?<!\\)\]\((?P<target><[^>]*>|[^\s)]+)(?:\s+\"[^\"]*\")?\)")
 ANYTHING = "\N{HORIZONTAL ELLIPSIS}"
 RULE = re.compile("\N{BOX DRAWINGS LIGHT HORIZONTAL}+")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.M)
-FIGURE = re.compile(r"\d+(?:[.,:dhm-]*\d+)*[dhms]?\b")
+VARIES = re.compile(
+    r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|(?:\d+(?:\.\d+)? ?(?:ms|min|[dhms]))+\b|\d+ [KMG]iB\b|\d{4,}"
+)
+"""Times, sizes, ports and processes."""
+EXIT = re.compile(r"\s*\bexit (?P<code>\d+)$")
 TIMEOUT_S = 120
-INTERRUPT_S = 10
-"""How long a command of a live session may go on."""
+INTERRUPT_S = 3
+"""How long a command goes on whose line says that Ctrl-C ends it."""
+INTERRUPTED = 124
+"""What `timeout` ends with then."""
+KILL_AFTER_S = 5
 TRAIN = """import time
 for step in range(1, 1001):
     print(f"step {step} loss {1 / step:.3f}", flush=True)
@@ -142,9 +149,8 @@ def failed_examples(page: Path, *, is_quick: bool) -> Iterator[str]:
             if block.what == "file":
                 (Path(folder) / block.how).write_text(block.body, encoding="utf-8")
                 continue
-            if block.how == "slow" and is_quick:
+            if block.how.startswith("slow") and is_quick:
                 continue
-            wanted = int(block.how.removeprefix("slow").removeprefix("exit ") or 0)
             found = examples(block.body)
             if not found:
                 yield f"line {block.line}: the block to run has no line that starts with '$ '"
@@ -160,13 +166,18 @@ def failed_examples(page: Path, *, is_quick: bool) -> Iterator[str]:
                     timeout=TIMEOUT_S,
                     check=False,
                 )
-                if ended.returncode != wanted:
-                    yield (
-                        f"line {block.line}: `{command}` ended with {ended.returncode}, "
-                        f"not {wanted}: {ended.stdout.strip()[-400:]}"
-                    )
-                elif differs := difference(shown, ended.stdout):
-                    yield f"line {block.line}: `{command}` {differs}"
+                failed = wrong_end(block, ended) or difference(shown, ended.stdout)
+                if failed:
+                    yield f"line {block.line}: `{command}` {failed}"
+
+
+def wrong_end(block: Block, ended: subprocess.CompletedProcess[str]) -> str | None:
+    """That a command ended with another code than its mark says."""
+    stated = EXIT.search(block.how)
+    wanted = int(stated["code"]) if stated else 0
+    if ended.returncode == wanted:
+        return None
+    return f"ended with {ended.returncode}, not {wanted}: {ended.stdout.strip()[-400:]}"
 
 
 def failed_sessions(
@@ -179,9 +190,10 @@ def failed_sessions(
     }
     environment = {**others, **here, "TRAINMASTER_USER": "ada", "COLUMNS": "300"}
 
-    def printed(command: str, limit_s: int) -> str:
+    def run(command: str, limit_s: int = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+        limit = ["timeout", "--signal=INT", f"--kill-after={KILL_AFTER_S}", str(limit_s)]
         return subprocess.run(
-            ["timeout", "--signal=INT", str(limit_s), "bash", "-c", command],
+            [*limit, "bash", "-o", "pipefail", "-c", command],
             cwd=folder,
             env=environment,
             text=True,
@@ -189,26 +201,31 @@ def failed_sessions(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             check=False,
-        ).stdout
+        )
 
     data = "--data .trainmaster"
-    started = printed(f"trainmaster up -d {data} --port 0 {blocks[0].how}", TIMEOUT_S)
+    started = run(f"trainmaster up -d {data} --port 0 {EXIT.sub('', blocks[0].how)}")
     try:
-        if "Trainmaster at " not in started:
-            yield f"line {blocks[0].line}: the manager did not start: {started[-400:]}"
+        if started.returncode:
+            yield f"line {blocks[0].line}: the manager did not start: {started.stdout[-400:]}"
             return
         for block in blocks:
             for command, shown in examples(block.body):
-                said = _without_figures(printed(command, INTERRUPT_S), folder)
-                if differs := difference([_without_figures(line, folder) for line in shown], said):
-                    yield f"line {block.line}: `{command}` {differs}"
+                goes_on = "Ctrl-C" in command
+                ended = run(command, INTERRUPT_S if goes_on else TIMEOUT_S)
+                is_interrupted = goes_on and ended.returncode == INTERRUPTED
+                wanted = [_without_what_varies(line, folder) for line in shown]
+                failed = None if is_interrupted else wrong_end(block, ended)
+                failed = failed or difference(wanted, _without_what_varies(ended.stdout, folder))
+                if failed:
+                    yield f"line {block.line}: `{command}` {failed}"
     finally:
-        printed(f"trainmaster down --jobs {data}", TIMEOUT_S)
+        run(f"trainmaster down --jobs {data}")
 
 
-def _without_figures(text: str, folder: Path) -> str:
-    text = re.sub(rf"\b({socket.gethostname()}|box|vm)\b", "NODE", text)
-    return FIGURE.sub("#", text.replace(str(folder), "/tmp/demo"))
+def _without_what_varies(text: str, folder: Path) -> str:
+    text = re.sub(rf"\b({re.escape(socket.gethostname())}|box|vm)\b", "NODE", text)
+    return VARIES.sub("#", text.replace(str(folder), "/tmp/demo"))
 
 
 def complaints(page: Path, *, is_quick: bool) -> Iterator[str]:
