@@ -298,6 +298,10 @@ def test_a_terminal_has_colours_and_is_filled_by_watch(daemon: Counterpart, proc
     assert watched.startswith("\x1b[?1049h")
     assert watched.endswith("\x1b[?1049l")
     assert "job-5" not in watched, "there is no line for it"
+    rows[1]["name"] = "x" * 120
+    daemon.on("GET", "/jobs", listed(*rows))
+    watched = re.sub(r"\x1b\[[?0-9;]*\w", "", in_terminal("ps", "--watch", until="job-6"))
+    assert max(map(len, watched.splitlines())) <= 60
 
 
 def test_names_with_markup_are_shown_as_they_are(tm: Tm, daemon: Counterpart) -> None:

@@ -216,11 +216,27 @@ def test_a_table_is_the_same_in_a_file_and_in_a_terminal_but_for_colours() -> No
     assert "\x1b[32mvm\x1b[0m\n" in in_terminal
     assert re.sub(r"\x1b\[[0-9;]*m", "", in_terminal) == made.text(70, {})
     assert made.text(70, {}).splitlines() == [
-        "id  name                                      user    why",
-        "1   bert                                      ada     It needs 2 GPUs…",
-        "2   模型                                      ada     vm",
-        f"3   {'x' * 39}…  [bold]  -",
+        "id  name                              user    why",
+        "1   bert                              ada     It needs 2 GPUs and 0 a…",
+        "2   模型                              ada     vm",
+        f"3   {'x' * 31}…  [bold]  -",
     ]
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    {
+        50: ["id  name            user  why", "1   xxxxxxxxxxxxx…  ada   It needs 2 GPUs and 0 a…"],
+        20: ["id  name  user  why", "1   xxx…  ada   It …"],
+        9: ["id  name", "1   xxx…"],
+    }.items(),
+)
+def test_no_line_is_wider_than_the_screen(width: int, lines: list[str]) -> None:
+    made = fit_table(HEADINGS, [("1", "x" * 50, "ada", "It needs 2 GPUs and 0 are free.")], width)
+    assert isinstance(made, PlainTable)
+    assert made.text(width, {}).splitlines() == lines
+    styled = made.text(width, STYLES).splitlines()
+    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in styled) <= width
 
 
 def test_what_is_to_be_folded_is_whole() -> None:

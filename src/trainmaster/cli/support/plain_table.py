@@ -1,6 +1,7 @@
 """Tables with one line for each row, quick enough for thousands: columns that fit, colours in a terminal.
 
-Columns that matter less give way where the screen is narrow; long sentences are cut at the end. Rich is not
+Columns that matter less give way where the screen is narrow, then the widest get narrower; long sentences
+are cut at the end, and no line is wider than the screen. Rich is not
 used: it takes half a millisecond for a row, and time to load.
 """
 
@@ -21,7 +22,7 @@ GAP = 2
 MOST = 40
 """Columns that any cell but the last gets at most."""
 LEAST_LAST = 24
-"""Minimum width of the last cell; other columns are dropped before it gets narrower."""
+"""Minimum width of the last cell: first others are dropped, then cut as far as their headings."""
 
 
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
@@ -85,7 +86,8 @@ def fit_table(
     kept_columns = [columns[at] for at in kept]
     if folds:
         return _folding(kept_headings, kept_columns, kept_widths)
-    return PlainTable(kept_headings, kept_columns, kept_widths)
+    room = width - min(widths[-1], LEAST_LAST) - GAP * len(kept_widths)
+    return PlainTable(kept_headings, kept_columns, _narrowed(kept_widths, kept_headings, room))
 
 
 def _folding(
@@ -118,6 +120,15 @@ def _kept(
     return kept
 
 
+def _narrowed(widths: Sequence[int], headings: Sequence[str], room: int) -> list[int]:
+    """Widths that fit into the room, taken from the widest, or else those of the headings."""
+    fitting = list(widths)
+    for _ in range(sum(widths) - room):
+        at = max(range(len(fitting)), key=lambda at: (fitting[at] > len(headings[at]), fitting[at]))
+        fitting[at] = max(fitting[at] - 1, len(headings[at]))
+    return fitting
+
+
 class PlainTable:
     """Rows of one line each."""
 
@@ -129,11 +140,14 @@ class PlainTable:
 
     def text(self, width: int, styles: Mapping[str, str]) -> str:
         """All of it for a screen of this width that shows these styles."""
-        last = max(1, width - sum(self._widths) - GAP * len(self._widths))
-        columns = []
-        for heading, column, size in zip(
-            self._headings, self._columns, (*self._widths, last), strict=True
+        columns, room = [], width
+        for heading, column, wanted in zip(
+            self._headings, self._columns, (*self._widths, width), strict=True
         ):
+            size = min(wanted, room)
+            if size <= 0:
+                break
+            room -= size + GAP
             fitted = _fitted((heading, *_texts(column)), size)
             columns.append(_styled(fitted, (Coloured(heading, "bold"), *column), styles))
         return "".join(
