@@ -63,6 +63,30 @@ def test_outputs_replace_nothing_unless_forced(tm: Tm, folder: Path, daemon: Cou
     assert (folder / "back" / "b").read_text() == "new"
 
 
+@pytest.mark.parametrize("force", ["", " --force"])
+@pytest.mark.parametrize(
+    ("blocked", "sentence"),
+    [
+        ("back", "back is not a folder"),
+        ("back/deep", "back/deep is not a folder"),
+        ("back/z/", "back/z is a folder"),
+    ],
+)
+def test_outputs_write_nothing_where_a_file_is_in_the_way(
+    tm: Tm, folder: Path, daemon: Counterpart, blocked: str, sentence: str, force: str
+) -> None:
+    has_written(daemon, **{"a": "new", "deep/model": "new", "z": "new"})
+    if blocked.endswith("/"):
+        (folder / blocked).mkdir(parents=True)
+    else:
+        (folder / blocked).parent.mkdir(exist_ok=True)
+        (folder / blocked).write_text("mine")
+    said = tm(f"outputs bert --to back{force}")
+    assert (said.code, said.out) == (2, "")
+    assert f"{sentence}, and nothing was fetched: name another folder with --to." in said.err
+    assert not (folder / "back" / "a").exists()
+
+
 def test_outputs_of_two_jobs_of_one_name_are_kept_apart(
     tm: Tm, folder: Path, daemon: Counterpart
 ) -> None:

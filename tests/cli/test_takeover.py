@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -168,6 +169,47 @@ def test_wait_gives_up_in_time_while_no_manager_answers(
     assert said.err.splitlines()[-1] == (
         "Error: the time of --timeout 1s is over, and the manager does not answer."
     )
+
+
+@pytest.mark.parametrize("hangs_at", [0, 1])
+def test_wait_gives_up_in_time_while_the_manager_hangs(
+    tm: Tm, two: list[Counterpart], monkeypatch: pytest.MonkeyPatch, hangs_at: int
+) -> None:
+    manager, _ = two
+    monkeypatch.setenv("TRAINMASTER_URL", manager.url)
+    released = threading.Event()
+
+    def hangs(_: object) -> Answer:
+        released.wait(30)
+        return GONE
+
+    manager.on("GET", "/jobs", job_list())
+    manager.on("GET", "/jobs/5", *[job_details("5")] * hangs_at, hangs)
+    said = tm("wait 5 --timeout 500ms")
+    was_released = released.is_set()
+    released.set()
+    assert (said.code, was_released) == (124, False)
+    assert said.err == (
+        "Error: the time of --timeout 500ms is over, and the manager does not answer.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "said_of_it"), [("succeeded", "has ended"), ("running", "is running")]
+)
+def test_output_that_is_always_cut_is_given_up(
+    tm: Tm, two: list[Counterpart], monkeypatch: pytest.MonkeyPatch, state: str, said_of_it: str
+) -> None:
+    manager, _ = two
+    monkeypatch.setenv("TRAINMASTER_URL", manager.url)
+    monkeypatch.setattr("trainmaster.cli.support.follow.ABSENT_S", 0.2)
+    manager.on("GET", "/jobs", job_list())
+    manager.on("GET", "/jobs/5", job_details("5", state))
+    manager.on("GET", "/jobs/5/logs", GONE)
+    said = tm("logs -f 5")
+    assert (said.code, said.out) == (1, "")
+    assert f"Error: Job 5 {said_of_it}, but its output cannot be read to its end" in said.err
+    assert ("The output of job 5 does not come; trying again" in said.err) == (state == "running")
 
 
 def test_a_server_that_is_not_a_manager_is_told_apart(

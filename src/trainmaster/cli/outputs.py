@@ -53,10 +53,24 @@ def outputs(
         sys.stdout.write(f"Job {job} has written nothing in its copy, {answer['folder']}.\n")
     else:
         place = to or Path(f"outputs-{client.get(job_path(job))['id']}")
+        paths = [each["path"] for each in files]
+        _refuse_blocked(place, paths)
         if not force:
-            _refuse_present(place, [each["path"] for each in files])
+            _refuse_present(place, paths)
         fetched = _extract(client.download(job_path(job, "outputs/archive")), place)
         sys.stdout.write(f"Fetched {plural(fetched, 'file')} to {place}.\n")
+
+
+def _refuse_blocked(place: Path, files: Sequence[str]) -> None:
+    """BadInput where a file is in the place of a folder, or a folder in that of a file."""
+    targets = [place / file for file in files]
+    folders = dict.fromkeys(each for target in targets for each in target.parents)
+    bad = [
+        f"{each} is not a folder" for each in folders if os.path.lexists(each) and not each.is_dir()
+    ]
+    bad += [f"{each} is a folder" for each in targets if each.is_dir() and not each.is_symlink()]
+    if bad:
+        raise BadInput(f"{bad[0]}, and nothing was fetched: name another folder with --to.")
 
 
 def _refuse_present(place: Path, files: Sequence[str]) -> None:

@@ -45,12 +45,13 @@ def wait(
     """
     states = frozenset(_states(wanted)) if wanted else frozenset()
     patience = None if timeout is None else seconds_of(timeout, "--timeout")
-    until = None if patience is None else time.monotonic() + patience
-    ids = list(dict.fromkeys(id for job in jobs for id in _ids(client, job)))
+    if patience is not None:
+        client.until = time.monotonic() + patience
     try:
-        rows = _wait(client, ids, states, until)
+        ids = list(dict.fromkeys(id for job in jobs for id in _ids(client, job)))
+        rows = _wait(client, ids, states)
     except Unreachable:
-        if until is None or time.monotonic() < until:
+        if not client.is_late:
             raise
         print_error(f"the time of --timeout {timeout} is over, and the manager does not answer.")
         raise typer.Exit(TIMED_OUT) from None
@@ -73,19 +74,16 @@ def _ids(client: Client, job: str) -> list[str]:
     return [each.id for each in follow.elements_of(client, row.id)] or [row.id]
 
 
-def _wait(
-    client: Client, ids: Sequence[str], states: frozenset[str], until: float | None
-) -> list[JobRow]:
+def _wait(client: Client, ids: Sequence[str], states: frozenset[str]) -> list[JobRow]:
     """The jobs as they are when all of them are done, or when the time is over."""
     found: dict[str, JobRow] = {}
 
     def look() -> list[JobRow] | None:
         for id in ids:
             if id not in found or not _is_done(found[id], states):
-                found[id] = follow.row_now(client, id, until)
-        is_over = until is not None and time.monotonic() >= until
+                found[id] = follow.row_now(client, id)
         is_done = all(_is_done(row, states) for row in found.values())
-        return list(found.values()) if is_done or is_over else None
+        return list(found.values()) if is_done or client.is_late else None
 
     return follow.poll(look)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ ROOT = "/api/v1"
 USER = "TRAINMASTER_USER"
 PATIENCE_S = 60.0
 """How long one answer may take; streams send something at least every 15 s."""
+SHORTEST_S = 0.01
+"""How long an answer may take where the user's time is over."""
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Pauses between tries while the manager is being restarted."""
 NOT_FOUND = 404
@@ -84,6 +87,8 @@ class Client:
         """By id: the jobs that were asked for."""
         self.has_answered = False
         """Whether a manager has answered at all."""
+        self.until = math.inf
+        """When its user stops waiting for answers, by the monotonic clock."""
         self.notes: Sequence[str] = ()
         """What the last list said of the manager: what does not work as it should."""
 
@@ -92,6 +97,10 @@ class Client:
         if self._place is None:
             self._place = find_address(*self._stated)
         return self._place.url
+
+    @property
+    def is_late(self) -> bool:
+        return time.monotonic() >= self.until
 
     def look_again(self) -> bool:
         """Read the address file again; whether the manager is at another place now."""
@@ -195,9 +204,10 @@ class Client:
     @contextmanager
     def _answer(self, request: Request) -> Iterator[HTTPResponse]:
         """The answer to a request, to be read; any error meanwhile becomes Unreachable or RequestRefused."""
+        patience = max(min(PATIENCE_S, self.until - time.monotonic()), SHORTEST_S)
         try:
             try:
-                response = OPENER.open(request, timeout=PATIENCE_S)
+                response = OPENER.open(request, timeout=patience)
             except HTTPError as error:
                 self._check_manager(error.headers)
                 raise _refused(error.code, error.reason, error.read()) from None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import TypeVar
 
@@ -20,7 +19,7 @@ from trainmaster.cli.support.client import (
     Unreachable,
     job_path,
 )
-from trainmaster.cli.support.errors import INTERRUPTED, print_error
+from trainmaster.cli.support.errors import INTERRUPTED, Failed, print_error
 from trainmaster.cli.support.format import ended_sentence
 from trainmaster.cli.support.job_table import list_jobs
 from trainmaster.cli.support.submit_request import Submitted
@@ -36,7 +35,12 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 ABSENT_S = 600.0
 """How long a manager may be away; its jobs keep running meanwhile."""
-ABSENT = f"The manager does not answer; waiting for it ({ABSENT_S / 60:.0f} min at most) …"
+ABSENT_MIN = f"{ABSENT_S / 60:.0f} min"
+ABSENT = f"The manager does not answer; waiting for it ({ABSENT_MIN} at most) …"
+TRIES = 5
+"""Streams of output that may end without anything in them, one after the other."""
+STEADY_S = 5.0
+"""A stream that stood longer than this worked: its job wrote nothing."""
 MANY = 500
 """Elements of an array for which one second is added between requests."""
 CANCEL_WAIT_S = 3.0
@@ -57,30 +61,29 @@ def poll(look: Callable[[], T | None]) -> T:
     return found
 
 
-def retry(client: Client, ask: Callable[[], T], until: float | None = None) -> T:
-    """An answer, even if the manager is restarted, or another takes over, meanwhile: wherever it is then.
-
-    `until` is when the user's patience ends, where it does before the manager's time is over.
-    """
+def retry(client: Client, ask: Callable[[], T]) -> T:
+    """An answer, even if the manager is restarted, or another takes over, meanwhile: wherever it is then."""
     last: float | None = None
     while True:
         try:
             return ask()
         except Unreachable:
+            if client.is_late:
+                raise
             if client.look_again():
                 continue
             if last is None and client.has_answered:
                 sys.stderr.write(f"{ABSENT}\n")
                 sys.stderr.flush()
-                last = min(time.monotonic() + ABSENT_S, until or math.inf)
+                last = time.monotonic() + ABSENT_S
             if last is None or time.monotonic() > last:
                 raise
             time.sleep(LONGEST_PAUSE_S)
 
 
-def row_now(client: Client, job: str, until: float | None = None) -> JobRow:
+def row_now(client: Client, job: str) -> JobRow:
     """The job as it is now; Failed where another has its id by now."""
-    answer = retry(client, lambda: client.get(job_path(job)), until)
+    answer = retry(client, lambda: client.get(job_path(job)))
     client.check_job(answer["id"], answer.get("uuid"))
     return JobRow.from_json(answer)
 
@@ -113,10 +116,13 @@ def follow(client: Client, job: str, query: Query, write: Write, notes: Notes) -
     after = ""
     row = wait_for_start(client, job, notes)
     tail = dict(query)
+    cuts: list[float] = []
+    """When the streams ended that brought nothing, since the last one that did."""
     while True:
-        is_whole = False
+        is_whole, began = False, time.monotonic()
         try:
             for sent in client.events(job_path(row.id, "logs"), {**tail, "follow": "true"}, after):
+                cuts.clear()
                 if sent.name == "log":
                     after = sent.id
                     write(*_written(sent))
@@ -136,7 +142,25 @@ def follow(client: Client, job: str, query: Query, write: Write, notes: Notes) -
         if not row.has_ended and row.transition is None:
             notes.on_state(row.id, row.state, row.why)
         if not is_whole:
+            if time.monotonic() - began > STEADY_S:
+                cuts.clear()
+            cuts.append(time.monotonic())
+            _check_cuts(row, cuts, notes)
             time.sleep(LONGEST_PAUSE_S / 5)
+
+
+def _check_cuts(row: JobRow, cuts: Sequence[float], notes: Notes) -> None:
+    """Say that the output does not come; Failed after a few tries where the job has ended, else later."""
+    if len(cuts) < TRIES:
+        return
+    if row.has_ended or cuts[-1] - cuts[0] > ABSENT_S:
+        raise Failed(
+            f"Job {row.id} {'has ended' if row.has_ended else f'is {row.state}'}, but its output cannot be"
+            f" read to its end: the manager cuts it off each time. `trainmaster show {row.id}` says how"
+            " the job is, the manager's log why."
+        )
+    if len(cuts) == TRIES:
+        notes(f"The output of job {row.id} does not come; trying again ({ABSENT_MIN} at most) …")
 
 
 def wait_for_start(client: Client, job: str, notes: Notes) -> JobRow:
