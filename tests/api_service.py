@@ -93,7 +93,7 @@ class MemoryService:
     def queries(self) -> MemoryService:
         return self
 
-    submissions = job_control = cluster_control = queries
+    submissions = job_outputs = job_control = cluster_control = queries
 
     # -- commands ------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ from trainmaster.daemon.device_change import apply_change, refuse_lost_runs, ref
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.export import events_of, trace_of
 from trainmaster.daemon.job_control import JobControl
+from trainmaster.daemon.job_outputs import JobOutputs
 from trainmaster.daemon.lease import LeaderWatch, Lease
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.queries import Forecaster, Queries
@@ -53,6 +54,7 @@ from trainmaster.daemon.retention import (
 from trainmaster.daemon.service_api import Health, RequestError, Unavailable
 from trainmaster.daemon.submission_checks import SubmissionChecks
 from trainmaster.daemon.submissions import Submissions
+from trainmaster.daemon.submitted_files import SubmittedFiles
 from trainmaster.daemon.vital_signs import ThreadWatch, vital_signs
 from trainmaster.engines.protocol import Engine, StrayRun
 from trainmaster.model.events import PolicyChanged
@@ -90,7 +92,9 @@ class _Parts:
     """What exists only while this manager is the leader."""
 
     driver: Driver
+    files: SubmittedFiles
     submissions: Submissions
+    job_outputs: JobOutputs
     job_control: JobControl
     cluster_control: ClusterControl
     queries: Queries
@@ -176,7 +180,7 @@ class Daemon:
             with contextlib.suppress(StoreError):
                 await asyncio.shield(self._keep_snapshot(driver))
             if self._parts is not None:
-                await self._parts.submissions.close()
+                await self._parts.files.close()
             await self._engine.close()
 
     async def _lead(self) -> Driver:
@@ -263,13 +267,16 @@ class Daemon:
         self._apply_stated_policy(driver)
         queries = Queries(driver, self._folder, self._forecaster)
         checks = SubmissionChecks(driver)
-        submissions = Submissions(driver, self._folder, queries, checks)
+        links = self._engine.abilities.shares_files
+        files = SubmittedFiles(self._folder, links, driver.site_limits)
+        submissions = Submissions(driver, self._folder, files, queries, checks)
         control = JobControl(driver, checks)
         if self._cold_start is ColdStart.REFUSE:
             runs = largest_number(self._folder / "runs")
             last = max(self._store.last_number(), runs, identity.left_alone or 0)
             await asyncio.to_thread(remove_leftovers, self._folder, last)
-        self._parts = _Parts(driver, submissions, control, ClusterControl(driver), queries)
+        cluster, outputs = ClusterControl(driver), JobOutputs(files)
+        self._parts = _Parts(driver, files, submissions, outputs, control, cluster, queries)
         return driver
 
     async def _reconcile(self, driver: Driver, found: Replayed) -> None:
@@ -410,6 +417,10 @@ class Daemon:
     @property
     def submissions(self) -> Submissions:
         return self._part().submissions
+
+    @property
+    def job_outputs(self) -> JobOutputs:
+        return self._part().job_outputs
 
     @property
     def job_control(self) -> JobControl:

@@ -1,4 +1,4 @@
-"""Submitting jobs: checked, their code copied, stored, and what they wrote in the copies."""
+"""Submitting jobs: checked, their code copied, stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from trainmaster.daemon.live_job import (
     Hold,
     LiveJob,
     StoredSubmission,
-    stored_submission,
     submitted_job,
 )
 from trainmaster.daemon.queries import Queries
@@ -46,7 +45,12 @@ class Submissions:
     """Turns submissions into live jobs; answers when they are durable."""
 
     def __init__(
-        self, driver: Driver, folder: Path, queries: Queries, checks: SubmissionChecks
+        self,
+        driver: Driver,
+        folder: Path,
+        files: SubmittedFiles,
+        queries: Queries,
+        checks: SubmissionChecks,
     ) -> None:
         self._driver = driver
         self._queries = queries
@@ -55,9 +59,7 @@ class Submissions:
         self._number = max(
             driver.store.last_number(), largest_number(folder / "runs", folder / "jobs")
         )
-        self._submitted_files = SubmittedFiles(
-            folder, driver.engine.abilities.shares_files, driver.site_limits
-        )
+        self._submitted_files = files
         self._in_flight: dict[str, asyncio.Task[Sequence[Accepted]]] = {}
         """Idempotency keys of submissions in progress."""
 
@@ -192,22 +194,6 @@ class Submissions:
                 array_index=index,
                 holds=holds,
             )
-
-    async def outputs(self, job: JobStatus) -> tuple[str, Sequence[tuple[str, int, float]]]:
-        """The copy that a job ran in, and path, size and time of what it wrote there."""
-        folder = stored_submission(job.row).recipe.workdir
-        found = await self._submitted_files.outputs(folder)
-        if found is None:
-            raise Conflict(f"job {job.row.id} ran in {folder} itself: what it wrote is there.")
-        return folder, found
-
-    def outputs_archive(self, folder: str) -> AsyncIterator[bytes]:
-        """What a job wrote in its copy, as a tar archive."""
-        return self._submitted_files.archive(folder)
-
-    async def close(self) -> None:
-        """End what works on files of submissions."""
-        await self._submitted_files.close()
 
 
 async def _yielding(many: Iterable[T]) -> AsyncIterator[T]:

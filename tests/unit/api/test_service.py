@@ -14,12 +14,14 @@ from trainmaster.api.routes.cluster import NODE_ACTIONS
 from trainmaster.api.routes.jobs import ACTIONS
 from trainmaster.daemon.cluster_control import ClusterControl
 from trainmaster.daemon.job_control import JobControl
+from trainmaster.daemon.job_outputs import JobOutputs
 from trainmaster.daemon.queries import Queries
 from trainmaster.daemon.submissions import Submissions
 
 PARTS = {
     "cluster_control": ClusterControl,
     "job_control": JobControl,
+    "job_outputs": JobOutputs,
     "queries": Queries,
     "submissions": Submissions,
 }
