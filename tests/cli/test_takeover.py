@@ -37,6 +37,19 @@ def name_in(folder: Path, manager: Counterpart, pid: int = 1) -> None:
     (folder / "address").write_text(json.dumps({"url": manager.url, "pid": pid}))
 
 
+def move_to_second(folder: Path, two: list[Counterpart], last: Answer) -> None:
+    """Let the first manager know job 5 once, and the second be named when it is asked for again."""
+    first, second = two
+    name_in(folder, first)
+
+    def leaves(_: object) -> Answer:
+        name_in(folder, second)
+        return last
+
+    first.on("GET", "/jobs", job_list())
+    first.on("GET", "/jobs/5", job_details("5"), leaves)
+
+
 def elsewhere(job: dict[str, Any], store: str = "another") -> Answer:
     return Answer(body=job, store=store)
 
@@ -49,16 +62,9 @@ def log(text: str, id: str) -> str:
 def test_a_waiting_command_asks_the_manager_that_the_file_names_by_now(
     tm: Tm, folder: Path, two: list[Counterpart], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = two
+    _, second = two
     monkeypatch.setenv("TRAINMASTER_DATA", str(folder))
-    name_in(folder, first)
-
-    def dies(_: object) -> Answer:
-        name_in(folder, second)
-        return STANDBY
-
-    first.on("GET", "/jobs/5", job_details("5"), dies)
-    first.on("GET", "/jobs", job_list())
+    move_to_second(folder, two, STANDBY)
     second.on("GET", "/jobs", job_list())
     second.on("GET", "/jobs/5", job_details("5", "succeeded", exit_code=0))
     said = tm("wait 5")
@@ -71,14 +77,7 @@ def test_output_goes_on_at_the_other_manager_where_it_was(
 ) -> None:
     first, second = two
     monkeypatch.setenv("TRAINMASTER_DATA", str(folder))
-    name_in(folder, first)
-
-    def dies(_: object) -> Answer:
-        name_in(folder, second)
-        return GONE
-
-    first.on("GET", "/jobs", job_list())
-    first.on("GET", "/jobs/5", job_details("5"), dies)
+    move_to_second(folder, two, GONE)
     first.on("GET", "/jobs/5/logs", stream(log("b25lCg==", "1;0.7.4"), breaks=True))
     second.on("GET", "/jobs/5", job_details("5", "succeeded", exit_code=0))
     second.on("GET", "/jobs/5/logs", stream(log("dHdvCg==", "1;0.7.8"), END))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +33,11 @@ from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.submission import Dependency
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.units import NOMINAL
-from trainmaster.store.open import open_store
 from trainmaster.store.rows import JobFilter
 from trainmaster.store.store import Store
 
 FIFO = PolicySpec("fifo")
 RECIPE = LaunchSpec(("true",), "/", "")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{tmp_path}/trainmaster.db")
-    assert opened.acquire_leadership()
-    yield opened
-    opened.close()
 
 
 def a_driver(store: Store, folder: Path) -> Driver:

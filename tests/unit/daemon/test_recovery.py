@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from tests.builders import a_job, on
 from tests.policies.cases import Scripted
 from tests.unit.core.test_slots import slots
@@ -35,20 +33,11 @@ from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL
-from trainmaster.store.open import open_store
 from trainmaster.store.rows import Batch, StepRow, StoredJob
 from trainmaster.store.store import Store
 
 FIFO = PolicySpec("fifo")
 RECIPE = LaunchSpec(("true",), "/", "")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{tmp_path}/trainmaster.db")
-    assert opened.acquire_leadership()
-    yield opened
-    opened.close()
 
 
 class Manager:
