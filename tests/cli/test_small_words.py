@@ -13,8 +13,8 @@ import pytest
 from tests.cli.answers import job_details, job_list, job_row
 from tests.cli.conftest import Tm
 from tests.cli.counterpart import Answer, Counterpart, serving
-from trainmaster.cli.support.follow import Notes, reason_key
 from trainmaster.cli.support.format import ago, left_jobs, lost
+from trainmaster.cli.support.notes import Notes, reason_key
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.text.formatting import size
 

@@ -14,10 +14,10 @@ from trainmaster.cli.support.address import is_alive
 from trainmaster.cli.support.client import Client, RequestRefused, job_path
 from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.errors import Failed
-from trainmaster.cli.support.follow import poll
 from trainmaster.cli.support.format import found_again, left_jobs
 from trainmaster.cli.support.job_table import list_jobs
 from trainmaster.cli.support.options import AsJson, option
+from trainmaster.cli.support.polling import poll
 from trainmaster.model.job_state import LIVE_STATES, JobState
 from trainmaster.text.formatting import plural
 

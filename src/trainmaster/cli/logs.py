@@ -7,11 +7,15 @@ from contextlib import closing
 from itertools import count
 from typing import Annotated
 
-from trainmaster.cli.support import follow
+from trainmaster.cli.support.arrays import ArrayOutput, array_id, elements_of, follow_elements
 from trainmaster.cli.support.client import NOT_FOUND, Client, Query, RequestRefused, job_path
 from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.follow import follow
+from trainmaster.cli.support.notes import Notes
 from trainmaster.cli.support.options import JobName, option
+from trainmaster.cli.support.output_lines import PrefixedLines, write_plain
+from trainmaster.cli.support.polling import row_now
 
 ELEMENT = re.compile(r"\d+_\d+")
 WHOLE = {"rank": 0, "attempt": None, "tail": None}
@@ -45,7 +49,7 @@ def logs(
         trainmaster logs 12 --attempt 1 > first.log
     """
     query: Query = {"rank": "all" if all_ranks else rank, "attempt": attempt, "tail": tail}
-    array = None if ELEMENT.fullmatch(job) else follow.array_id(client, job)
+    array = None if ELEMENT.fullmatch(job) else array_id(client, job)
     if array is not None:
         if query != WHOLE:
             raise BadInput(
@@ -53,14 +57,12 @@ def logs(
             )
         _write_elements(client, array, following)
     elif following:
-        with closing(follow.PrefixedLines()) as lines:
-            follow.follow(
-                client, job, query, lines.write if all_ranks else follow.write_plain, follow.Notes()
-            )
+        with closing(PrefixedLines()) as lines:
+            follow(client, job, query, lines.write if all_ranks else write_plain, Notes())
     elif not all_ranks:
         is_empty = True
         for piece in client.download(job_path(job, "logs"), query):
-            follow.write_plain("", piece)
+            write_plain("", piece)
             is_empty = False
         if is_empty:
             _say_if_unstarted(client, job)
@@ -70,7 +72,7 @@ def logs(
 
 def _say_if_unstarted(client: Client, job: str) -> None:
     """Nothing was written by a job that has not started: say so."""
-    row = follow.row_now(client, job)
+    row = row_now(client, job)
     if row.start_s is None:
         name = job if row.id == job else f"{job} ({row.id})"
         how = "never started" if row.has_ended else "has not started yet"
@@ -81,17 +83,17 @@ def _say_if_unstarted(client: Client, job: str) -> None:
 def _write_elements(client: Client, array: str, following: bool) -> None:
     """What the elements of an array wrote, each line with its element."""
     if following:
-        follow.follow_elements(client, array)
+        follow_elements(client, array)
         return
-    with closing(follow.ArrayOutput(client)) as output:
-        output.write_new(follow.elements_of(client, array))
+    with closing(ArrayOutput(client)) as output:
+        output.write_new(elements_of(client, array))
 
 
 def _write_ranks(client: Client, job: str, query: Query) -> None:
     """What there is now, of one rank after the other."""
     for rank in count():
         try:
-            with closing(follow.PrefixedLines()) as lines:
+            with closing(PrefixedLines()) as lines:
                 for piece in client.download(job_path(job, "logs"), {**query, "rank": rank}):
                     lines.write(str(rank), piece)
         except RequestRefused as no:

@@ -85,7 +85,7 @@ def ps(
 
 def _array(client: Client, named: str) -> str:
     """The id of the array, by id or name."""
-    from trainmaster.cli.support.follow import ID, array_id  # `ps` has to start quickly
+    from trainmaster.cli.support.arrays import ID, array_id  # `ps` has to start quickly
 
     if ID.fullmatch(named):
         return named

@@ -11,7 +11,7 @@ import typer
 from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.console import write_json
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.follow import follow_to_end
+from trainmaster.cli.support.follow_to_end import follow_to_end
 from trainmaster.cli.support.options import (
     Command,
     Cpus,

@@ -16,9 +16,10 @@ import typer
 from trainmaster.cli.support.client import Client, job_path
 from trainmaster.cli.support.completion import live_jobs
 from trainmaster.cli.support.errors import BadInput, Failed
-from trainmaster.cli.support.follow import Notes, poll, reason_key, row_now
 from trainmaster.cli.support.format import seconds_of, state_label
+from trainmaster.cli.support.notes import Notes, reason_key
 from trainmaster.cli.support.options import Cpus, Memory, Queue, argument, option
+from trainmaster.cli.support.polling import poll, row_now
 from trainmaster.cli.support.submit_request import (
     check_flags,
     naming_flags,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from trainmaster.cli.support.arrays import array_id, elements_of
 from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import show_table, write_json
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.follow import array_id, elements_of
 from trainmaster.cli.support.format import at
 from trainmaster.cli.support.options import AsJson, JobName
 from trainmaster.text.formatting import short_length

@@ -10,7 +10,7 @@ import typer
 
 from trainmaster.cli.support.client import Client, RequestRefused
 from trainmaster.cli.support.console import remark, screen, write_json
-from trainmaster.cli.support.follow import wait_for
+from trainmaster.cli.support.follow_to_end import wait_for
 from trainmaster.cli.support.format import ended_sentence
 from trainmaster.cli.support.job_files import ReadJob, SubmitFlags, read_jobs
 from trainmaster.cli.support.options import (

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.support import follow
+from trainmaster.cli.support.arrays import elements_of
 from trainmaster.cli.support.client import Client, Unreachable
 from trainmaster.cli.support.console import remark, write_json
 from trainmaster.cli.support.errors import FAILED, print_error
 from trainmaster.cli.support.format import ended_sentence, seconds_of
 from trainmaster.cli.support.job_table import states_of
 from trainmaster.cli.support.options import AsJson, JobNames, option
+from trainmaster.cli.support.polling import poll, row_now
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.model.job_state import JobState
 from trainmaster.text.formatting import listing
@@ -68,10 +69,10 @@ def _states(text: str) -> list[str]:
 
 def _ids(client: Client, job: str) -> list[str]:
     """The job; of an array, all its elements."""
-    row = follow.row_now(client, job)
+    row = row_now(client, job)
     if row.array is not None and job in (row.array, row.name):
-        return [each.id for each in follow.elements_of(client, row.array)]
-    return [each.id for each in follow.elements_of(client, row.id)] or [row.id]
+        return [each.id for each in elements_of(client, row.array)]
+    return [each.id for each in elements_of(client, row.id)] or [row.id]
 
 
 def _wait(client: Client, ids: Sequence[str], states: frozenset[str]) -> list[JobRow]:
@@ -81,11 +82,11 @@ def _wait(client: Client, ids: Sequence[str], states: frozenset[str]) -> list[Jo
     def look() -> list[JobRow] | None:
         for id in ids:
             if id not in found or not _is_done(found[id], states):
-                found[id] = follow.row_now(client, id)
+                found[id] = row_now(client, id)
         is_done = all(_is_done(row, states) for row in found.values())
         return list(found.values()) if is_done or client.is_late else None
 
-    return follow.poll(look)
+    return poll(look)
 
 
 def _is_done(row: JobRow, states: frozenset[str]) -> bool:
