@@ -15,7 +15,6 @@ from trainmaster.core.suspension import hold_if_waiting, order_suspension, suspe
 from trainmaster.model.actions import Rebind
 from trainmaster.model.events import RunAdopted
 from trainmaster.model.placement import Placement
-from trainmaster.model.reasons import Refused
 
 
 def adopt_runs(state: State, now: int) -> None:
@@ -88,19 +87,46 @@ def _settle(state: State, record: JobRecord, event: RunAdopted, now: int, kept: 
 def _is_placed(
     state: State, record: JobRecord, placement: Placement, now: int, kept: set[str]
 ) -> bool:
-    """Give it its devices; on slots, which are only numbers, others of its nodes where they are taken."""
-    for other in _in_the_way(state, placement, kept):
+    """Give it its devices, or on slots, which are only numbers, others of its nodes.
+
+    Where they are taken, starts that are not sent give way first, and runs only where nothing else helps.
+    """
+    others = _in_the_way(state, placement, kept)
+    unsent = [each for each in others if each.id in state.pending_launches]
+    runs = [each for each in others if each.id not in state.pending_launches]
+    return (
+        _fits(state, record, placement)
+        or _fits_without(state, record, placement, unsent, now)
+        or _fits_on_other_slots(state, record, placement)
+        or _fits_without(state, record, placement, runs, now)
+    )
+
+
+def _fits(state: State, record: JobRecord, placement: Placement) -> bool:
+    """Give it its devices if they are free; on a drained node too: what runs there goes on."""
+    if state.occupancy.refusal(placement, record.demand, is_there=True) is not None:
+        return False
+    state.restore(record, placement)
+    return True
+
+
+def _fits_without(
+    state: State, record: JobRecord, placement: Placement, others: list[JobRecord], now: int
+) -> bool:
+    """Suspend others, one by one, until it has its devices."""
+    for other in others:
         suspend(state, other, now)
-    why = state.allocate(record, placement)
-    if why is Refused.NODE_UNAVAILABLE:  # it is drained: what runs there goes on
-        state.restore(record, placement)
-        return True
-    if why is not None and is_on_slots(state.topology, placement):
-        others = _other_slots(state, placement)
-        if others is not None and state.allocate(record, others) is None:
-            state.outbox.append(Rebind(record.run, others))
+        if _fits(state, record, placement):
             return True
-    return why is None
+    return False
+
+
+def _fits_on_other_slots(state: State, record: JobRecord, placement: Placement) -> bool:
+    others = _other_slots(state, placement) if is_on_slots(state.topology, placement) else None
+    if others is None or not _fits(state, record, others):
+        return False
+    state.outbox.append(Rebind(record.run, others))
+    return True
 
 
 def _in_the_way(state: State, placement: Placement, kept: set[str]) -> list[JobRecord]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trainmaster.core.lifecycle import ALLOCATED, WAITING
+from trainmaster.core.possible_starts import possible_starts
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import PlannedMemory, will_freeze
 from trainmaster.model import actions as a
@@ -86,14 +87,17 @@ def runs_to_protect(
 ) -> Iterator[ProtectedRun]:
     """Runs that this plan suspends, and must not.
 
-    None is ended for a job that cannot start because another run in its way must not be.
+    None is ended for a job that cannot start all the same: because another run in its way must not be
+    ended, or because of any other mistake in the plan.
     """
     victims = [
         (record, _starting_on(plan, state, record))
         for record in _suspended(plan, state)
         if not record.job.preemptible or loses_work_if_suspended(state, record, now, planned)
     ]
-    blocked: set[str] = set()
+    blocked = {each.id for _, starting in victims for each in starting}
+    if blocked:
+        blocked -= possible_starts(plan, state)
     for record, starting in victims:
         if _refusal(record, starting, now) is not None:
             blocked.update(each.id for each in starting)

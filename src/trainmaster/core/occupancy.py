@@ -117,8 +117,10 @@ class Occupancy(TopologyIndex):
 
     # -- booking -------------------------------------------------------------------------------
 
-    def refusal(self, placement: Placement, demand: Demand) -> Refused | None:
-        """Why this cannot be booked now; None if it can."""
+    def refusal(
+        self, placement: Placement, demand: Demand, *, is_there: bool = False
+    ) -> Refused | None:
+        """Why this cannot be booked now; None if it can. What is there already may be on a closed node."""
         nodes: dict[int, int] = {}
         sharing, mode = placement.sharing, self.mode
         exclusive = sharing is Sharing.EXCLUSIVE
@@ -126,7 +128,7 @@ class Occupancy(TopologyIndex):
         free_share = self.free_spare if is_spare else self.free_share
         seen: set[int] = set()
         for node, gpu, share, memory, _ in placement.slices:
-            if node in self.closed:
+            if node in self.closed and not is_there:
                 return Refused.NODE_UNAVAILABLE
             if self.node_of[gpu] != node or gpu in seen:
                 return Refused.NOT_ADMISSIBLE

@@ -9,11 +9,11 @@ from typing import Any
 from trainmaster.core.last_resort import runs_to_protect
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import begin_release, launch
+from trainmaster.core.plan_rules import ending_refusal, shape_refusal
 from trainmaster.core.reducer import stop
 from trainmaster.core.state import JobRecord, State, can_rebind, in_node_order_of
 from trainmaster.core.suspension import NOTHING_PLANNED, PlannedMemory, order_suspension, suspend
 from trainmaster.model import actions as a
-from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Refusal, Refused
@@ -107,69 +107,10 @@ def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int
     return None
 
 
-def _ending_refusal(record: JobRecord) -> Refused | None:
-    """Why a policy must not end its run, be it to start it again with another placement."""
-    if not record.job.preemptible:
-        return Refused.NOT_PREEMPTIBLE
-    return Refused.WORK_WOULD_BE_LOST if record.cannot_save else None
-
-
 def _stop_refusal(state: State, record: JobRecord) -> Refused | None:
     """Why a policy must not stop the job: it has a run, running or frozen, that must not be ended."""
     is_on = record.placement is not None and record.id not in state.pending_launches
-    return _ending_refusal(record) if is_on or record.frozen is not None else None
-
-
-def shape_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
-    """Whether these slices are one of the job's admissible shapes."""
-    demand = record.demand
-    is_as_asked = placement.sharing is demand.mode
-    if not is_as_asked and placement.sharing is not Sharing.TIME and demand.sharing is not None:
-        return Refused.NOT_ADMISSIBLE
-    is_whole = demand.nominal.is_whole
-    if (is_as_asked or not is_whole) and _is_shape_of(demand, placement):
-        return None
-    return _packing_refusal(state, record, placement) if is_whole else Refused.NOT_ADMISSIBLE
-
-
-def _is_shape_of(demand: Demand, placement: Placement) -> bool:
-    """Whether each piece has at least what the nominal shape, or a split, states for it."""
-    count = len(placement.slices)
-    for split in (demand.nominal, *demand.splits) if demand.nominal.parts else demand.splits:
-        if len(split.parts) == count and all(
-            piece.share >= part.share and piece.memory >= part.memory
-            for piece, part in zip(placement.slices, split.parts, strict=True)
-        ):
-            return True
-    if not demand.min_count <= count <= demand.max_count:
-        return False
-    share, memory = demand.nominal.share, demand.nominal.memory
-    if placement.sharing is Sharing.EXCLUSIVE and not memory:
-        return True  # an exclusive slice books the whole GPU, whatever it says
-    return all(piece.share >= share and piece.memory >= memory for piece in placement.slices)
-
-
-def _packing_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
-    """Whole GPUs may be shared with others in any parts, where the memory it may use is booked.
-
-    So may the pieces of a split.
-    """
-    demand, types = record.demand, state.topology.type_of_gpu
-    if placement.sharing is Sharing.EXCLUSIVE:
-        return Refused.NOT_ADMISSIBLE
-    for split in demand.splits:
-        if len(split.parts) == len(placement.slices) and all(
-            piece.share >= 1 and piece.memory >= part.memory > 0
-            for piece, part in zip(placement.slices, split.parts, strict=True)
-        ):
-            return None
-    if not demand.min_count <= len(placement.slices) <= demand.max_count:
-        return Refused.NOT_ADMISSIBLE
-    for piece in placement.slices:
-        needed = demand.nominal.memory or types[piece.gpu].memory
-        if piece.share < 1 or piece.memory < needed:
-            return Refused.NOT_ADMISSIBLE
-    return None
+    return ending_refusal(record) if is_on or record.frozen is not None else None
 
 
 def _suspend(state: State, record: JobRecord, now: int, planned: PlannedMemory) -> Refused | None:
@@ -200,7 +141,7 @@ def _migrate_all(
         why_not = shape_refusal(state, record, move.placement)
         is_free = record.id in state.pending_launches or is_requested
         if not is_free and not can_rebind(state.topology, held, move.placement):
-            why_not = why_not or _ending_refusal(record)
+            why_not = why_not or ending_refusal(record)
         if why_not is not None:
             refusals.append(Refusal(move.job, why_not, "Migrate"))
             continue
@@ -260,7 +201,7 @@ def _resize(
     why = shape_refusal(state, record, new)
     is_unnoticed = can_rebind(state.topology, old, new)
     if not is_unnoticed and not is_requested:
-        why = why or _ending_refusal(record)
+        why = why or ending_refusal(record)
     kept = {piece.gpu for piece in new.slices}
     if why is not None or any(gpu in state.releasing for gpu in kept):
         return why or Refused.GPU_TAKEN

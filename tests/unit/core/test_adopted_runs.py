@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from tests.unit.core.test_slots import slots
 from trainmaster.core.lifecycle import Phase
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
-from trainmaster.model.job import Run
-from trainmaster.model.units import NOMINAL
+from trainmaster.model.job import Demand, Run, Shape
+from trainmaster.model.topology import Topology
+from trainmaster.model.units import NOMINAL, WHOLE
 
 
 def found(stage: Strings, name: str, attempt: int, *gpus: int, frozen: bool = False) -> e.Event:
@@ -120,3 +123,80 @@ def test_a_suspension_that_this_store_did_not_order_is_a_fact_all_the_same() -> 
     assert (stage.phase("a"), stage.job("a").frozen) == (Phase.SUSPENDED, stage.on(0))
     assert (stage.phase("b"), stage.job("b").saved_work) == (Phase.SUSPENDED, 7)
     assert stage.state.occupancy.free_gpus == [4]
+
+
+HALF = Demand(Shape(1, share=WHOLE // 2), 1, 1)
+
+
+@pytest.mark.parametrize("devices", [slots(count=2), "1x2"], ids=["slots", "GPUs"])
+@pytest.mark.parametrize("can_freeze", [True, False])
+def test_a_neighbour_that_leaves_room_goes_on(devices: str | Topology, can_freeze: bool) -> None:
+    stage = Strings(devices, can_freeze=can_freeze)
+    half = stage.on(0, share=WHOLE // 2, sharing=HALF.mode)
+    stage.submit("a", HALF).start("a", 0, share=WHOLE // 2, sharing=HALF.mode)
+    submitted = e.JobSubmitted(a_job("b", HALF), attempts=1)
+    assert stage.tell(submitted, e.RunAdopted(Run("b", 1), half, NOMINAL, False)) == []
+    assert [stage.job(name).placement for name in "ab"] == [half, half]
+    assert {stage.phase("a"), stage.phase("b")} == {Phase.RUNNING}
+
+
+def test_only_as_many_neighbours_are_suspended_as_must_be() -> None:
+    stage = Strings("1x1")
+    how = {"share": WHOLE // 2, "sharing": HALF.mode}
+    for name in "ab":
+        stage.submit(name, HALF).start(name, 0, **how)
+    submitted = e.JobSubmitted(a_job("c", HALF), attempts=1)
+    adopted = e.RunAdopted(Run("c", 1), stage.on(0, **how), NOMINAL, False)
+    assert stage.tell(submitted, adopted) == [a.Halt(Run("a", 1))]
+    assert {stage.phase("b"), stage.phase("c")} == {Phase.RUNNING}
+
+
+def test_on_slots_no_neighbour_is_suspended_while_others_are_free() -> None:
+    stage = four().running("a", 0)
+    submitted = e.JobSubmitted(a_job("b", 1), attempts=1)
+    assert stage.tell(submitted, found(stage, "b", 1, 0)) == [a.Rebind(Run("b", 1), stage.on(1))]
+    assert stage.phase("a") is Phase.RUNNING
+
+
+def test_on_a_gpu_a_neighbour_that_is_in_the_way_is_suspended() -> None:
+    stage = Strings("1x2").running("a", 0)
+    submitted = e.JobSubmitted(a_job("b", 1), attempts=1)
+    assert stage.tell(submitted, found(stage, "b", 1, 0)) == [a.Halt(Run("a", 1))]
+    assert (stage.phase("a"), stage.job("b").placement) == (Phase.SUSPENDING, stage.on(0))
+
+
+def test_what_runs_on_a_drained_node_goes_on() -> None:
+    stage = Strings("2x1")
+    stage.tell(e.NodeDraining(0))
+    submitted = e.JobSubmitted(a_job("a", 1), attempts=1)
+    assert stage.tell(submitted, found(stage, "a", 1, 0)) == []
+    assert (stage.phase("a"), stage.job("a").placement) == (Phase.RUNNING, stage.on(0))
+
+
+def test_two_on_one_gpu_of_a_drained_node_are_not_both_kept() -> None:
+    stage = Strings("2x1")
+    stage.tell(e.NodeDraining(0))
+    jobs = [e.JobSubmitted(a_job(name, 1), attempts=1) for name in "ab"]
+    orders = stage.tell(*jobs, found(stage, "a", 1, 0), found(stage, "b", 1, 0))
+    assert orders == [a.Halt(Run("b", 1))]
+
+
+def test_what_was_reserved_for_it_is_free_again() -> None:
+    stage = four().submit("a")
+    stage.plan(a.Reserve("a", stage.on(3).slices, None))
+    assert stage.state.occupancy.total_free() == 3
+    stage.tell(found(stage, "a", 1, 0))
+    assert not stage.state.reservations
+    assert stage.state.occupancy.total_free() == 3
+
+
+@pytest.mark.parametrize("gpu", [4, 7])
+def test_a_run_on_devices_that_are_not_there_is_left_alone(gpu: int) -> None:
+    """Those of a larger cluster, or of another node."""
+    stage = Strings("1x4").submit("a").submit("b")
+    larger = Strings("2x4")
+    stage.tell(found(larger, "a", 1, gpu), found(stage, "b", 1, 3))
+    assert (stage.phase("a"), stage.phase("b")) == (Phase.PENDING, Phase.RUNNING)
+    moved = Strings("2x2").submit("a")
+    moved.tell(found(stage, "a", 1, 3))
+    assert moved.phase("a") is Phase.PENDING

@@ -145,6 +145,68 @@ def test_no_run_is_ended_in_vain_beside_one_that_must_not_be(preemptible: bool) 
     assert stage.job("b").is_protected
 
 
+def mistaken(stage: Strings, mistake: str) -> tuple[a.Action, ...]:
+    """A plan that ends `v` for `big`, which it cannot start."""
+    out, start = a.Suspend("v"), a.Start("big", stage.on(0, 1))
+    return {
+        "its other GPU is taken": (out, start),
+        "its other GPU is left too late": (out, start, a.Suspend("other")),
+        "a run that cannot save would have to move": (out, a.Migrate("v2", stage.on(3)), start),
+        "it has one GPU too few": (out, a.Start("big", stage.on(0))),
+        "it starts before the run has left": (a.Start("big", stage.on(0, 3)), out),
+        "another job starts there first": (
+            *(out, a.Start("small", stage.on(3)), a.Start("big", stage.on(0, 3))),
+        ),
+        "its other GPU is reserved": (out, a.Start("big", stage.on(0, 4))),
+        "its other GPU is on a drained node": (out, a.Start("big", stage.on(0, 6))),
+    }[mistake]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "refused"),
+    [
+        ("its other GPU is taken", {"v", "big"}),
+        ("its other GPU is left too late", {"v", "big", "other"}),
+        ("a run that cannot save would have to move", {"v", "v2", "big"}),
+        ("it has one GPU too few", {"v", "big"}),
+        ("it starts before the run has left", {"v", "big"}),
+        ("another job starts there first", {"v", "big"}),
+        ("its other GPU is reserved", {"v", "big"}),
+        ("its other GPU is on a drained node", {"v", "big"}),
+    ],
+)
+def test_no_run_is_ended_for_a_start_that_does_not_hold(mistake: str, refused: set[str]) -> None:
+    stage = Strings("2x6", cannot_save_at_first=True).submit("big", 2).submit("small")
+    stage.submit("next").running("v", 0).running("other", 1).running("v2", 2).later(1500)
+    stage.plan(a.Reserve("next", stage.on(4).slices, None))
+    stage.tell(e.NodeDraining(1))
+    plan = mistaken(stage, mistake)
+    stage.script.plan = lambda view, memo, now: Plan(plan, memo)  # type: ignore[method-assign]
+    stage.try_plan()
+    assert stage.last is not None
+    assert not [order for order in stage.last.orders if isinstance(order, a.Halt)]
+    assert {each.job for each in stage.last.refusals} == refused
+    assert stage.phase("v") is Phase.RUNNING
+
+
+@pytest.mark.parametrize("how", ["released", "its own", "left by another run", "moved away"])
+def test_a_run_is_ended_for_a_start_whose_other_gpu_becomes_free(how: str) -> None:
+    stage = Strings("1x6", cannot_save_at_first=True).submit("big", 2).submit("next")
+    stage.running("v", 0).running("saver", 1).later(1500)
+    stage.tell(e.RunSaved(Run("saver", 1), stage.job("saver").work_at(stage.now)))
+    stage.plan(
+        a.Reserve("next", stage.on(4).slices, None), a.Reserve("big", stage.on(5).slices, None)
+    )
+    before, gpu = {
+        "released": ([a.Release("next")], 4),
+        "its own": ([], 5),
+        "left by another run": ([a.Suspend("saver")], 1),
+        "moved away": ([a.Migrate("saver", stage.on(2))], 1),
+    }[how]
+    orders = stage.plan(a.Suspend("v"), *before, a.Start("big", stage.on(0, gpu)))
+    assert a.Halt(Run("v", 1)) in orders
+
+
 def test_runs_are_ended_together_where_each_may_be() -> None:
     stage = Strings("1x4", cannot_save_at_first=True).submit("big", 3).running("b", 1)
     stage.running("a", 0).later(700)

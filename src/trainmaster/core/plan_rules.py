@@ -1,0 +1,67 @@
+"""Rules for one action of a plan: which shapes a job may have, and which runs a policy may end."""
+
+from __future__ import annotations
+
+from trainmaster.core.state import JobRecord, State
+from trainmaster.model.job import Demand
+from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.reasons import Refused
+
+
+def ending_refusal(record: JobRecord) -> Refused | None:
+    """Why a policy must not end its run, be it to start it again with another placement."""
+    if not record.job.preemptible:
+        return Refused.NOT_PREEMPTIBLE
+    return Refused.WORK_WOULD_BE_LOST if record.cannot_save else None
+
+
+def shape_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
+    """Whether these slices are one of the job's admissible shapes."""
+    demand = record.demand
+    is_as_asked = placement.sharing is demand.mode
+    if not is_as_asked and placement.sharing is not Sharing.TIME and demand.sharing is not None:
+        return Refused.NOT_ADMISSIBLE
+    is_whole = demand.nominal.is_whole
+    if (is_as_asked or not is_whole) and _is_shape_of(demand, placement):
+        return None
+    return _packing_refusal(state, record, placement) if is_whole else Refused.NOT_ADMISSIBLE
+
+
+def _is_shape_of(demand: Demand, placement: Placement) -> bool:
+    """Whether each piece has at least what the nominal shape, or a split, states for it."""
+    count = len(placement.slices)
+    for split in (demand.nominal, *demand.splits) if demand.nominal.parts else demand.splits:
+        if len(split.parts) == count and all(
+            piece.share >= part.share and piece.memory >= part.memory
+            for piece, part in zip(placement.slices, split.parts, strict=True)
+        ):
+            return True
+    if not demand.min_count <= count <= demand.max_count:
+        return False
+    share, memory = demand.nominal.share, demand.nominal.memory
+    if placement.sharing is Sharing.EXCLUSIVE and not memory:
+        return True  # an exclusive slice books the whole GPU, whatever it says
+    return all(piece.share >= share and piece.memory >= memory for piece in placement.slices)
+
+
+def _packing_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
+    """Whole GPUs may be shared with others in any parts, where the memory it may use is booked.
+
+    So may the pieces of a split.
+    """
+    demand, types = record.demand, state.topology.type_of_gpu
+    if placement.sharing is Sharing.EXCLUSIVE:
+        return Refused.NOT_ADMISSIBLE
+    for split in demand.splits:
+        if len(split.parts) == len(placement.slices) and all(
+            piece.share >= 1 and piece.memory >= part.memory > 0
+            for piece, part in zip(placement.slices, split.parts, strict=True)
+        ):
+            return None
+    if not demand.min_count <= len(placement.slices) <= demand.max_count:
+        return Refused.NOT_ADMISSIBLE
+    for piece in placement.slices:
+        needed = demand.nominal.memory or types[piece.gpu].memory
+        if piece.share < 1 or piece.memory < needed:
+            return Refused.NOT_ADMISSIBLE
+    return None
