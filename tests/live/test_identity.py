@@ -14,6 +14,7 @@ import pytest
 
 from tests.live.daemons import LiveDaemon, live, sweep, until
 from trainmaster.daemon.daemon import Daemon, RetentionSettings
+from trainmaster.daemon.data_folder import ColdStart
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.store.open import open_store
@@ -121,6 +122,38 @@ def test_a_store_that_does_not_know_the_runs_is_refused_and_adopts_them_when_tol
             manager.until_state(carol, "cancelled")
         with restarted(manager):  # it is known from now on
             assert manager.job(carol)["state"] == "cancelled"
+
+
+def interrupted_adoption(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manager that ends as soon as it begins to adopt."""
+
+    async def interrupted(*_: object) -> None:
+        raise InterruptedError
+
+    async def begin() -> None:
+        store = open_store(f"sqlite:///{data}/trainmaster.db")
+        engine = LocalEngine(data / "runs", parse_shorthand("1x4"))
+        manager = Daemon(store, engine, data, cold_start=ColdStart.ADOPT)
+        with pytest.raises(InterruptedError):
+            await manager.run()
+        await engine.close()
+        store.close()
+
+    monkeypatch.setattr("trainmaster.daemon.daemon.adopt", interrupted)
+    asyncio.run(asyncio.wait_for(begin(), 60))
+
+
+@pytest.mark.parametrize("is_empty", [False, True], ids=["older", "empty"])
+def test_an_interrupted_adoption_leaves_nothing_alone(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_empty: bool
+) -> None:
+    with live(data, "--slots", "4") as manager:
+        carol, pid = told_apart(manager, tmp_path)
+        put_back(None if is_empty else tmp_path / "backup.db", data)
+        interrupted_adoption(data, monkeypatch)
+        assert "that it does not know" in refusal(data)
+        with restarted(manager, "--adopt"):
+            assert pid_of(manager, carol) == pid
 
 
 def test_a_fresh_start_leaves_what_runs_alone_and_numbers_above_it(

@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -124,6 +124,8 @@ class Daemon:
         """The policy to change to at the start; None: the stored one, or the default of a new store."""
         self._forecaster = forecaster
         self._cold_start = cold_start
+        self._is_adopting = cold_start is ColdStart.ADOPT
+        """Until the adoption is stored the folder is not this store's: without --adopt it is refused."""
         self._ends_lost_runs = ends_lost_runs
         """Whether runs are ended whose devices are gone; else the start is refused."""
         self._lock = FolderLock(folder, store.url)
@@ -288,6 +290,8 @@ class Daemon:
             settled |= {*adopted.runs, *adopted.left_alone}
             for line in adopted.lines():
                 self._tell(line)
+            self._is_adopting = False
+            driver.identity = replace(driver.identity, left_alone=self._largest_number())
             await self._keep_snapshot(driver)
         for stray in strays:
             if stray.run not in settled:
@@ -327,13 +331,20 @@ class Daemon:
 
     def _last_left_alone(self, named: Identity) -> int:
         """Folders of jobs up to this number may be another store's; all, where that is not known."""
-        known = left_alone(self._folder, named) if self._cold_start is ColdStart.REFUSE else None
-        if known is not None:
-            return known
+        if self._cold_start is ColdStart.START_FRESH:
+            return self._largest_number()
+        known = left_alone(self._folder, named)
+        if known is None:
+            return 0 if self._is_adopting else self._largest_number()
+        return known
+
+    def _largest_number(self) -> int:
         return largest_number(self._folder / "runs", self._folder / "jobs")
 
     def _mark_folder(self, driver: Driver) -> None:
-        """Note in the folder which store it belongs to, and how far that is."""
+        """Note in the folder which store it belongs to, and how far that is; not before an adoption."""
+        if self._is_adopting:
+            return
         identity, seq = driver.identity, driver.writer.seq
         mark = StoreMark(identity.store, self._store.url, seq, identity.left_alone or 0)
         try:
