@@ -309,6 +309,17 @@ def test_names_with_markup_are_shown_as_they_are(tm: Tm, daemon: Counterpart) ->
     assert "[bold]x[/]" in tm("ps").out
 
 
+def test_an_array_is_listed_by_its_name(tm: Tm, daemon: Counterpart) -> None:
+    summary = {"jobs": 1, "states": {}, "unsuccessful": [], "sentence": "1 job."}
+    daemon.on("GET", "/jobs/sweep", job_details("7", elements=summary))
+    daemon.on("GET", "/jobs/alone", job_details("8"))
+    daemon.on("GET", "/jobs", listed(job("7_0", array="7", array_index=0)))
+    assert "7_0" in tm("ps --array sweep").out
+    assert daemon.asked[-1].query["array"] == "7"
+    said = tm("ps --array alone")
+    assert (said.code, "alone is a job and not an array" in said.err) == (2, True)
+
+
 # -- one job ---------------------------------------------------------------------------------------------
 
 
@@ -503,6 +514,24 @@ def test_mistakes_are_named_before_anything_is_asked(
     assert daemon.asked == []
 
 
+def test_a_time_limit_is_shown_as_people_write_it(tm: Tm, daemon: Counterpart) -> None:
+    for stated, shown in {"60s": "1m", "1:30:00": "1h30m", "90": "90s"}.items():
+        spec = {"command": "true", "max_runtime": stated}
+        daemon.on("GET", "/jobs/1", job_details("1", "running", spec=spec))
+        assert f"may run for  {shown} " in " ".join(f"{tm('show 1').out} ".split("\n"))
+
+
+def test_set_says_what_was_typed(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("PATCH", "/jobs/5", job("5"))
+    assert tm("set 5 preemptible=false").out == "Job 5: preemptible false.\n"
+
+
+def test_set_knows_the_word_of_run(tm: Tm, daemon: Counterpart) -> None:
+    assert "did you mean max_runtime?" in tm("set 1 time=4h").err
+    said = tm("set 1 max_runtime=4")
+    assert (said.code, "4s or 4m?" in said.err) == (2, True)
+
+
 # -- the cluster -----------------------------------------------------------------------------------------
 
 
@@ -649,6 +678,47 @@ def test_record_says_what_it_leaves_out(
     assert tm("record --out mine.csv").err.splitlines() == [f"Note: {each}" for each in said]
 
 
+def test_guarantees_that_cannot_be_kept_are_warned_of(tm: Tm, daemon: Counterpart) -> None:
+    policy = {"name": "fifo", "options": {"queues": "mine"}, "since_s": 1.0, "trouble": None}
+    policy["obeys_queues"] = False
+    queue = {**QUEUE, "guaranteed_gpus": 9}
+    daemon.on("GET", "/queues", {"queues": [queue]})
+    daemon.on("PUT", "/queues/vision", queue)
+    daemon.on("GET", "/status", status())
+    daemon.on("GET", "/policy", policy)
+    daemon.on("PUT", "/policy", policy)
+    said = tm("queue set vision --guaranteed 9")
+    assert said.code == 0
+    assert "Warning: queues are guaranteed 9 GPUs together, and there are 4\n" in said.err
+    assert "Warning: the policy fifo does not look at queues" in tm("policy set fifo").err
+    daemon.on("GET", "/queues", {"queues": [{**QUEUE, "guaranteed_gpus": 0}]})
+    assert "Warning: the policy fifo does not look at queues" in tm("queue set vision").err
+    daemon.on("GET", "/policy", {**policy, "name": "fair", "options": {}, "obeys_queues": True})
+    daemon.on("GET", "/status", status(devices=16))
+    assert tm("policy set fair").err == ""
+
+
+@pytest.mark.parametrize("verb", ["set", "rm"])
+def test_a_queue_with_a_slash_in_its_name_is_refused_without_asking(tm: Tm, verb: str) -> None:
+    said = tm(f"queue {verb} a/b")
+    assert said.code == 2
+    assert said.err == (
+        "Error: the name of a queue must be 1 to 100 characters without a slash, a control character"
+        " such as a line break, or a space at its ends, not 'a/b'.\n"
+    )
+
+
+def status(**more: object) -> dict[str, object]:
+    known = {"role": "active", "trouble": None, "notes": [], "version": "0", "pid": 1}
+    known |= {"folder": "/x", "database": "sqlite:////x", "policy": "fifo", "devices": 4, "used": 0}
+    return known | {"device_type": "slot", "jobs": {}} | more
+
+
+def test_states_are_words_for_people(tm: Tm, daemon: Counterpart) -> None:
+    daemon.on("GET", "/status", status(jobs={"running": 0, "timed_out": 2}))
+    assert "2 timed out" in tm("status").out
+
+
 # -- exec ------------------------------------------------------------------------------------------------
 
 
@@ -679,6 +749,18 @@ def test_every_command_has_examples_and_is_loaded_only_when_called(tm: Tm, name:
     assert not any(noise in said.out for noise in ("<bool>", "<list", "[["))
     assert not re.search(r"^Usage:.*\{", said.out)
     assert "\n\n  trainmaster" not in said.out, "examples are compact"
+
+
+WITH_JSON = (
+    *("ps", "show", "story", "explain", "history", "status", "version", "run", "submit", "outputs"),
+    *("queue list", "node list", "policy list", "policies", "trace formats", "compare"),
+)
+
+
+@pytest.mark.parametrize("command", WITH_JSON)
+def test_json_is_a_flag(tm: Tm, command: str) -> None:
+    (line,) = [each for each in tm(f"{command} --help").out.splitlines() if "  --json" in each]
+    assert line.split()[1] in ("Write", "With"), "no placeholder of a file, but the help itself"
 
 
 def loaded_by(*words: str) -> list[str]:

@@ -325,6 +325,15 @@ def test_waiting_for_an_array_returns_the_highest_code(tm: Tm, daemon: Counterpa
     ]
 
 
+def test_a_file_names_its_keys(tm: Tm, folder: Path, daemon: Counterpart) -> None:
+    (folder / "job.yaml").write_text("command: sleep 1\nmax_runtime: 60\n")
+    said = tm("submit job.yaml")
+    assert said.code == 2
+    assert "job.yaml: line 2: max_runtime must be a length of time with its unit" in said.err
+    (folder / "other.yaml").write_text("command: sleep 1\nresources: {gpus: 2}\n")
+    assert "unknown key 'resources'; did you mean gpus?" in tm("submit other.yaml").err
+
+
 # -- run -------------------------------------------------------------------------------------------------
 
 
@@ -514,6 +523,45 @@ def test_a_waiting_user_is_told_why_a_job_did_not_succeed(tm: Tm, daemon: Counte
     assert "Job 5 timed out: It has run for its time limit of 2 s." in said.err
 
 
+WRONG_FLAGS = {
+    "--time 60": "--time must be a length of time with its unit: 60s or 60m?",
+    "--time 4x": "--time must be a length of time such as",
+    "--deadline 2": "--deadline must be a length of time with its unit: 2s or 2m?",
+    "--grace 30": "--grace must be a length of time with its unit: 30s or 30m?",
+    "--gpus 2.5": "--gpus must be whole GPUs or a part of one",
+    "--array 5-1": "--array must be a number of elements",
+    "--mem lots": "--mem must be a size such as",
+}
+
+
+@pytest.mark.parametrize("flags", WRONG_FLAGS)
+def test_a_wrong_flag_is_bad_usage_and_named_as_it_was_typed(
+    tm: Tm, daemon: Counterpart, flags: str
+) -> None:
+    said = tm(f"run {flags} -- python train.py")
+    assert said.code == 2
+    assert said.err.startswith(f"Error: {WRONG_FLAGS[flags]}")
+    assert said.err.count("\n") == 1
+    assert not daemon.asked
+
+
+def test_what_the_manager_refuses_of_a_flag_is_named_as_it_was_typed(
+    tm: Tm, daemon: Counterpart
+) -> None:
+    no = "gpus must be a number, or TYPE:NUMBER with a type that is here (slot), not 'two'."
+    daemon.on("POST", "/jobs", refusal(422, "refused", no))
+    said = tm("run --gpus two -- true")
+    assert said.err == f"Error: --{no}\n"
+
+
+@pytest.mark.parametrize("line", ["NOT_SET_ANYWHERE", "1X=3", "=3"])
+def test_a_bad_line_of_an_env_file_is_named(tm: Tm, folder: Path, line: str) -> None:
+    (folder / "e.env").write_text(f"A=1\n{line}\n")
+    said = tm("run -d --env-file e.env -- true")
+    assert said.code == 2
+    assert said.err.startswith("Error: e.env, line 2: ")
+
+
 # -- Ctrl-C ----------------------------------------------------------------------------------------------
 
 
@@ -684,6 +732,16 @@ def test_logs_cut_short_are_no_success(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("GET", "/jobs/5/logs", Answer(200, b"half", "text/plain", breaks=True))
     said = tm("logs 5")
     assert (said.code, said.out) == (1, "half")
+
+
+def test_logs_of_a_job_that_has_not_started_say_so(tm: Tm, daemon: Counterpart) -> None:
+    pending = job_details("3", "pending", start_s=None, nodes=[], devices=[])
+    daemon.on("GET", "/jobs", job_list())
+    daemon.on("GET", "/jobs/3", pending)
+    daemon.on("GET", "/jobs/3/logs", Answer(200, b"", "application/octet-stream"))
+    said = tm("logs 3")
+    assert (said.code, said.out) == (0, "")
+    assert said.err.startswith("Note: job 3 has not started yet")
 
 
 # -- arrays ----------------------------------------------------------------------------------------------

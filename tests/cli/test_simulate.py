@@ -265,3 +265,44 @@ def test_without_a_terminal_there_is_no_progress_bar(
     said = process("simulate t.csv --cluster 1x1 --policy ./quick.py --perf ideal")
     assert said.returncode == 0
     assert said.stderr == ""
+
+
+def test_a_trace_with_other_columns_is_told_the_native_ones(tm, folder: Path) -> None:
+    (folder / "w.csv").write_text("id,submit,gpu,length\n1,0,1,1\n")
+    said = tm("simulate w.csv --cluster 1x2")
+    assert said.code == 2
+    assert "the columns job_id, submit_s, gpus, duration_s" in said.err
+
+
+def test_a_misspelt_performance_model_is_asked_about(tm, fig7: Path) -> None:
+    assert tm("simulate fig7.csv --cluster 1x2 --perf idael").err.endswith("did you mean ideal?\n")
+
+
+BAD_POLICY = """
+from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.config.options import NoOptions
+
+class Mine(BasePolicy[NoOptions]):
+    name = "mine"
+    options_type = NoOptions
+
+    def rank(self, view, record, now):
+        return {returned}
+"""
+
+
+@pytest.mark.parametrize(
+    ("returned", "blamed"),
+    {"1 / 0": "mine.py:10)", "7": "with what mine returned)"}.items(),
+    ids=["raises", "returns a number"],
+)
+def test_a_policy_that_raises_is_blamed_in_its_own_file(
+    tm, folder: Path, fig7: Path, returned: str, blamed: str
+) -> None:
+    (folder / "mine.py").write_text(BAD_POLICY.format(returned=returned))
+    said = tm("simulate fig7.csv --cluster 1x2 --policy ./mine.py")
+    assert said.code == 1
+    assert blamed in said.err
+    assert said.err.count("Warning") == 1, "no second guess at why jobs do not start"
+    assert "Traceback" not in said.err
+    assert "Traceback" in tm("--debug simulate fig7.csv --cluster 1x2 --policy ./mine.py").err

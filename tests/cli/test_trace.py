@@ -86,3 +86,9 @@ def test_formats(tm) -> None:
     names = [each["name"] for each in json.loads(tm("trace formats --json").out)["formats"]]
     assert names[:2] == ["native", "philly"]
     assert "helios" in tm("trace formats").out
+
+
+def test_a_load_in_percent_is_refused(tm) -> None:
+    said = tm("trace generate --load 90 --jobs 10")
+    assert (said.code, said.out) == (2, "")
+    assert "0.9 for 90 %" in said.err

@@ -248,3 +248,14 @@ def test_what_is_to_be_folded_is_whole() -> None:
     console = Console(width=24, record=True, file=io.StringIO())
     console.print(made)
     assert "".join(console.export_text().split()) == "idnameuserwhy1bertaonetwothreefour"
+
+
+def test_next_to_nothing_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 100.0)
+    assert (words.ago(99.6), words.ago(98.0)) == ("just now", "2s ago")
+    assert words.lost(0.4) == "-"
+
+
+def test_jobs_that_wait_do_not_go_on() -> None:
+    assert words.left_jobs(0, 1) == "1 job waits"
+    assert words.left_jobs(2, 1) == "2 jobs go on, 1 waits"

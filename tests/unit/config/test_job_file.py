@@ -246,6 +246,10 @@ def test_no_text_breaks_the_reader_of_files(text: str) -> None:
         (("sh", "-c", "if [ -e x ]; then torchrun a.py; fi"), True, "a.py"),
         (("sh", "-c", "trap '' TERM; cd /data && exec ./solver"), False, "solver"),
         (("sh", "-c", "echo a; echo b"), False, "echo"),
+        ("env | grep X", False, "env"),
+        ("A=1 env B=2 python train.py", False, "train.py"),
+        ("cat data | wc -l", False, "cat"),
+        ("time", False, "time"),
     ],
 )
 def test_a_command_says_what_it_is(command: str, launcher: bool, program: str) -> None:
