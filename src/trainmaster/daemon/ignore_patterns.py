@@ -85,7 +85,7 @@ def _without_trailing_spaces(line: str) -> str:
 
 def _regex(text: str) -> str:
     """A whole pattern: runs of segments with `**` between them."""
-    segments = text.removeprefix("/").split("/")
+    segments = _segments(text.removeprefix("/"))
     if "/" not in text:
         segments.insert(0, "**")
     runs: list[list[str]] = [[]]
@@ -101,6 +101,20 @@ def _regex(text: str) -> str:
     found = f"{first}/" if first else ""
     found += "".join(f"(?>(?:[^/]+/)*?{run}/)" for run in middle if run)
     return found + (ANY_FOLDERS + last if last else ".+")
+
+
+def _segments(text: str) -> list[str]:
+    """What is between the slashes; one inside brackets is part of them, though it matches nothing."""
+    found, begin, at = [], 0, 0
+    while at < len(text):
+        if text[at] == "[":
+            _, at = _choice(text, at)
+            continue
+        if text[at] == "/":
+            found.append(text[begin:at])
+            begin = at + 1
+        at += 2 if text[at] == "\\" else 1
+    return [*found, text[begin:]]
 
 
 def _segment(text: str) -> str:
@@ -134,25 +148,23 @@ def _pieces(text: str) -> list[str]:
 
 
 def _choice(text: str, at: int) -> tuple[str, int]:
-    """`[a-z]` or `[!a-z]`, and where it ends."""
+    """`[a-z]` or `[!a-z]`, and where it ends; of `[z-a]` Git takes the first alone."""
     begin = at + 1
     negated = text[begin : begin + 1] in ("!", "^")
     begin += negated
-    end, inside = begin, ""
+    end, inside, last = begin, "", ""
     while end < len(text) and (text[end] != "]" or end == begin):
+        is_range = last != "" and text[end] == "-" and text[end + 1 : end + 2] not in ("", "]")
+        end += is_range
         if text[end] == "\\" and end + 1 < len(text):
             end += 1
-            inside += re.escape(text[end])
-        elif text[end] == "-" and inside and text[end + 1 : end + 2] not in ("", "]"):
-            inside += "-"
-        else:
-            inside += re.escape(text[end])
+        one = text[end]
+        if not is_range:
+            inside += re.escape(one)
+        elif last <= one:
+            inside += f"{re.escape(last)}-{re.escape(one)}"
+        last = "" if is_range else one
         end += 1
     if end >= len(text):
         return NEVER, len(text)
-    one = f"(?!/)[{'^' if negated else ''}{inside}]"
-    try:
-        re.compile(one)
-    except re.error:  # such as z-a
-        return NEVER, end + 1
-    return one, end + 1
+    return f"(?!/)[{'^' if negated else ''}{inside}]", end + 1

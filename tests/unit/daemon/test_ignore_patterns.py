@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from trainmaster.daemon.ignore_patterns import patterns_of
@@ -30,6 +30,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
+@example(lines=["[/a]"], paths=["a", "x/a"])
+@example(lines=["x[b/a]/[!/]"], paths=["xa/b", "xb/a", "x/a"])
+@example(lines=["[b-a]", "[a-/]c"], paths=["a", "b", "ac", "c"])
 @given(lines=LINES, paths=st.lists(PATHS, min_size=1, max_size=12))
 def test_git_and_we_agree(lines: list[str], paths: list[str], repository: Path) -> None:
     (repository / ".git/info/exclude").write_text("\n".join(lines) + "\n")
