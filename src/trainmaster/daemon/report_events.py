@@ -70,11 +70,12 @@ def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Ite
 
 
 def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
-    live.paused(_moment(said, live, now))
+    then = _moment(said, live, now)
+    live.paused(then)
     if live.is_catching_up:
         return
-    detail = {"how": "in memory", **_took(record, now)}
-    yield LoggedEvent(e.RunSuspended(said.run, record.work_at(now), frozen=True), detail)
+    detail = {"how": "in memory", **_took(record, then)}
+    yield LoggedEvent(e.RunSuspended(said.run, _work_at(record, then), frozen=True), detail)
 
 
 def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
@@ -86,19 +87,21 @@ def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Itera
 def _reshaped(
     said: r.Reshaped, live: LiveJob, record: JobRecord, now: int
 ) -> Iterator[LoggedEvent]:
+    then = _moment(said, live, now)
     live.history = replace(live.history, pids=said.pids)
-    live.began(_moment(said, live, now))
+    live.began(then)
     if live.is_catching_up:
         return
     yield LoggedEvent(
         e.RunResized(said.run, record.saved_work, assumed_speed(record)),
-        {"pids": list(said.pids), **lost_work(record, now)},
+        {"pids": list(said.pids), **lost_work(record, then)},
     )
 
 
 def _saved(said: r.Saved, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
-    live.history = replace(live.history, saved_at_ms=now)
-    yield LoggedEvent(e.RunSaved(said.run, record.work_at(now)), {"at_step": said.step})
+    then = _moment(said, live, now)
+    live.history = replace(live.history, saved_at_ms=then)
+    yield LoggedEvent(e.RunSaved(said.run, _work_at(record, then)), {"at_step": said.step})
 
 
 def _heeds_stops(
@@ -121,7 +124,8 @@ def _progressed(
         return
     if record.placement is None or record.since_ms is None:
         return
-    estimate = estimate_from(record, said.step, total, now)
+    work = _work_at(record, _moment(said, live, now))
+    estimate = estimate_from(record, said.step, total, work)
     if estimate is not None:
         yield LoggedEvent(e.JobProfiled(live.id, estimate=estimate))
     speed = measured_speed(live, record, said.samples_per_s)
@@ -135,7 +139,7 @@ def _progressed(
         gpus=len(record.placement.slices),
         speed_ppm=speed or record.speed_ppm,
         epoch_steps=said.epoch_steps or 1,
-        work=record.work_at(now),
+        work=work,
     )
     yield LoggedEvent(e.RunProgressed(said.run, sample))
 
@@ -144,8 +148,8 @@ def _ended(
     said: r.Ended, live: LiveJob, record: JobRecord, now: int, limits: Limits
 ) -> Iterator[LoggedEvent]:
     live.history = replace(live.history, pids=(), exit_code=said.code)
-    live.ended_ms = _moment(said, live, now)
-    live.paused(live.ended_ms)
+    live.ended_ms = then = _moment(said, live, now)
+    live.paused(then)
     detail = _end_detail(said)
     if said.asked is r.StopOrder.KILL:
         if record.phase is Phase.STOPPING:
@@ -155,17 +159,17 @@ def _ended(
             yield LoggedEvent(e.JobWithdrawn(live.id), {}, cancelled)
             yield LoggedEvent(e.RunStopped(said.run), detail)
         else:  # ended as an orphan by a manager that did not know it
-            yield loss_of(record, detail, now, limits)
+            yield _loss_of(record, detail, then, now, limits)
     elif said.asked is r.StopOrder.HALT:
         has_saved = said.has_left and said.code == 0  # a signal that it did not handle
         work = record.saved_work
         if has_saved:
             unsaved = (said.unsaved_ms or 0) * record.speed_ppm
-            work = max(work, record.work_at(now) - unsaved)
+            work = max(work, _work_at(record, then) - unsaved)
         detail["how"] = "by a checkpoint" if has_saved else "by ending it"
-        detail |= lost_work(record, now, work)
+        detail |= lost_work(record, then, work)
         left = e.RunSuspended(said.run, work, was_killed=said.was_killed)
-        yield LoggedEvent(left, detail | _took(record, now))
+        yield LoggedEvent(left, detail | _took(record, then))
     elif said.code == 0:
         yield LoggedEvent(e.RunSucceeded(said.run), detail)
     else:
@@ -174,7 +178,7 @@ def _ended(
         live.history = replace(live.history, failure=dict(detail), failed_ms=failed)
         can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
         event = failed_run(record, limits, can_help=can_help)
-        detail |= lost_work(record, now) | retry_detail(event, record)
+        detail |= lost_work(record, then) | retry_detail(event, record)
         yield LoggedEvent(event, detail, end_of(said))
 
 
@@ -207,16 +211,19 @@ def _lost(
     said: r.Lost, live: LiveJob, record: JobRecord, now: int, limits: Limits
 ) -> Iterator[LoggedEvent]:
     live.history = replace(live.history, pids=())
-    live.paused(_moment(said, live, now))
-    yield loss_of(record, {"why": said.why}, now, limits)
+    then = _moment(said, live, now)
+    live.paused(then)
+    yield _loss_of(record, {"why": said.why}, then, now, limits)
 
 
-def loss_of(record: JobRecord, detail: dict[str, object], now: int, limits: Limits) -> LoggedEvent:
+def _loss_of(
+    record: JobRecord, detail: dict[str, object], then: int, now: int, limits: Limits
+) -> LoggedEvent:
     """The loss of its run: one too many, or with the time of its retry."""
     event = lost_run(record, now, limits)
     why = str(detail.get("why", ""))
     end = None if event.retryable else lost_too_often(record, now, why)
-    return LoggedEvent(event, detail | lost_work(record, now) | retry_detail(event, record), end)
+    return LoggedEvent(event, detail | lost_work(record, then) | retry_detail(event, record), end)
 
 
 def _moment(said: r.Report, live: LiveJob, now: int) -> int:
@@ -224,18 +231,23 @@ def _moment(said: r.Report, live: LiveJob, now: int) -> int:
     return min(now, max(said.at_ms, live.job.submit_ms, live.history.since_ms or 0))
 
 
-def _took(record: JobRecord, now: int) -> dict[str, object]:
+def _work_at(record: JobRecord, then: int) -> int:
+    """Its work at that moment, which may be before the start that the controller knows of."""
+    return record.work_at(max(then, record.since_ms or 0))
+
+
+def _took(record: JobRecord, then: int) -> dict[str, object]:
     """How long a suspension took that was ordered to make room."""
     ordered = record.suspend_ordered_ms
     if record.phase is not Phase.SUSPENDING or ordered is None or record.is_moving:
         return {}
-    return {"took_s": round((now - ordered) / SECOND, 3)}
+    return {"took_s": round(max(0, then - ordered) / SECOND, 3)}
 
 
-def lost_work(record: JobRecord, now: int, saved: int | None = None) -> dict[str, float]:
+def lost_work(record: JobRecord, then: int, saved: int | None = None) -> dict[str, float]:
     """Work that is lost with its run and must be done again; `saved`: what is left of it."""
     left = record.saved_work if saved is None else saved
-    lost = round((record.work_at(now) - left) / NOMINAL / SECOND, 3)
+    lost = round((_work_at(record, then) - left) / NOMINAL / SECOND, 3)
     return {"lost_s": lost} if lost > 0 else {}
 
 
@@ -264,15 +276,15 @@ def assumed_speed_on(demand: Demand, placement: Placement) -> int:
     return NOMINAL * len(placement.slices) // demand.nominal.count
 
 
-def estimate_from(record: JobRecord, step: int, total: int | None, now: int) -> Estimate | None:
-    """Its total work, extrapolated from its step count; None where it is within 10 % of the known one."""
+def estimate_from(record: JobRecord, step: int, total: int | None, work: int) -> Estimate | None:
+    """Its total work, extrapolated from what it did for its steps; None within 10 % of the known one."""
     if not total or step <= 0:
         return None
-    work = record.work_at(now) * total // step
+    in_all = work * total // step
     known = record.estimate
-    if known is not None and abs(known.work - work) * 10 < known.work:
+    if known is not None and abs(known.work - in_all) * 10 < known.work:
         return None
-    return Estimate(work, Source.FIT)
+    return Estimate(in_all, Source.FIT)
 
 
 def measured_speed(live: LiveJob, record: JobRecord, samples_per_s: float | None) -> int | None:

@@ -26,7 +26,7 @@ from trainmaster.daemon.submission_checks import SubmissionChecks
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model import events as e
 from trainmaster.model.actions import Order
-from trainmaster.model.engine_reports import Ended, Started, StopOrder
+from trainmaster.model.engine_reports import Ended, Frozen, Lost, Report, Saved, Started, StopOrder
 from trainmaster.model.job import Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.policy_spec import PolicySpec
@@ -255,5 +255,54 @@ def test_a_program_that_ends_when_told_has_saved_what_it_did_until_its_last_file
         assert live.history.lost_ms == lost_ms
         assert live.record is not None
         assert live.record.saved_work == (10_000 - lost_ms) * NOMINAL
+
+    run(scenario)
+
+
+FIRST = Run("1", 1)
+
+
+@pytest.mark.parametrize(
+    ("report", "lost_ms", "saved_ms", "work_ms"),
+    [
+        (Saved(FIRST, 0, steady_ms=57_000), 0, 7_000, 0),
+        (Ended(FIRST, 0, 3, steady_ms=57_000), 7_000, 0, 0),
+        (Lost(FIRST, 0, steady_ms=57_000), 7_000, 0, 0),
+        (Frozen(FIRST, 0, steady_ms=57_000), 0, 0, 7_000),
+        (Ended(FIRST, 0, 3, steady_ms=40_000), 0, 0, 0),
+    ],
+    ids=["saved", "failed", "lost", "stopped in memory", "before its start was taken in"],
+)
+def test_what_happened_while_no_manager_looked_counts_by_its_own_time(
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    report: Report,
+    lost_ms: int,
+    saved_ms: int,
+    work_ms: int,
+) -> None:
+    """It started at 50 s, the report is of 57 s, and it is read at 90 s."""
+    steady_s = 50.0
+    monkeypatch.setattr(time, "clock_gettime", lambda _: steady_s)
+
+    async def scenario() -> None:
+        nonlocal steady_s
+        topology, job = parse_shorthand("1x1"), a_job("1", gpus(1), retries=1)
+        controller = Controller(topology, policy_of(FIFO), make_policy=policy_of)
+        driver = Driver(controller, store, QuietEngine(tmp_path, topology), Clock(0), FIFO)
+        driver.inbox.request(wish_for(LiveJob(job, "1", StoredSubmission(RECIPE, job), {})))
+        await driver.step()
+        driver.inbox.report(Started(FIRST, 0, steady_ms=50_000), 2)
+        await driver.step()
+        steady_s = 90.0
+        driver.inbox.report(report, 3)
+        await driver.step()
+        live = driver.jobs["1"]
+        assert live.record is not None
+        assert live.history.lost_ms == lost_ms
+        assert (live.record.saved_work, live.record.work) == (saved_ms * NOMINAL, work_ms * NOMINAL)
+        if isinstance(report, Saved):
+            assert live.history.saved_at_ms == driver.clock.at(57_000)
 
     run(scenario)
