@@ -186,13 +186,20 @@ class Scene:
     # -- jobs ----------------------------------------------------------------------------------------------
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        found = self.manager.call("GET", "/api/v1/jobs?limit=1000")["jobs"]
+        page = self.manager.call("GET", "/api/v1/jobs?limit=1000")
+        found = page["jobs"]
+        while page.get("next"):
+            page = self.manager.call("GET", f"/api/v1/jobs?limit=1000&before={page['next']}")
+            found += page["jobs"]
         rows = {str(row["id"]): row for row in found}
         ran = self.ends()
         for id, row in rows.items():
             if row["state"] == "succeeded" and id in self.asked and self.asked[id].nonce not in ran:
                 self.unrun.add(id)
         return rows
+
+    def has_begun(self, nonce: str) -> bool:
+        return (self.work / f"{nonce}.lock").exists()
 
     def ends(self) -> Counter[str]:
         return Counter(line.split()[0] for line in self.told() if line.endswith(" ends"))
@@ -751,6 +758,8 @@ def judge(scene: Scene) -> Verdict:
     for id, asked in scene.asked.items():
         due = "cancelled" if asked.is_doomed else "succeeded"
         state = rows[id]["state"] if id in rows else "not there"
+        if state == "not there" and asked.is_cancelled and not scene.has_begun(asked.nonce):
+            continue  # cancelled while it waited, before the store was emptied: in no folder
         if asked.nonce and state != due:
             lost.append(f"{id} is {state}: {story(scene, id)[-600:]}")
     double = [line for line in scene.told() if "TWICE" in line or "FOREIGN" in line]

@@ -83,6 +83,14 @@ def test_what_is_right_is_not_blamed(tmp_path: Path) -> None:
     assert not judge(scene(tmp_path, [GOOD], "abc 1.1 ends\n")).findings
 
 
+def test_only_what_was_cancelled_before_it_began_may_be_gone(tmp_path: Path) -> None:
+    gone = scene(tmp_path, [], "")
+    gone.asked["1"] = Asked("abc", is_doomed=True, is_cancelled=True)
+    assert not judge(gone).findings
+    (gone.work / "abc.lock").touch()
+    assert judge(gone).lost
+
+
 def test_a_job_without_a_process_does_not_run(tmp_path: Path) -> None:
     assert not pretended(scene(tmp_path / "a", [RUNNING], ""))
     assert pretended(scene(tmp_path / "b", [RUNNING | {"pids": []}], "")) == {"1"}
