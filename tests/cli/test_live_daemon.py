@@ -320,8 +320,20 @@ def test_a_job_is_suspended_once(tm: Line) -> None:
 
 def test_a_queue_that_nobody_named_before_is_pointed_out_once(tm: Line) -> None:
     words = ("run", "-d", "--held", "-q", "seismology", "--", "true")
-    assert "no job was in a queue seismology before" in tm.run(*words).stderr
+    tried = tm.run("run", "--dry-run", *words[3:])
+    assert "no job was in a queue seismology before" in tried.stdout + tried.stderr
+    refused = tm.run("run", "-d", "--gpus", "500", *words[3:])
+    assert refused.returncode == 1
+    said = tm.run(*words)
+    assert "no job was in a queue seismology before" in said.stderr
     assert tm.run(*words).stderr == ""
+    ids = [row["id"] for row in json.loads(tm.ok("ps", "--json"))["jobs"]]
+    tm.ok("cancel", *ids)
+    until(lambda: not json.loads(tm.ok("ps", "--json"))["jobs"], "all jobs to end")
+    tm.daemon.stop()
+    tm.daemon.start()
+    tm.daemon.until_active()
+    assert tm.run(*words).stderr == "", "the store knows its jobs"
 
 
 def test_gpu_memory_that_no_device_has_is_named(tm: Line) -> None:

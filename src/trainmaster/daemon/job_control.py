@@ -146,7 +146,7 @@ class JobControl:
         events, stated = [], changes.model_dump(exclude_unset=True)
         shown = {name: _shown(name, value) for name, value in stated.items()}
         if "queue" in stated:
-            self._checks.check_queue(changes.queue)
+            self._checks.check_queues([changes.queue])
         if "grace_period" in stated:
             self._checks.check_grace(changes.grace_period)
         lives = await self._changeable(job)
@@ -162,6 +162,8 @@ class JobControl:
                 self._driver.limit(live)
             events.append(LoggedEvent(e.JobChanged(_changed(live.job, stated)), shown))
         await self._submit_events(events)
+        if "queue" in stated:
+            self._checks.remember_queues([changes.queue])
 
     def _refuse_loss(self, live: LiveJob, what: str, target: Placement | None = None) -> None:
         """Refuse what would end a program that can be neither suspended in memory nor told to save."""

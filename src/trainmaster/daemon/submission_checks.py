@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from trainmaster.core.occupancy import Occupancy
@@ -17,8 +18,14 @@ from trainmaster.model.queue import DEFAULT_QUEUE
 from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.model.units import GIB, WHOLE
 from trainmaster.placement.placers import ever_fits
+from trainmaster.store.rows import JobFilter
 from trainmaster.text.formatting import gpu_count, length, plural, size
 from trainmaster.text.suggest import did_you_mean
+
+NEW_QUEUE = (
+    "No queues are defined, and no job was in a queue {queue} before: if that is misspelled,"
+    " `trainmaster set` changes it."
+)
 
 
 class SubmissionChecks:
@@ -30,7 +37,7 @@ class SubmissionChecks:
         self._demands: dict[Demand, Demand] = {}
         """Equal demands are one object: the controller caches by identity."""
         self._queue_names = {DEFAULT_QUEUE, *(live.job.queue for live in driver.jobs.values())}
-        """Each of them is a label in the metrics."""
+        """Of live jobs, and of those that came since the start: each of them is a label in the metrics."""
 
     def checked(self, asked: Submission) -> Submission:
         """The submission with the defaults of this cluster; a RequestError where it can never run here."""
@@ -46,7 +53,6 @@ class SubmissionChecks:
                 f" {_capacity(state.topology, bool(demand.nominal.memory))}: ask for less, or for"
                 " another type."
             )
-        self.check_queue(asked.job.queue)
         self.check_preemptible(asked.job)
         self._check_maximum(asked)
         self.check_grace(asked.recipe.grace_ms)
@@ -90,23 +96,34 @@ class SubmissionChecks:
                 f" ({', '.join(sorted(types))}), not {wanted!r}."
             )
 
-    def is_new_queue(self, name: str) -> bool:
-        """Whether no job has named this queue before, and none is defined: it may be misspelled."""
-        return not self._driver.controller.state.queues and name not in self._queue_names
+    async def new_queues(self, names: Collection[str]) -> set[str]:
+        """Those that no known job is in, where no queue is defined: they may be misspelled."""
+        if self._driver.controller.state.queues:
+            return set()
+        store, unnamed = self._driver.store, set(names) - self._queue_names
+        return {
+            name
+            for name in unnamed
+            if not await asyncio.to_thread(store.jobs, JobFilter(queue=name, limit=1))
+        }
 
-    def check_queue(self, name: str) -> None:
-        """Where queues are defined, an unknown name is a mistake."""
+    def check_queues(self, names: Collection[str]) -> None:
+        """Where queues are defined, an unknown name is a mistake; else there is a limit to their number."""
         queues = self._driver.controller.state.queues
-        most = self._driver.site_limits.queue_names
-        if not queues and name not in self._queue_names and len(self._queue_names) >= most:
+        known, most = {*queues, DEFAULT_QUEUE}, self._driver.site_limits.queue_names
+        if queues:
+            for name in sorted(set(names) - known):
+                near = did_you_mean(name, sorted(known))
+                raise RequestError(f"there is no queue {name}; {near}")
+        elif set(names) - self._queue_names and len(self._queue_names | set(names)) > most:
             raise RequestError(
                 f"jobs use {most:,} queues already (the limit queue_names): use one of them, or define"
                 " queues with `trainmaster queue set`."
             )
-        if queues and name not in {*queues, DEFAULT_QUEUE}:
-            near = did_you_mean(name, sorted({*queues, DEFAULT_QUEUE}))
-            raise RequestError(f"there is no queue {name}; {near}")
-        self._queue_names.add(name)
+
+    def remember_queues(self, names: Iterable[str]) -> None:
+        """Jobs in these queues were accepted."""
+        self._queue_names.update(names)
 
     def _check_maximum(self, asked: Submission) -> None:
         """Refuse a job that the maximum of its queue, or of one around it, keeps out for good."""

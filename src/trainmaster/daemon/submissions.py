@@ -30,7 +30,7 @@ from trainmaster.daemon.service_api import (
     NotFound,
     Submission,
 )
-from trainmaster.daemon.submission_checks import SubmissionChecks
+from trainmaster.daemon.submission_checks import NEW_QUEUE, SubmissionChecks
 from trainmaster.daemon.submitted_files import SubmittedFiles
 from trainmaster.model import events as e
 from trainmaster.model.submission import Array, Dependency
@@ -92,7 +92,9 @@ class Submissions:
         self, asked: Sequence[Submission], keys: Sequence[KeyRow]
     ) -> Sequence[Accepted]:
         self._checks.check_number(asked)
-        new_queues = {name for each in asked if self._checks.is_new_queue(name := each.job.queue)}
+        queues = {each.job.queue for each in asked}
+        self._checks.check_queues(queues)
+        new_queues = await self._checks.new_queues(queues)
         checked = [self._checks.checked(each) async for each in _yielding(asked)]
         waits = [
             await asyncio.to_thread(self._dependencies, each) if each.depends_on else ()
@@ -125,15 +127,20 @@ class Submissions:
         )
         self._driver.take_in(request)
         await request.done
+        self._checks.remember_queues(queues)
         notices = {live.id: live.history.deadline for live in new_jobs}
         return [replace(each, deadline=notices[each.ids[-1]]) for each in answers]
 
     async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
         """A dry run: what the job would be and when it would start, without submitting it."""
+        self._checks.check_queues([asked.job.queue])
         asked = self._checks.checked(asked)
         await self._submitted_files.check(asked)
         first = next(self._elements(asked, "0", self._dependencies(asked)))
-        return self._queries.draft(first), await self._queries.forecast(asked)
+        new = await self._checks.new_queues([asked.job.queue])
+        status = self._queries.draft(first)
+        said = (*status.remarks, *(NEW_QUEUE.format(queue=name) for name in new))
+        return replace(status, remarks=said), await self._queries.forecast(asked)
 
     def _dependencies(self, asked: Submission) -> tuple[Dependency, ...]:
         """What it depends on, arrays expanded; a RequestError where that can never be met."""

@@ -30,6 +30,7 @@ from trainmaster.config.job_file import JobFile, Raw, jobs_in_json, jobs_in_yaml
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.response_models import AcceptedJob, AcceptedJobs, CheckedJob, CheckedJobs
 from trainmaster.daemon.service_api import Accepted, Submission
+from trainmaster.daemon.submission_checks import NEW_QUEUE
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.text.deadlines import deadline_sentence
@@ -71,10 +72,6 @@ Key = Annotated[
         examples=["7b1f0c2e"],
     ),
 ]
-NEW_QUEUE = (
-    "No queues are defined, and no job was in a queue {queue} before: if that is misspelled,"
-    " `trainmaster set` changes it."
-)
 DryRun = Annotated[bool, Query(description="Only check the jobs and forecast their start.")]
 
 
