@@ -277,6 +277,13 @@ def test_a_deadline_is_judged_by_the_time_limit_and_said_before_and_after(folder
         row = daemon.until_state(answer["id"], "succeeded")
         assert row["deadline"]["what"] == "accepted"
         assert row["deadline"]["sentence"] == "It ended 1 h before its deadline."
+        later = "Its deadline is judged when the job is no longer held."
+        (held,) = daemon.call("POST", "/api/v1/jobs", {**job, "held": True})["jobs"]
+        assert held["remarks"] == [later]
+        assert later in daemon.job(held["id"])["remarks"]
+        daemon.call("POST", f"/api/v1/jobs/{held['id']}/resume")
+        ended = daemon.until_state(held["id"], "succeeded")
+        assert (ended["deadline"]["what"], later in ended["remarks"]) == ("accepted", False)
         daemon.call("PUT", "/api/v1/policy", {"name": "fifo"})
         for path in ("/api/v1/jobs", "/api/v1/jobs?dry_run=true"):
             (answer,) = daemon.call("POST", path, job)["jobs"]

@@ -42,6 +42,7 @@ from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
+from trainmaster.text.deadlines import DEADLINE_OF_HELD
 from trainmaster.text.formatting import length, listing
 
 Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
@@ -213,12 +214,15 @@ class Queries:
         """What is not possible for this job, and what would have to change."""
         speaks = live.history.has_hello or live.history.saved_at_ms is not None
         lost_ms = live.history.lost_ms
-        lost = (LOST.format(lost=length(lost_ms)),) if lost_ms >= SECOND else ()
-        lost = (*lost, *self._drained()) if record.phase in WAITING else lost
+        said = (LOST.format(lost=length(lost_ms)),) if lost_ms >= SECOND else ()
+        said = (*said, *self._drained()) if record.phase in WAITING else said
+        is_unjudged = live.job.deadline_ms is not None and live.history.deadline is None
+        if live.holds and is_unjudged and self.policy().judges_deadlines:
+            said = (*said, DEADLINE_OF_HELD)
         room = self._making_room(live, record)
         if speaks or record.first_start_ms is None:
-            return (*lost, room)
-        return (*lost, NO_REPORTS if live.history.progress is None else STEPS_COUNTED, room)
+            return (*said, room)
+        return (*said, NO_REPORTS if live.history.progress is None else STEPS_COUNTED, room)
 
     def _drained(self) -> tuple[str, ...]:
         """Nodes that it cannot be started on, whatever is free there."""

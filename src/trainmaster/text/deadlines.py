@@ -11,6 +11,8 @@ DECLINED = {
     Decline.NO_ESTIMATE: "it is not known how long the job runs (`max_runtime` would bound it)",
 }
 
+DEADLINE_OF_HELD = "Its deadline is judged when the job is no longer held."
+
 
 def deadline_sentence(notice: DeadlineNotice, now: int) -> str:
     """`Its deadline (in 30 min) was declined: the earliest that can be met is in 2 h. It runs anyway.`"""

@@ -33,7 +33,7 @@ from trainmaster.daemon.service_api import Accepted, Submission
 from trainmaster.daemon.submission_checks import NEW_QUEUE
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.topology import CPU_TYPE
-from trainmaster.text.deadlines import deadline_sentence
+from trainmaster.text.deadlines import DEADLINE_OF_HELD, deadline_sentence
 
 YAML_EXAMPLE = "name: resnet\ncommand: python train.py\ngpus: 2\n---\ncommand: python evaluate.py\n"
 JOB_REF = {"$ref": "#/components/schemas/JobFile"}
@@ -146,8 +146,10 @@ def _deadline_remarks(
     if notice is not None:
         return (deadline_sentence(notice, now),)
     policy = service.queries.policy()
-    if asked.job.deadline_ms is None or policy.judges_deadlines:
+    if asked.job.deadline_ms is None:
         return ()
+    if policy.judges_deadlines:
+        return (DEADLINE_OF_HELD,) if asked.is_held or asked.depends_on else ()
     return (f"The policy {policy.name} does not look at deadlines, so its deadline has no effect.",)
 
 
