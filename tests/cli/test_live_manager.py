@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,6 +203,57 @@ def test_up_in_the_background_and_down(tmp_path: Path) -> None:
         assert refused.stderr.startswith("Error: there is no policy 'nothing'")
     finally:
         tm("down")
+        sweep(tm.state)
+
+
+def test_a_database_that_is_removed_meanwhile_is_named_and_the_way_out_works(
+    tmp_path: Path,
+) -> None:
+    tm = Line(tmp_path / "state", tmp_path / "code")
+    start = ("up", "-d", "--data", str(tm.state), "--port", "0")
+    try:
+        tm.ok(*start, "--slots", "2")
+        job = tm.ok("run", "-d", "--no-snapshot", "--", "sleep", "300").strip()
+        tm.ok("wait", job, "--for", "running")
+        (tm.state / "trainmaster.db").unlink()
+        for words in (["ps"], ["story", job], ["cancel", "nobody"], ["status"]):
+            said = tm(*words)
+            assert said.returncode == 1
+            assert "was removed or exchanged while in use: put it back, or stop the" in said.stderr
+        output = tm.state / "up.out"
+        until(lambda: "was removed or exchanged while in use" in output.read_text(), "the terminal")
+        address = (tm.state / "address").read_text()
+        for more in ([], ["--adopt"]):
+            refused = tm(*start, *more)
+            assert refused.returncode == 1
+            assert "stop that manager with `trainmaster down` (jobs go on)" in refused.stderr
+        assert (tm.state / "address").read_text() == address
+        assert "Jobs go on. The manager at http://127.0.0.1:" in tm.ok("down")
+        tm.ok(*start, "--adopt")
+        assert json.loads(tm.ok("show", job, "--json"))["state"] == "running"
+    finally:
+        tm("down", "--jobs")
+        sweep(tm.state)
+
+
+def test_who_waits_for_a_job_is_told_that_down_cancelled_it(tmp_path: Path) -> None:
+    tm = Line(tmp_path / "state", tmp_path / "code")
+    try:
+        tm.ok("up", "-d", "--data", str(tm.state), "--port", "0", "--slots", "1")
+        job = tm.ok("run", "-d", "--no-snapshot", "--", "sleep", "300").strip()
+        tm.ok("wait", job, "--for", "running")
+        with subprocess.Popen(
+            [sys.executable, "-m", "trainmaster", "wait", job],
+            env=tm.env,
+            text=True,
+            stderr=subprocess.PIPE,
+        ) as waiting:
+            time.sleep(3)
+            tm.ok("down", "--jobs")
+            _, said = waiting.communicate(timeout=60)
+        assert said.startswith(f"Note: job {job} was cancelled")
+    finally:
+        tm("down", "--jobs")
         sweep(tm.state)
 
 

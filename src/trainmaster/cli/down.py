@@ -11,13 +11,13 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 from trainmaster.cli.support.address import is_alive
-from trainmaster.cli.support.client import Client, RequestRefused, job_path
+from trainmaster.cli.support.client import Client, RequestRefused, Unreachable, job_path
 from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.errors import Failed
 from trainmaster.cli.support.format import found_again, left_jobs
 from trainmaster.cli.support.job_table import list_jobs
 from trainmaster.cli.support.options import AsJson, option
-from trainmaster.cli.support.polling import poll
+from trainmaster.cli.support.polling import pause, poll
 from trainmaster.model.job_state import LIVE_STATES, JobState
 from trainmaster.text.formatting import plural
 
@@ -41,12 +41,17 @@ def down(
     answer = client.get("/status")
     cancelled = _cancel_all(client) if jobs else 0
     is_leader = answer["role"] == "active"
-    states = [row["state"] for row in list_jobs(client, LIVE)] if is_leader else []
+    try:
+        states = [row["state"] for row in list_jobs(client, LIVE)] if is_leader else []
+        unknown = ""
+    except (RequestRefused, Unreachable) as error:  # it can be stopped all the same
+        states, unknown = [], f"{error} Jobs go on."
     left = len(states)
     _end(client.url, answer["pid"])
     standbys = _managers_of(answer["folder"]) if is_leader else []
     said = [f"{plural(cancelled, 'job')} cancelled."] if jobs else []
     said += [_go_on(states, answer["folder"], bool(standbys))] if left else []
+    said += [unknown] if unknown else []
     said += [f"The manager at {client.url} has stopped."]
     said += [_takes_over(standbys)] if standbys else []
     about = {"url": client.url, "pid": answer["pid"], "jobs": left, "standbys": standbys}
@@ -84,6 +89,8 @@ def _cancel_all(client: Client) -> int:
         except RequestRefused:
             continue  # it has ended meanwhile
     poll(lambda: None if client.get("/jobs", {**LIVE, "limit": 1})["jobs"] else True)
+    if found:
+        pause(2)  # so that commands that wait for these jobs see how they ended
     return len(found)
 
 

@@ -45,8 +45,10 @@ def pairs_of(answer: Json, url: str) -> dict[str, str]:
     return found | {
         "policy": answer["policy"],
         "devices": f"{answer['used']} of {answer['devices']} {unit} in use",
-        "jobs": ", ".join(
-            f"{count} {state_label(state)}" for state, count in counts.items() if count
-        )
-        or "none",
+        "jobs": "not known now" if counts is None else _listed(counts),
     }
+
+
+def _listed(counts: Json) -> str:
+    shown = [f"{count} {state_label(state)}" for state, count in counts.items() if count]
+    return ", ".join(shown) or "none"

@@ -138,6 +138,8 @@ class Daemon:
         self._was_standby = False
         self._damage = ""
         """What the last check of the database found."""
+        self._removed = ""
+        """That its file was removed or exchanged."""
         self._threads = ThreadWatch()
         self._not_copied = ""
         """Why there is no new copy of it."""
@@ -177,6 +179,7 @@ class Daemon:
                 self._snapshots(driver),
                 self._tidy(driver),
                 self._check_store(),
+                self._watch_file(),
             )
         finally:
             with contextlib.suppress(StoreError):
@@ -190,8 +193,13 @@ class Daemon:
         watch = LeaderWatch(self.limits.leader_silence / SECOND, self._settings.standby_s)
         while True:
             try:
-                if self._cold_start is ColdStart.REFUSE:
-                    await asyncio.to_thread(refuse_missing_store, self._folder, self._store)
+                await asyncio.to_thread(
+                    refuse_missing_store,
+                    self._folder,
+                    self._store,
+                    self._cold_start,
+                    self._lock.other,
+                )
                 if await asyncio.to_thread(self._store.acquire_leadership):
                     return await self._take_over()
                 if not self._was_standby:  # found out now, and not when it is needed
@@ -380,6 +388,12 @@ class Daemon:
                 self._not_copied = await self._changed_trouble(self._not_copied, copy)
             await asyncio.sleep(self._settings.check_ms / SECOND)
 
+    async def _watch_file(self) -> None:
+        """Say soon that the database was removed or exchanged."""
+        while True:
+            self._removed = await self._changed_trouble(self._removed, self._store.check_file)
+            await asyncio.sleep(1.0)
+
     async def _changed_trouble(self, before: str, act: Callable[[], object]) -> str:
         """What the store says to it now, empty if it works; told when it changes."""
         try:
@@ -458,7 +472,9 @@ class Daemon:
         )
         notes = [*driver.notes(), *([self._not_copied] if self._not_copied else [])]
         notes += [*self._engine.troubles(), *signs.notes(self.limits)]
-        trouble = driver.writer.trouble or self._damage or signs.trouble(self.limits)
+        trouble = (
+            driver.writer.trouble or self._removed or self._damage or signs.trouble(self.limits)
+        )
         return Health(ACTIVE_ROLE, trouble, tuple(notes), signs)
 
     async def cancel_unrecorded(self, job: str) -> Sequence[str]:
@@ -483,9 +499,14 @@ class Daemon:
         health, is_active = self.health(), self._parts is not None
         nodes = self.queries.nodes() if is_active else ()
         devices = [device for node in nodes for device in node.devices]
+        trouble, counts = health.trouble, None
+        try:
+            counts = dict(await self.queries.counts()) if is_active else None
+        except StoreError as error:
+            trouble = trouble or str(error)
         return StatusRow(
             role=health.role,
-            trouble=health.trouble or None,
+            trouble=trouble or None,
             notes=list(health.notes),
             version=__version__,
             pid=os.getpid(),
@@ -495,7 +516,7 @@ class Daemon:
             devices=len(devices) if is_active else None,
             used=sum(bool(device.jobs) for device in devices) if is_active else None,
             device_type=nodes[0].type if nodes else None,
-            jobs=dict(await self.queries.counts()) if is_active else None,
+            jobs=counts,
         )
 
     def live_jobs(self) -> tuple[int, int]:

@@ -126,6 +126,8 @@ class FolderLock:
         self._place = folder / LOCK
         self._database = database
         self._file: int | None = None
+        self.other: int | None = None
+        """The process of a manager that used the folder already."""
 
     def take(self) -> None:
         """RequestError where a manager of another database uses the folder."""
@@ -135,6 +137,7 @@ class FolderLock:
             self.sign()
         fcntl.flock(self._file, fcntl.LOCK_SH)  # the exclusive one is held for a moment only
         said = self._signature()
+        self.other = None if is_first else said.get("pid")
         if said.get("database") != self._database and (said or not is_first):
             self.release()
             raise RequestError(
@@ -241,13 +244,24 @@ def left_alone(folder: Path, named: Identity | None) -> int | None:
     return None if mark is None else mark.left_alone
 
 
-def refuse_missing_store(folder: Path, store: Store) -> None:
-    """RequestError where the database's file is gone and the folder was used: before one is created."""
+def refuse_missing_store(
+    folder: Path, store: Store, cold_start: ColdStart, other: int | None
+) -> None:
+    """RequestError where the database's file is gone and the folder was used: before one is created.
+
+    `other`: the process of a manager that uses the folder; whatever is to be done, that one must end first.
+    """
     if store.database.file.is_there():
         return
     mark = store_mark(folder)
     runs = [f"{name}.{each}" for name, begun in runs_in(folder) for each in begun]
-    if runs or (mark is not None and mark.seq > 0):
+    was_used = bool(runs) or (mark is not None and mark.seq > 0)
+    if was_used and other is not None:
+        raise RequestError(
+            f"{store.url} was removed while a manager (process {other}) uses it: put it back, or stop"
+            " that manager with `trainmaster down` (jobs go on) and start again with --adopt."
+        )
+    if was_used and cold_start is ColdStart.REFUSE:
         raise _refusal(folder, store, "is not there", mark, runs, is_other=True)
 
 

@@ -37,8 +37,9 @@ class DatabaseFile:
             found = None
         if found is None or not os.path.samestat(found, self._known):
             raise StoreError(
-                f"The database {self.path} was removed or exchanged while in use: put it back,"
-                " or restart Trainmaster to go on with what is there now."
+                f"The database {self.path} was removed or exchanged while in use: put it back, or stop"
+                " the manager with `trainmaster down` (jobs go on) and start it with `trainmaster up"
+                " --adopt`."
             )
 
 

@@ -90,6 +90,10 @@ class StoreReader:
                 for table in METADATA.sorted_tables:  # a page that cannot be read is an error
                     connection.scalar(select(func.count()).select_from(table))
 
+    def check_file(self) -> None:
+        """StoreError where the file of the database was removed or exchanged while in use; at once."""
+        self.database.file.check()
+
     def snapshot(self, *, oldest: bool = False) -> SnapshotRow | None:
         """The newest one, or the oldest that is kept."""
         order = SNAPSHOTS.c.seq.asc() if oldest else SNAPSHOTS.c.seq.desc()
@@ -190,6 +194,7 @@ class StoreReader:
     @contextmanager
     def _look(self) -> Iterator[Connection]:
         """A connection to read with, to tables that are known to be ours."""
+        self.check_file()
         with self._open(), self.database.reader.connect() as connection:
             if not self._is_ready:
                 schema.refuse_unready(schema.version(connection), self.url)

@@ -256,9 +256,7 @@ def test_a_file_that_is_taken_away_from_the_leader(
 def test_opening_again_goes_on_with_the_file_that_is_there(path: Path, store: Store) -> None:
     for file in path.parent.glob("trainmaster.db*"):
         file.unlink()
-    assert "restart Trainmaster to go on with what is there now" in sentence(
-        store.acquire_leadership
-    )
+    assert "start it with `trainmaster up --adopt`" in sentence(store.acquire_leadership)
     with closing(open_store(str(path))) as other:
         assert other.acquire_leadership()
         other.append([batch(1, job("7"))])
