@@ -121,6 +121,28 @@ def test_what_was_cancelled_after_the_copy_is_not_started_again(data: Path, tmp_
                 assert (tmp_path / name).read_text() == "x\n"
 
 
+def test_a_kill_is_a_cancellation_only_where_the_journal_says_so(
+    data: Path, tmp_path: Path
+) -> None:
+    """A run that a smaller cluster ended goes on as a new one, and a job that ran too long has ended."""
+    with live(data, "--slots", "2", "--policy", "fifo") as manager:
+        late = manager.submit(command="sleep 3600", max_runtime="1s")
+        manager.until_state(late, "timed_out")
+        stays, waits = (manager.submit(command="sleep 3600") for _ in range(2))
+        pid_of(manager, stays)
+        pid = pid_of(manager, waits)
+        manager.kill()
+        manager.arguments = ("--slots", "1", "--force")
+        manager.start()
+        manager.until_active()
+        until(lambda: not Path(f"/proc/{pid}").exists(), "it to be ended")
+        manager.kill()
+        put_back(None, data)
+        with restarted(manager, "--adopt", "--slots", "2"):
+            assert manager.until_state(waits, "running")["attempt"] == 2
+            assert manager.job(late)["state"] == "timed_out"
+
+
 def test_what_runs_keeps_its_slot_though_an_older_store_would_give_it_to_another_job(
     data: Path, tmp_path: Path
 ) -> None:

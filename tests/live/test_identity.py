@@ -156,6 +156,46 @@ def test_an_interrupted_adoption_leaves_nothing_alone(
             assert pid_of(manager, carol) == pid
 
 
+def test_an_older_store_is_refused_where_its_own_runs_were_changed_since(
+    data: Path, tmp_path: Path
+) -> None:
+    with live(data, "--slots", "4") as manager:
+        job = manager.submit(command="sleep 3600")
+        pid_of(manager, job)
+        assert manager.stop() == 0
+        backup(data, tmp_path / "backup.db")
+        with restarted(manager):
+            manager.call("POST", f"/api/v1/jobs/{job}/suspend")
+            manager.until_state(job, "suspended")
+            manager.kill()
+            put_back(tmp_path / "backup.db", data)
+            said = refusal(data)
+            assert "is older" in said
+            assert f"run {job}.1 that it does not know" in said
+            manager.arguments = ("--slots", "4", "--adopt")
+            manager.start()
+            manager.until_active()
+            assert manager.job(job)["state"] == "suspended"
+
+
+def test_what_an_older_store_has_as_running_stays_cancelled(data: Path, tmp_path: Path) -> None:
+    with live(data, "--slots", "4") as manager:
+        runs = f"echo x >> {tmp_path}/runs; sleep 3600"
+        job = manager.submit(command=runs, retries=2)
+        pid_of(manager, job)
+        assert manager.stop() == 0
+        backup(data, tmp_path / "backup.db")
+        with restarted(manager):
+            manager.call("POST", f"/api/v1/jobs/{job}/cancel")
+            manager.until_state(job, "cancelled")
+            manager.kill()
+            put_back(tmp_path / "backup.db", data)
+            manager.start()
+            manager.until_active()
+            manager.until_state(job, "cancelled")
+        assert (tmp_path / "runs").read_text() == "x\n"
+
+
 def test_a_fresh_start_leaves_what_runs_alone_and_numbers_above_it(
     data: Path, tmp_path: Path
 ) -> None:

@@ -21,7 +21,14 @@ from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.launch_record import LaunchRecord
 from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, stored_submission
-from trainmaster.daemon.report_events import NOT_TO_BE_TRIED_AGAIN, LoggedEvent, assumed_speed_on
+from trainmaster.daemon.report_events import (
+    NOT_TO_BE_TRIED_AGAIN,
+    LoggedEvent,
+    assumed_speed_on,
+    end_of,
+    was_withdrawn,
+    withdrawal_of,
+)
 from trainmaster.engines.protocol import Engine, KnownJob, RecordedRun
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
@@ -36,6 +43,7 @@ from trainmaster.text.formatting import first_of, plural
 
 WHERE = {"adopted": "from the data folder"}
 MOST_NAMED = 8
+WITHDRAWN = (JobState.CANCELLED, JobState.TIMED_OUT)
 TURNS = (r.Started, r.Frozen, r.Thawed, r.Reshaped)
 """Reports that say whether a run's processes go on."""
 UNREADABLE = "its run.json cannot be read, which names its devices"
@@ -119,6 +127,14 @@ class FoundJob:
     @property
     def outcome(self) -> JobState:
         return outcome(self.runs, self.history.retries)
+
+    @property
+    def end(self) -> EndReason | None:
+        """Why it ended without success, as far as its last run says."""
+        last = self.reports[-1][0]
+        if not isinstance(last, r.Ended) or self.outcome is JobState.SUCCEEDED:
+            return None
+        return withdrawal_of(last) if self.outcome in WITHDRAWN else end_of(last)
 
     @property
     def first_start_ms(self) -> int | None:
@@ -237,7 +253,7 @@ def outcome(runs: Sequence[RecordedRun], retries: int) -> JobState:
     if isinstance(last, r.Lost) or last.asked is r.StopOrder.HALT:
         return JobState.PENDING
     if last.asked is r.StopOrder.KILL:
-        return JobState.CANCELLED
+        return _killed(last)
     if last.code == 0:
         return JobState.SUCCEEDED
     failures = sum(
@@ -247,6 +263,13 @@ def outcome(runs: Sequence[RecordedRun], retries: int) -> JobState:
     )
     is_final = failures > retries or last.code in NOT_TO_BE_TRIED_AGAIN
     return JobState.FAILED if is_final else JobState.PENDING
+
+
+def _killed(end: r.Ended) -> JobState:
+    if not was_withdrawn(end):  # a run that its job did not need: the job goes on
+        return JobState.PENDING
+    is_late = withdrawal_of(end).code == EndCode.TIME_LIMIT
+    return JobState.TIMED_OUT if is_late else JobState.CANCELLED
 
 
 def _ran_ms(job: FoundJob) -> int:
@@ -275,6 +298,7 @@ def _ended_row(job: FoundJob, state: JobState) -> StoredJob:
         since_ms=None,
         exit_code=end.code,
         pids=(),
+        end=job.end,
     )
     return replace(
         row,
@@ -300,9 +324,8 @@ def _take_known(
     _tell_end(driver, live, record, seen)
     if record.phase is Phase.STOPPING:
         return
-    if job.outcome is JobState.CANCELLED and run.attempt > record.attempt:
-        cancelled = EndReason(EndCode.CANCELLED)
-        found.events.append(LoggedEvent(e.JobWithdrawn(live.id), WHERE, cancelled))
+    if job.outcome in WITHDRAWN and run.attempt > record.attempt:
+        found.events.append(LoggedEvent(e.JobWithdrawn(live.id), WHERE, job.end))
     if job.outcome is not JobState.RUNNING:
         return
     is_later = run.attempt > record.attempt

@@ -334,7 +334,7 @@ class Daemon:
         """What the store says of itself and its folder; RequestError where it must not lead here."""
         named = self._check_folder()
         if self._cold_start is ColdStart.REFUSE:
-            refuse_cold_start(self._folder, self._store, named, self._store.last_seq())
+            refuse_cold_start(self._folder, self._store, named, self._engine)
         return named or Identity()
 
     def _last_left_alone(self, named: Identity) -> int:

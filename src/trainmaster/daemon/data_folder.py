@@ -22,8 +22,11 @@ from uuid import uuid4
 import structlog
 
 from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.launch_record import LaunchRecord
 from trainmaster.daemon.service_api import RequestError
 from trainmaster.durable_files import read_name, sync, write_whole
+from trainmaster.engines.protocol import Engine
+from trainmaster.model.job import Run
 from trainmaster.model.job_state import LIVE_STATES
 from trainmaster.store.store import Store
 from trainmaster.text.formatting import first_of
@@ -203,8 +206,8 @@ def _attempts(place: Path) -> list[int]:
     return sorted(int(each) for each in os.listdir(place) if each.isdecimal())
 
 
-def later_runs(folder: Path, store: Store, left_alone: int = 0) -> list[str]:
-    """Runs, as `job.attempt`, that come after what the store has: it is not the one that began them."""
+def later_runs(folder: Path, store: Store, engine: Engine, left_alone: int = 0) -> list[str]:
+    """Runs, as `job.attempt`, that were begun, or changed by their users, after what the store has."""
     last, runs = max(left_alone, store.last_number()), folder / "runs"
     attempts = {
         row.id: JobHistory.from_json(row.record_json).attempts
@@ -215,7 +218,18 @@ def later_runs(folder: Path, store: Store, left_alone: int = 0) -> list[str]:
         known = attempts.get(name) if number <= last else 0
         if known is not None:
             found += [f"{name}.{each}" for each in _attempts(runs / name) if each > known]
+        if known and number > left_alone and _seq_of(engine, Run(name, known)) > store.last_seq():
+            found.append(f"{name}.{known}")
     return found
+
+
+def _seq_of(engine: Engine, run: Run) -> int:
+    """The last step of the store when the record beside the run was written; 0 where that is not known."""
+    recorded = engine.recorded(run)
+    try:
+        return 0 if recorded is None else LaunchRecord.from_json(recorded.record).seq
+    except ValueError:
+        return 0
 
 
 def refuse_other_folder(store: Store, home: str, named: Identity) -> None:
@@ -265,12 +279,12 @@ def refuse_missing_store(
         raise _refusal(folder, store, "is not there", mark, runs, is_other=True)
 
 
-def refuse_cold_start(folder: Path, store: Store, named: Identity | None, last_seq: int) -> None:
+def refuse_cold_start(folder: Path, store: Store, named: Identity | None, engine: Engine) -> None:
     """RequestError for a store that is empty, older or another than the one that the folder is used with."""
     mark = store_mark(folder)
-    runs = later_runs(folder, store, left_alone(folder, named) or 0)
+    runs = later_runs(folder, store, engine, left_alone(folder, named) or 0)
     is_other = mark is not None and mark.seq > 0 and (named is None or named.store != mark.store)
-    is_older = mark is not None and last_seq < mark.seq
+    is_older = mark is not None and store.last_seq() < mark.seq
     if not (runs or is_other or is_older):
         return
     what = "is empty" if named is None else "is another database" if is_other else "is older"

@@ -62,7 +62,7 @@ class JobControl:
         try:
             await self._driver.ask(request)
         except Unavailable:
-            if not await self._end_unrecorded(lives):
+            if not await self._end_unrecorded(lives, end):
                 if not request.is_taken:  # refused: it is not going to be ended
                     for live, grace_ms in zip(lives, graces, strict=True):
                         live.with_grace(grace_ms)
@@ -74,10 +74,10 @@ class JobControl:
             kills = [standing.get(live.id) for live in lives]
             await self._driver.dispatcher.send(each for each in kills if isinstance(each, Kill))
 
-    async def _end_unrecorded(self, lives: Iterable[LiveJob]) -> bool:
+    async def _end_unrecorded(self, lives: Iterable[LiveJob], end: EndReason) -> bool:
         """End the runs of these jobs before that is stored; whether there were any."""
         records = [live.record for live in lives if live.record is not None]
-        kills = [Kill(record.run, cancels=True) for record in records if has_run(record)]
+        kills = [Kill(record.run, end) for record in records if has_run(record)]
         await self._driver.dispatcher.send_unconfirmed(kills)
         return bool(kills)
 

@@ -14,9 +14,10 @@ from trainmaster.daemon.launch_record import LaunchRecord
 from trainmaster.daemon.lease import Lease
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.engines.protocol import Engine
-from trainmaster.model.actions import Order, Rebind
+from trainmaster.model.actions import Kill, Order, Rebind
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement
+from trainmaster.model.stop_reasons import EndCode, EndReason
 from trainmaster.store.errors import LeadershipLost, StoreError
 
 log = structlog.get_logger("trainmaster.daemon")
@@ -77,6 +78,8 @@ class OrderDispatcher:
             live = self._jobs.get(order.run.job)
             if live is None:
                 continue
+            if isinstance(order, Kill) and order.end is None:
+                order = replace(order, end=live.history.end or EndReason(EndCode.CANCELLED))
             try:
                 await self._engine.execute(order, self._launched_from(live, order))
             except Exception:

@@ -154,9 +154,8 @@ def _ended(
     if said.asked is r.StopOrder.KILL:
         if record.phase is Phase.STOPPING:
             yield LoggedEvent(e.RunStopped(said.run), detail)
-        elif said.cancelled or live.is_catching_up:  # without a store, or with one that is gone
-            cancelled = EndReason(EndCode.CANCELLED)
-            yield LoggedEvent(e.JobWithdrawn(live.id), {}, cancelled)
+        elif was_withdrawn(said, live.is_catching_up):  # without a store, or with one that is gone
+            yield LoggedEvent(e.JobWithdrawn(live.id), {}, withdrawal_of(said))
             yield LoggedEvent(e.RunStopped(said.run), detail)
         else:  # ended as an orphan by a manager that did not know it
             yield _loss_of(record, detail, then, now, limits)
@@ -180,6 +179,16 @@ def _ended(
         event = failed_run(record, limits, can_help=can_help)
         detail |= lost_work(record, then) | retry_detail(event, record)
         yield LoggedEvent(event, detail, end_of(said))
+
+
+def was_withdrawn(said: r.Ended, otherwise: bool = True) -> bool:
+    """Whether a killed run was ended for good; `otherwise`: where an earlier version does not say."""
+    return otherwise if said.cancelled is None else said.cancelled
+
+
+def withdrawal_of(said: r.Ended) -> EndReason:
+    """Why it was ended for good."""
+    return said.end or EndReason(EndCode.CANCELLED)
 
 
 def end_of(said: r.Ended) -> EndReason:

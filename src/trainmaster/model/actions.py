@@ -7,6 +7,7 @@ from enum import Enum
 
 from trainmaster.model.job import Run
 from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.stop_reasons import EndReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,8 @@ class Kill:
     """End for good."""
 
     run: Run
-    cancels: bool = False
-    """Its user ended it while the store could not be written: the run's own record must say so."""
+    end: EndReason | None = None
+    """Why, for the run's own record: a store may be older than that, or gone. Filled in when it is sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trainmaster.model.job import Run
+from trainmaster.model.stop_reasons import EndReason
 
 
 class StopOrder(Enum):
@@ -116,7 +117,10 @@ class Ended:
     tail: str = ""
     """The last lines of the deciding rank."""
     cancelled: bool | None = None
-    """Its user ended it while the store could not be written."""
+    """Whether its manager ended it for good, and not as a run that it did not need; None: an earlier
+    version does not say."""
+    end: EndReason | None = None
+    """Why it was ended for good."""
     unsaved_ms: int | None = None
     """How long before it was told to stop it wrote its last file; None: it says itself that it saves."""
     steady_ms: int | None = None

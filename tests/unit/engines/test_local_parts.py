@@ -139,7 +139,7 @@ def test_a_reshape_is_answered_by_its_own_generation_and_everything_by_the_end()
     orders.drop_answered(an_entry(3, "reshaped", generation=2))
     assert not orders
     orders.add({"order": "kill"})
-    assert orders.ends == ["kill"]
+    assert orders.ends == [{"order": "kill"}]
     orders.drop_answered(an_entry(4, "ended"))
     assert not orders
 

@@ -167,8 +167,9 @@ class LocalEngine:
             if order.placement is not None:
                 await asyncio.to_thread(self._rebind, order.run, order.placement, spec)
             self._send(order.run, spec, "thaw")
-        elif isinstance(order, Kill) and order.cancels:
-            self._send(order.run, spec, "kill", cancels=True)
+        elif isinstance(order, Kill):
+            end = None if order.end is None else order.end.to_json()
+            self._send(order.run, spec, "kill", cancels=True, end=end)
         else:
             self._send(order.run, spec, ORDERS[type(order)])
         await asyncio.sleep(0)
@@ -328,7 +329,7 @@ class LocalEngine:
         except (OSError, ValueError) as problem:
             log.warning("the new slots could not be written down", run=run, why=str(problem))
 
-    def _send(self, run: Run, spec: LaunchSpec, order: str, **more: bool) -> None:
+    def _send(self, run: Run, spec: LaunchSpec, order: str, **more: object) -> None:
         follower = self._follower_of(run, spec.uuid)
         if follower is not None:
             follower.send({"order": order, "grace_ms": spec.grace_ms, **more})

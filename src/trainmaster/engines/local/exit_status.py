@@ -50,6 +50,11 @@ class ExitStatus:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+def withdrawal(said: Message) -> Message:
+    """What a journal says of a kill: whether the run was ended for good, and why."""
+    return {"cancelled": said.get("cancels") is True, "end": said.get("end")}
+
+
 def start_failure(why: str, code: int = 126, rank: int | None = None) -> ExitStatus:
     """The exit status of a run that could not be started."""
     return ExitStatus(code, "nothing", rank, False, False, why, "")

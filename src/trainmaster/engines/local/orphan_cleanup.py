@@ -12,11 +12,13 @@ from pathlib import Path
 
 from trainmaster.engines.local import journal, processes, runfile
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
+from trainmaster.engines.local.exit_status import withdrawal
 from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.engines.local.worker_environment import RUN
 from trainmaster.engines.process_freezer import send
 from trainmaster_sdk import wire
 from trainmaster_sdk.process_tree import is_alive
+from trainmaster_sdk.wire import Message
 
 WHY_LOST = "Its supervisor was killed, or the machine was restarted; how it ended is unknown."
 SWEEPING_S = 1.0
@@ -38,9 +40,10 @@ class RunRemains:
         return f"{self.folder.parent.name}.{self.folder.name}"
 
 
-def ended_before_start(order: str) -> journal.JournalEntry:
+def ended_before_start(said: Message) -> journal.JournalEntry:
     """The end of a run that was told to halt, or was killed, before it began."""
-    return {
+    order = said["order"]
+    return withdrawal(said) | {
         "code": 143,
         "asked": order,
         "rank": None,

@@ -49,9 +49,9 @@ class PendingOrders:
         return any(each.said["order"] != "save" for each in self._pending)
 
     @property
-    def ends(self) -> list[str]:
+    def ends(self) -> list[Message]:
         """Those of them that end the run."""
-        return [each.said["order"] for each in self._pending if each.said["order"] in ENDS]
+        return [each.said for each in self._pending if each.said["order"] in ENDS]
 
     def add(self, said: Message) -> None:
         old = INSTEAD_OF.get(said["order"], ())

@@ -18,6 +18,7 @@ from trainmaster.engines.local.pending_orders import PendingOrders
 from trainmaster.model import engine_reports as r
 from trainmaster.model.engine_reports import Ended, Lost, Report, StopOrder
 from trainmaster.model.job import Run
+from trainmaster.model.stop_reasons import EndReason
 from trainmaster_sdk.wire import Message, MessageReader, encode_message
 
 log = structlog.get_logger(__name__)
@@ -66,6 +67,8 @@ def report_of(run: Run, entry: JournalEntry) -> Report | None:
             said[name] = tuple(said[name])
     if "asked" in said:
         said["asked"] = StopOrder(said["asked"])
+    if said.get("end") is not None:
+        said["end"] = EndReason.from_json(said["end"])
     return kind(run, **said)
 
 

@@ -19,7 +19,7 @@ from trainmaster.engines.local import journal, processes, progress_throttle, ran
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.checkpoint_folder import last_written_ns
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
-from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of
+from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of, withdrawal
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
 from trainmaster.engines.process_freezer import freeze, send, thaw
@@ -86,7 +86,8 @@ class Supervisor:
         self._sweep_at: float | None = None
         self._track_at: float | None = None
         self._is_over = False
-        self._is_cancelled = False
+        self._withdrawal: Message = {"cancelled": False}
+        """Whether its manager ended it for good, and why."""
         self._trouble = ""  # what went wrong in here last
 
     # -- the loop ------------------------------------------------------------------------------------
@@ -268,7 +269,7 @@ class Supervisor:
         elif self._is_resizing and not status.is_success:
             self._start_next_generation()
         else:
-            said = status.said() | ({"cancelled": True} if self._is_cancelled else {})
+            said = status.said() | (self._withdrawal if status.asked == "kill" else {})
             if self._unsaved_ms is not None:
                 said["unsaved_ms"] = self._unsaved_ms
             self._conclude("ended", said)
@@ -402,7 +403,8 @@ class Supervisor:
         stated = said.get("grace_ms")
         grace_ms = stated if isinstance(stated, int) and stated >= 0 else None
         if order in ("halt", "kill"):
-            self._is_cancelled |= said.get("cancels") is True
+            if said.get("cancels") is True:
+                self._withdrawal = withdrawal(said)
             self._end(StopCause.HALT if order == "halt" else StopCause.KILL, grace_ms)
         elif order == "reshape":
             self._reshape(said.get("generation"), grace_ms)
