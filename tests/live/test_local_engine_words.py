@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.live.stage import Stage, perform, placed, until
-from trainmaster.model.actions import Halt, Reshape
-from trainmaster.model.engine_reports import Ended, Progressed, Reshaped, Saved, Started, StopOrder
+from trainmaster.model.actions import Freeze, Halt, Reshape, Thaw
+from trainmaster.model.engine_reports import (
+    Ended,
+    Frozen,
+    Progressed,
+    Reshaped,
+    Saved,
+    Started,
+    StopOrder,
+    Thawed,
+)
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
 
@@ -153,6 +164,31 @@ def test_a_program_that_says_nothing_has_saved_up_to_its_last_file(
         assert (over.code, over.has_left) == (0, True)
         assert over.unsaved_ms is not None
         assert (over.unsaved_ms == 0) is saves
+
+    perform(tmp_path, act)
+
+
+def test_time_in_memory_is_not_unsaved_work(tmp_path: Path) -> None:
+    """It was stopped for two seconds after its last file: so much less is unsaved than has passed."""
+
+    async def act(stage: Stage) -> None:
+        recipe = stage.shell(
+            "trap 'exit 0' TERM; mkdir -p $TRAINMASTER_CHECKPOINT_DIR;"
+            " echo 1 > $TRAINMASTER_CHECKPOINT_DIR/one; echo up; sleep 60 & wait"
+        )
+        written_s = time.time()
+        await stage.up(RUN, recipe)
+        await until(lambda: stage.log(RUN))
+        await stage.order(Freeze(RUN), recipe)
+        await stage.heard(RUN, Frozen)
+        await asyncio.sleep(2)
+        await stage.order(Thaw(RUN), recipe)
+        await stage.heard(RUN, Thawed)
+        await asyncio.sleep(1.2)  # less than a second is not told from none
+        await stage.order(Halt(RUN), recipe)
+        over = await stage.ended(RUN)
+        assert over.unsaved_ms is not None
+        assert 1000 <= over.unsaved_ms <= (time.time() - written_s - 2) * 1000
 
     perform(tmp_path, act)
 

@@ -182,7 +182,7 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         released(state, event.run)
         return
     if not event.frozen:
-        _note_end(record, event.work)
+        _note_end(record, event)
     record.work = event.work
     if event.work > record.saved_work and not event.frozen:
         record.record_checkpoint(event.work, now)
@@ -219,12 +219,12 @@ def _leave_unordered(state: State, record: JobRecord, event: e.RunSuspended, now
     state.move(record, Cause.SUSPEND_ORDERED)
 
 
-def _note_end(record: JobRecord, work: int) -> None:
+def _note_end(record: JobRecord, event: e.RunSuspended) -> None:
     """Its run was ended to make room: what that cost, or that it saves."""
-    if work < record.work:
-        record.lost_work += record.work - work
+    if event.work < record.work:
+        record.lost_work += record.work - event.work
         record.endings += 1
-    elif work > record.saved_work:
+    elif event.work > record.saved_work and event.is_reported:
         record.cannot_save = False
 
 

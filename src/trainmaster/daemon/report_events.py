@@ -167,7 +167,8 @@ def _ended(
             work = max(work, _work_at(record, then) - unsaved)
         detail["how"] = "by a checkpoint" if has_saved else "by ending it"
         detail |= lost_work(record, then, work)
-        left = e.RunSuspended(said.run, work, was_killed=said.was_killed)
+        is_reported = said.unsaved_ms is None
+        left = e.RunSuspended(said.run, work, was_killed=said.was_killed, is_reported=is_reported)
         yield LoggedEvent(left, detail | _took(record, then))
     elif said.code == 0:
         yield LoggedEvent(e.RunSucceeded(said.run), detail)

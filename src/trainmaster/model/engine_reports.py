@@ -122,7 +122,7 @@ class Ended:
     end: EndReason | None = None
     """Why it was ended for good."""
     unsaved_ms: int | None = None
-    """How long before it was told to stop it wrote its last file; None: it says itself that it saves."""
+    """How long it worked from its last file to the order to stop; None: it says itself that it saves."""
     steady_ms: int | None = None
 
 

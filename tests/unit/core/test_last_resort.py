@@ -239,6 +239,15 @@ def test_one_that_has_saved_when_it_was_told_to_end_is_known_to() -> None:
     assert not stage.job("a").endings
 
 
+def test_files_alone_show_that_it_saved_but_not_that_it_will() -> None:
+    stage = gpu_world().running("a", 0).later(60)
+    stage.tell(e.JobHeld("a"))
+    work = 60 * SECOND * NOMINAL
+    stage.tell(e.RunSuspended(Run("a", 1), work, is_reported=False))
+    assert stage.job("a").saved_work == work
+    assert stage.job("a").cannot_save
+
+
 def test_moving_and_resizing_would_end_it_too() -> None:
     stage = Strings("2x2", cannot_save_at_first=True).running("a", 0)
     stage.submit("b", gpus(1, minimum=1, maximum=2)).start("b", 1).later(3600)

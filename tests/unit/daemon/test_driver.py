@@ -236,7 +236,9 @@ def test_a_program_that_ends_when_told_has_saved_what_it_did_until_its_last_file
     async def scenario() -> None:
         nonlocal steady_s
         topology, job, run = parse_shorthand("1x1"), a_job("1", gpus(1)), Run("1", 1)
-        controller = Controller(topology, policy_of(FIFO), make_policy=policy_of)
+        controller = Controller(
+            topology, policy_of(FIFO), make_policy=policy_of, cannot_save_at_first=True
+        )
         driver = Driver(controller, store, QuietEngine(tmp_path, topology), Clock(0), FIFO)
         driver.inbox.request(wish_for(LiveJob(job, "1", StoredSubmission(RECIPE, job), {})))
         await driver.step()
@@ -255,6 +257,7 @@ def test_a_program_that_ends_when_told_has_saved_what_it_did_until_its_last_file
         assert live.history.lost_ms == lost_ms
         assert live.record is not None
         assert live.record.saved_work == (10_000 - lost_ms) * NOMINAL
+        assert live.record.cannot_save is (unsaved_ms is not None)
 
     run(scenario)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from trainmaster.engines.local import journal, processes, progress_throttle, rank_processes, runfile
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
-from trainmaster.engines.local.checkpoint_folder import last_written_ns
+from trainmaster.engines.local.checkpoint_folder import last_written_ns, worked_ns
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of, withdrawal
 from trainmaster.engines.local.journal import Journal
@@ -74,8 +74,11 @@ class Supervisor:
         self._has_left = False
         self._has_saved: bool | None = None  # since it was told to stop; None: it reports no saves
         self._unsaved_ms: int | None = None
-        """How long before it was told to stop it wrote its last file; None: it says itself that it saves."""
+        """How long it worked from its last file to the order to stop; None: it says itself that it saves."""
         self._started_ns = 0
+        self._pauses: list[tuple[int, int]] = []
+        """When it was stopped in memory, and when it went on."""
+        self._frozen_ns = 0
         self._heeds_stops = False
         self._done: set[int] = set()  # ranks that have said so
         self._has_session = False  # whether the program reports its own steps
@@ -180,7 +183,7 @@ class Supervisor:
         """Bring up all ranks of the present generation."""
         self._failed, self._stopping, self._next = None, None, None
         self._has_left, self._has_saved, self._done = False, None, set()
-        self._started_ns, self._unsaved_ms = time.time_ns(), None
+        self._started_ns, self._unsaved_ms, self._pauses = time.time_ns(), None, []
         self._has_session, self._counter = False, None
         self._is_freezing, self._is_frozen = False, False
         self._control.forget_ranks()
@@ -233,8 +236,7 @@ class Supervisor:
         self._is_freezing = False
         self._ask_to_stop()
         self._gang.terminate()
-        thaw(self._gang.members)  # a stopped process cannot save
-        self._is_frozen = False
+        self._thaw()  # a stopped process cannot save
 
     def _ask_to_stop(self) -> None:
         stopping = self._stopping
@@ -300,7 +302,7 @@ class Supervisor:
         if written_ns is None:
             return False
         if not self._has_left:
-            unsaved_ms = (self._stopping.since_ns - written_ns) // 1_000_000
+            unsaved_ms = worked_ns(written_ns, self._stopping.since_ns, self._pauses) // 1_000_000
             self._unsaved_ms = 0 if unsaved_ms < FILE_CLOCK_MS else unsaved_ms
         return True
 
@@ -413,8 +415,7 @@ class Supervisor:
         elif order == "freeze" and not self._is_frozen:
             self._freeze()
         elif order == "thaw" and (self._is_frozen or self._is_freezing):
-            thaw(self._gang.members)
-            self._is_freezing, self._is_frozen = False, False
+            self._thaw()
             self._write("thawed", {})
         elif order == "save":
             self._save()
@@ -441,13 +442,20 @@ class Supervisor:
     def _freeze(self) -> None:
         """Frozen is what it is when nothing of it moves any more; till then it is tried again."""
         if freeze(self._gang.members):
-            self._is_freezing, self._is_frozen = False, True
+            self._is_freezing, self._is_frozen, self._frozen_ns = False, True, time.time_ns()
             self._reap()
             if self._is_frozen and not self._gang.has_ended:
                 self._write_progress()
                 self._write("frozen", {})
         else:
             self._is_freezing = True
+
+    def _thaw(self) -> None:
+        """Let it go on, and remember how long it did not."""
+        thaw(self._gang.members)
+        if self._is_frozen:
+            self._pauses.append((self._frozen_ns, time.time_ns()))
+        self._is_freezing, self._is_frozen = False, False
 
     def _save(self) -> None:
         """Ask ranks that use the SDK; signal only programs that have a handler for it."""
