@@ -230,7 +230,7 @@ def _do_not_hear(deaf: Sequence[str]) -> str:
     if len(deaf) == 1:
         who, whose, they = f"job {deaf[0]} does", "its program", "nothing is saved"
     else:
-        who, whose, they = f"jobs {first_of(deaf, NAMED)} do", "their program", "they save nothing"
+        who, whose, they = f"Jobs {first_of(deaf, NAMED)} do", "their program", "they save nothing"
     return (
         f"{who} not hear it: {whose} neither reports through the SDK nor has a handler for SIGUSR1, so"
         f" {they}"
