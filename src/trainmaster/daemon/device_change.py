@@ -7,20 +7,20 @@ says so: until then the start is refused, and nothing has changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.topology_remap import kinds_of, layout_of
 from trainmaster.daemon.driver import Driver
-from trainmaster.daemon.live_job import named_devices
+from trainmaster.daemon.live_job import LiveJob, named_devices
 from trainmaster.daemon.report_events import LoggedEvent, lost_work
 from trainmaster.daemon.request_errors import BadStart
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.actions import Rebind
-from trainmaster.model.engine_reports import Ended
+from trainmaster.model.engine_reports import Ended, Lost
 from trainmaster.model.job import Run
 from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.model.units import SECOND
@@ -96,14 +96,33 @@ def _lose(job: JobRecord, driver: Driver, *, was_ended: bool) -> str:
     live, now = driver.jobs[job.id], driver.clock.now()
     lost_ms = _lost_ms(job, driver)
     live.paused(now)
-    live.history = replace(live.history, pids=(), lost_ms=live.history.lost_ms + lost_ms)
-    event = e.RunLost(job.run, job.saved_work)
-    driver.inbox.follow_up([LoggedEvent(event, {"why": WHY, **lost_work(job, now)})])
+    _tell_loss(job, live, driver, lost_work(job, now))
     loses = f", {length(lost_ms)} of its work is lost" if lost_ms >= SECOND else ""
     what = "Ended" if was_ended else "Lost"
     return (
         f"{what}: job {_named(job.id, driver)}. Its devices are gone{loses}; it waits for others."
     )
+
+
+def settle_loss(live: LiveJob, driver: Driver) -> None:
+    """Count what a waiting job lost to a manager that was killed while it took the devices away."""
+    record, history = live.record, live.history
+    assert record is not None
+    recorded = driver.engine.recorded(record.run)
+    last = recorded.reports[-1][0] if recorded is not None and recorded.reports else None
+    ended_ms = last.at_ms if isinstance(last, Ended | Lost) else driver.clock.now()
+    lost_ms = live.ran_ms(ended_ms) - history.before_ms
+    if history.saved_at_ms is not None:
+        lost_ms = min(lost_ms, ended_ms - history.saved_at_ms)
+    live.paused(ended_ms)
+    _tell_loss(record, live, driver, {"lost_s": lost_ms / SECOND} if lost_ms > 0 else {})
+
+
+def _tell_loss(job: JobRecord, live: LiveJob, driver: Driver, lost: Mapping[str, float]) -> None:
+    lost_ms = live.history.lost_ms + round(lost.get("lost_s", 0.0) * SECOND)
+    live.history = replace(live.history, pids=(), lost_ms=lost_ms)
+    event = e.RunLost(job.run, job.saved_work)
+    driver.inbox.follow_up([LoggedEvent(event, {"why": WHY, **lost})])
 
 
 def _is_at_stake(run: Run, engine: Engine) -> bool:

@@ -22,11 +22,12 @@ from trainmaster.core.snapshot import Restored, restored, snapshot_of
 from trainmaster.core.state import JobRecord, State
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
-from trainmaster.daemon.device_change import DeviceChange
+from trainmaster.daemon.device_change import DeviceChange, settle_loss
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import Hold, from_row, stored_submission
 from trainmaster.daemon.metrics import Metrics
+from trainmaster.daemon.order_dispatch import UNSETTLED
 from trainmaster.daemon.policies import DEFAULT_POLICY, policy_of, stored_policy_of, usable_policy
 from trainmaster.daemon.row_check import drop_ended, take_counts, take_over_later_run
 from trainmaster.engines.protocol import Engine, KnownJob, StrayRun
@@ -308,10 +309,18 @@ def recovered(
         found.controller, store, engine, clock, found.policy, found.seq, metrics, identity, limits
     )
     driver.policy_trouble = found.trouble
-    driver.dispatcher.standing = found.standing
+    driver.dispatcher.standing = found.standing | dict(_rebinds(found))
     if _reload_jobs(driver, found.lost):
         found.is_as_stored = False
     return driver, found
+
+
+def _rebinds(found: Replayed) -> Iterator[tuple[str, Order]]:
+    """New slots of runs stand until they are told, also after a crash; orders without a result come first."""
+    jobs = found.controller.state.jobs
+    for order in () if found.change is None else found.change.moved:
+        if jobs[order.run.job].phase not in UNSETTLED:
+            yield order.run.job, order
 
 
 def _reload_jobs(driver: Driver, lost: Collection[Run]) -> bool:
@@ -329,6 +338,8 @@ def _reload_jobs(driver: Driver, lost: Collection[Run]) -> bool:
         if record.run not in lost:
             corrected.append(take_over_later_run(controller, driver.engine, live, row.state))
             take_counts(live, row.state)
+            if live.history.since_ms is not None and not has_run(record):
+                settle_loss(live, driver)
     driver.dependencies.register(driver.jobs.values())
     for live in driver.jobs.values():
         driver.limit(live)

@@ -263,3 +263,45 @@ def test_a_job_that_has_ended_by_its_row_is_not_live(store: Store, tmp_path: Pat
     assert list(driver.jobs) == list(driver.controller.state.jobs) == ["b"]
     assert not found.is_as_stored
     check(driver.controller.state)
+
+
+# -- killed while the devices changed --------------------------------------------------------------------
+
+
+def killed_on(manager: Manager, topology: Topology) -> Driver:
+    """A manager with other devices that stores its snapshot and is killed; the one that comes next."""
+    engine = LocalEngine(manager.folder, topology)
+    driver, _ = driver_of(manager, engine)
+    manager.store.keep_snapshot(snapshot_of_driver(driver))
+    return driver_of(manager, engine)[0]
+
+
+def test_a_job_that_lost_its_devices_to_a_killed_manager_does_not_run_on(
+    store: Store, tmp_path: Path
+) -> None:
+    manager = Manager(store, tmp_path, topology=slots(count=2))
+    manager.submit("a", "b")
+    _, row = manager.rows()
+    history = json.loads(row.record_json) | {"since_ms": manager.now, "run_ms": 500}
+    with_row(manager, replace(row, record_json=json.dumps(history)))
+    driver = killed_on(manager, slots(count=1))
+    lost = driver.jobs["b"]
+    assert lost.record is not None
+    assert (lost.record.phase, lost.history.since_ms) == (Phase.PENDING, None)
+    assert lost.history.lost_ms > 0
+    (told,) = driver.inbox.take().followups
+    assert told.event == e.RunLost(Run("b", 1), 0)
+    assert told.detail["lost_s"] > 0
+
+
+def test_new_slots_are_told_after_a_manager_was_killed_before_it_told_them(
+    store: Store, tmp_path: Path
+) -> None:
+    manager = Manager(store, tmp_path, policy=Scripted())
+    script(manager, a.Start("a", on(manager.topology, 3)))
+    manager.submit("a")
+    fewer = slots(count=2)
+    driver = killed_on(manager, fewer)
+    place = driver.controller.state.jobs["a"].placement
+    assert place in (on(fewer, 0), on(fewer, 1))
+    assert driver.dispatcher.standing == {"a": a.Rebind(Run("a", 1), place)}
