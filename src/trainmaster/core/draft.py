@@ -68,12 +68,17 @@ class Draft:
         self._evicted[record.id] = record
 
     def keep(self, record: JobRecord) -> bool:
-        """Undo an eviction if the job's GPUs are all still free and within the budget; else False."""
+        """Undo an eviction if the job's GPUs are all still free and within the budget; else False.
+
+        Its run is there already, so it may stay on a closed node too.
+        """
         placement = record.placement
         assert placement is not None
         if self.budget is not None and placement.total_share > self.budget:
             return False
-        if record.id not in self._evicted or self.space.refusal(placement, record.demand):
+        if record.id not in self._evicted:
+            return False
+        if self.space.refusal(placement, record.demand, is_there=True):
             return False
         self._book(record, placement)
         del self._evicted[record.id]

@@ -12,7 +12,7 @@ from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Run, Shape
 from trainmaster.model.topology import Topology
-from trainmaster.model.units import NOMINAL, WHOLE
+from trainmaster.model.units import HOUR, NOMINAL, WHOLE
 
 
 def found(stage: Strings, name: str, attempt: int, *gpus: int, frozen: bool = False) -> e.Event:
@@ -119,6 +119,7 @@ def test_an_older_attempt_or_a_job_that_is_being_ended_is_left_as_it_is() -> Non
 
 def test_a_suspension_that_this_store_did_not_order_is_a_fact_all_the_same() -> None:
     stage = four().running("a", 0).running("b", 1)
+    stage.script.wake_at = HOUR
     stage.later(5).tell(e.RunSuspended(Run("a", 1), 5, frozen=True), e.RunSuspended(Run("b", 1), 7))
     assert (stage.phase("a"), stage.job("a").frozen) == (Phase.SUSPENDED, stage.on(0))
     assert (stage.phase("b"), stage.job("b").saved_work) == (Phase.SUSPENDED, 7)

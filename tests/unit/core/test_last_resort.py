@@ -17,7 +17,7 @@ from trainmaster.core.policy import Policy
 from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
-from trainmaster.model.job import Run, gpus
+from trainmaster.model.job import Demand, Run, Shape, gpus
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Refused
@@ -289,9 +289,9 @@ def test_a_job_that_is_not_preemptible_is_left_alone() -> None:
     assert stage.phase("a") is Phase.SUSPENDING, "its owner may"
 
 
-def slots(host: int = 32 * GIB) -> Topology:
+def slots(host: int = 32 * GIB, nodes: int = 2) -> Topology:
     kind = GpuType(SLOT_TYPE, 4 * GIB)
-    specs = [NodeSpec(f"n{n}", 1, (0,), kind, memory=host) for n in range(2)]
+    specs = [NodeSpec(f"n{n}", 1, (0,), kind, memory=host) for n in range(nodes)]
     return build(("cluster", "node", "gpu"), specs)
 
 
@@ -319,12 +319,39 @@ def test_frozen_runs_in_the_way_of_a_waiting_job_go_on_rather_than_end() -> None
     assert stage.tell() == [a.Thaw(Run("a", 1))]
 
 
+def all_memory(stage: Strings, count: int) -> Demand:
+    """A job that needs all the memory of as many nodes."""
+    return Demand(Shape(count), count, count, host_memory=stage.topology.nodes[0].memory)
+
+
 def test_frozen_runs_that_save_make_room() -> None:
     stage = frozen_at_0()
     stage.job("a").cannot_save = False
-    stage.submit("b")
+    stage.submit("b", all_memory(stage, 2))
     stage.state.log.needs_pass = True
     assert stage.tell() == [a.Halt(Run("a", 1))]
+
+
+def test_they_go_on_where_their_memory_is_not_what_the_other_job_lacks() -> None:
+    stage = frozen_at_0()
+    stage.job("a").cannot_save = False
+    stage.submit("b", all_memory(stage, 3))
+    stage.state.log.needs_pass = True
+    assert stage.tell() == [a.Thaw(Run("a", 1))]
+
+
+@pytest.mark.parametrize("can_save", [True, False], ids=["that can save", "that cannot save"])
+@pytest.mark.parametrize("is_drained", [True, False], ids=["on a drained node", "on an open node"])
+def test_a_run_its_user_suspended(*, can_save: bool, is_drained: bool) -> None:
+    """It is asked to save and leave only where a waiting job could start then, and never ended unsaved."""
+    stage = frozen_at_0()
+    stage.job("a").cannot_save = not can_save
+    stage.tell(e.JobHeld("a"), *([e.NodeDraining(0)] if is_drained else []))
+    stage.submit("b", all_memory(stage, 2))
+    stage.state.log.needs_pass = True
+    makes_room = can_save and not is_drained
+    assert stage.tell() == ([a.Halt(Run("a", 1))] if makes_room else [])
+    assert stage.tell() == []
 
 
 def make_policy(name: str, options: Mapping[str, str]) -> Policy:
@@ -410,3 +437,21 @@ def test_jobs_of_stores_of_before_are_taken_not_to_save_unless_they_have() -> No
         cannot_save_at_first=True,
     ).controller
     assert {id: job.cannot_save for id, job in again.state.jobs.items()} == {"a": True, "b": False}
+
+
+@pytest.mark.parametrize("policy", LIVE_POLICIES)
+def test_no_run_on_a_drained_node_is_suspended_for_a_job_that_cannot_start(policy: str) -> None:
+    """One that never ran, and one whose processes are stopped there."""
+    made = make_policy(policy, {})
+    controller = Controller(slots(nodes=1), made, can_freeze=True, cannot_save_at_first=True)
+    controller.step(0, [e.JobSubmitted(a_job("frozen"))])
+    controller.step(1, [e.RunStarted(Run("frozen", 1), NOMINAL)])
+    controller.step(2, [e.JobHeld("frozen")])
+    controller.step(3, [e.RunSuspended(Run("frozen", 1), NOMINAL, frozen=True)])
+    controller.step(4, [e.JobSubmitted(a_job("running"))])
+    controller.step(5, [e.RunStarted(Run("running", 1), NOMINAL)])
+    late = e.JobSubmitted(a_job("new"))
+    assert not controller.step(6, [e.NodeDraining(0), e.JobReleased("frozen"), late]).orders
+    for now in range(MINUTE, 30 * MINUTE, MINUTE):
+        assert not controller.step(now, []).orders
+    assert controller.state.jobs["running"].phase is Phase.RUNNING

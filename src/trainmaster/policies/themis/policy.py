@@ -103,10 +103,11 @@ class Themis(BasePolicy[ThemisOptions, ThemisMemo]):
         if not index.elastic and granting.give_to_all(index.in_line()):
             return draft.plan(self._leased(draft, memo, (), self._terms.lease(now)))
         due = self._ends.due(now)
+        staying = {each.id for each in due if each.is_protected or _is_on_closed(draft, each)}
         for record in due:
-            if record.is_protected:
+            if record.id in staying:
                 self._ends.put(record, self._terms.lease(now).end_ms)
-        pool = [each for each in due if not (each.is_protected or draft.is_touched(each))]
+        pool = [each for each in due if each.id not in staying and not draft.is_touched(each)]
         if pool or view.occupancy.total_free():
             granting.learn(pool)
             memo = replace(memo, corrections=granting.corrections)
@@ -207,3 +208,9 @@ class Themis(BasePolicy[ThemisOptions, ThemisMemo]):
         for record in news:
             self._ends.put(record, self._terms.end_of(record, memo.leases))
         return index
+
+
+def _is_on_closed(draft: Draft, record: JobRecord) -> bool:
+    """Whether it runs on GPUs that no other job could get."""
+    placement = record.placement
+    return placement is not None and not draft.space.closed.isdisjoint(placement.nodes)
