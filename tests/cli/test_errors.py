@@ -124,7 +124,9 @@ CASES = {
         f"{RUN} --policy las --set laz.quantum_s=5", 2, "did you mean las?"
     ),
     "an option of one policy that it has not": Case(
-        f"{RUN} --policy fifo,las --set fifo.quantum_s=5", 2, "fifo has no option 'quantum_s'"
+        f"{RUN} --policy fifo,las --set fifo.quantum_s=5",
+        2,
+        "fifo has no option 'quantum_s'; `trainmaster policies fifo` lists them.",
     ),
     "an option given twice": Case(
         f"{RUN} --policy las --set quantum_s=5 --set quantum_s=9", 2, "quantum_s is given twice"

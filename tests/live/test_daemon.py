@@ -116,6 +116,9 @@ def test_a_job_is_suspended_in_memory_and_resumed_by_hand(daemon: LiveDaemon) ->
     id = submit(daemon, command=sleeping(1.0))
     daemon.until_state(id, "running")
     pids = daemon.job(id)["pids"]
+    with pytest.raises(HTTPError) as refused:
+        daemon.call("POST", f"/api/v1/jobs/{id}/resume")
+    assert f"Job {id} runs: there is nothing to resume." in refused.value.read().decode()
     daemon.call("POST", f"/api/v1/jobs/{id}/suspend")
     daemon.until_state(id, "suspended")
     assert all(state_of(pid) == "T" for pid in pids)

@@ -61,6 +61,10 @@ def test_what_a_stand_in_started_goes_on_when_the_policy_is_repaired(tmp_path: P
         id = daemon.submit(command="sleep 300")
         flag.unlink()
         restart(daemon, "--slots", "2")
+        policy = daemon.call("GET", "/api/v1/policy")
+        assert (policy["name"], policy["options"]) == ("idle.py", {}), (
+            "and not those of the stand-in"
+        )
         pids = daemon.until_state(id, "running")["pids"]
         flag.touch()
         restart(daemon, "--slots", "2")
@@ -71,6 +75,34 @@ def test_what_a_stand_in_started_goes_on_when_the_policy_is_repaired(tmp_path: P
         assert is_as_it_was(daemon, id, pids)
         assert daemon.job(waits)["state"] == "pending"
         ended(daemon, id, waits)
+
+
+RAISING = """
+from trainmaster.policies.fifo import Fifo
+
+class Raising(Fifo):
+    name = "raising"
+
+    def plan(self, view, memo, now):
+        raise LookupError("no such thing")
+"""
+
+
+def test_a_policy_that_raises_is_named_from_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "raising.py"
+    path.write_text(RAISING)
+    with live(tmp_path / "state", "--slots", "2", "--policy", str(path)) as daemon:
+        waits = daemon.submit(command="true")
+        since = daemon.call("GET", "/api/v1/policy")["since_s"]
+        restart(daemon, "--slots", "2", is_killed=False)
+        assert daemon.call("GET", "/api/v1/policy")["since_s"] == since
+        (note,) = daemon.call("GET", "/api/v1/status")["notes"]
+        assert "raised an error (LookupError: no such thing" in note
+        assert f"Warning: {note}" in (daemon.folder / "out.txt").read_text()
+        why = daemon.call("GET", f"/api/v1/jobs/{waits}/explain")
+        assert "LookupError" in str(why)
+        assert "sixty days" not in str(why)
+        ended(daemon, waits)
 
 
 def test_a_run_that_began_on_other_devices_than_the_last_snapshot_goes_on(tmp_path: Path) -> None:

@@ -223,8 +223,9 @@ def _value(each: Field[Any], text: str, read_file: Callable[[str], str] | None) 
 
 
 def unknown_option(key: str, known: Mapping[str, object], policy: str) -> str:
-    hint = did_you_mean(key, known, "`trainmaster policies` lists them.")
-    return f"{policy} has no option {key!r}; {hint}"
+    """The sentence about it; a user's file is not among the policies that can be listed."""
+    listed = None if policy.endswith(".py") else f"`trainmaster policies {policy}` lists them."
+    return f"{policy} has no option {key!r}; {did_you_mean(key, known, listed)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,12 +197,7 @@ class Controller:
         try:
             plan, refusals = self._plan(now)
         except Exception as error:
-            # What it was booking when it raised is in no log.
-            state.occupancy = rebuilt(state)
-            self.view = View(state)
-            self.policy.forget()
-            self.policy_error = error
-            return [Refusal("", Refused.POLICY_RAISED, _describe(error, self.policy))], ()
+            return [Refusal("", Refused.POLICY_RAISED, self._note_raised(error))], ()
         self.policy_error = None
         self.memo = plan.memo
         is_noop = not plan.actions and not refusals
@@ -216,6 +211,24 @@ class Controller:
         if refusals:
             self.policy.forget()
         return refusals, plan.notices
+
+    def _note_raised(self, error: Exception) -> str:
+        """What the policy raised; what it was booking then is in no log."""
+        self.state.occupancy = rebuilt(self.state)
+        self.view = View(self.state)
+        self.policy.forget()
+        self.policy_error = error
+        return _describe(error, self.policy)
+
+    def raises_now(self) -> str:
+        """What the policy raises where it is asked without anything being done; empty if nothing."""
+        try:
+            self.policy.plan(self.view, self.memo, self._now)
+        except Exception as error:
+            return self._note_raised(error)
+        self.state.occupancy.undo()
+        self.forget()
+        return ""
 
     def _plan(self, now: int) -> tuple[Plan, list[Refusal]]:
         """The policy's plan without what makes no sense, which is refused.

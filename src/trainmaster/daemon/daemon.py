@@ -315,8 +315,9 @@ class Daemon:
         if stated is not None and stated != driver.policy and not self._was_standby:
             self._say(f"Policy {stated.name} from now on; it was {driver.policy.name}.")
             driver.inbox.follow_up([LoggedEvent(PolicyChanged.to(stated))])
-        elif driver.policy_trouble:
-            self._say(f"Warning: {driver.policy_trouble}")
+        else:
+            for note in driver.policy_notes():
+                self._say(f"Warning: {note}")
 
     def _tell(self, line: str) -> None:
         """To the terminal and into the log."""

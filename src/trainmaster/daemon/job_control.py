@@ -28,6 +28,7 @@ from trainmaster.daemon.submission_checks import SubmissionChecks
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill, Migrate
 from trainmaster.model.job import Job
+from trainmaster.model.job_state import JobState
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender, Suspension
 from trainmaster.model.units import WHOLE
@@ -109,7 +110,10 @@ class JobControl:
         await self._submit_events(events)
 
     async def resume(self, job: str, user: str = "") -> None:
-        lives = [live for live in await self._changeable(job) if Hold.OWNER in live.holds]
+        changeable = await self._changeable(job)
+        lives = [live for live in changeable if Hold.OWNER in live.holds]
+        if not lives and all(live.state is JobState.RUNNING for live in changeable):
+            raise Conflict(f"job {job} runs: there is nothing to resume.")
         if not lives:
             raise Conflict(
                 f"job {job} was not suspended by hand: `trainmaster explain {job}` says why it waits."

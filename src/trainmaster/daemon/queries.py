@@ -307,6 +307,8 @@ class Queries:
         driver, loop = self._driver, asyncio.get_running_loop()
         if self._forecaster is None:
             return Forecast(None, "forecasts are switched off here.")
+        if driver.raised:
+            return Forecast(None, f"the policy {driver.policy.name} fails.")
         state = driver.controller.state
         if len(state.jobs) - len(state.on_hold) > MOST_FORECAST:
             return Forecast(None, "the queue is too long to be simulated in time.")
@@ -403,9 +405,11 @@ class Queries:
 
     def policy(self) -> PolicyRow:
         driver = self._driver
+        decides = not driver.policy_trouble  # else another one stands in, with options of its own
+        effective = effective_options(driver.controller.policy)
         return PolicyRow(
             name=driver.policy.name,
-            options=plain(effective_options(driver.controller.policy)),
+            options=plain(effective) if decides else dict(driver.policy.options),
             obeys_queues=getattr(driver.controller.policy, "obeys_queues", False),
             judges_deadlines=getattr(driver.controller.policy, "judges_deadlines", False),
             since_s=driver.policy_since_ms / 1000,

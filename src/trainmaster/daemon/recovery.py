@@ -53,6 +53,8 @@ class Replayed:
     """The policy that was chosen last."""
     trouble: str = ""
     """Why another one decides; empty where the chosen one does."""
+    policy_since_ms: int | None = None
+    """When it was chosen; None: the store does not say."""
     seq: int = 0
     now_ms: int = 0
     standing: dict[str, Order] = field(default_factory=dict)
@@ -80,6 +82,7 @@ def snapshot_of_driver(driver: Driver) -> SnapshotRow:
             "steps_have_topology": True,
             "policy": [policy.name, policy.options],
             "policy_content": [policy.source, policy.files],
+            "policy_since_ms": driver.policy_since_ms,
             "standing": codec.encode(tuple(driver.dispatcher.standing.values())),
             "can_freeze": state.can_freeze,
             "home": driver.identity.home,
@@ -232,6 +235,7 @@ def from_snapshot(
         back.controller,
         policy,
         trouble,
+        body.get("policy_since_ms"),
         seq=snapshot.seq,
         now_ms=back.controller.now,
         standing={order.run.job: order for order in orders},
@@ -242,7 +246,7 @@ def from_snapshot(
 def replay_step(found: Replayed, step: StepRow) -> tuple[Order, ...]:
     """Decide a stored step again; the orders of today. Nothing happens where its policy cannot be made."""
     events = _events_of(step)
-    _note_policy(found, events)
+    _note_policy(found, events, step.now_ms)
     if found.trouble:
         return ()
     decision = found.controller.step(step.now_ms, events)
@@ -253,7 +257,7 @@ def replay_step(found: Replayed, step: StepRow) -> tuple[Order, ...]:
 def follow_step(found: Replayed, step: StepRow) -> None:
     """Take in what was ordered in a stored step."""
     events, orders = _events_of(step), _orders_of(step)
-    _note_policy(found, events)
+    _note_policy(found, events, step.now_ms)
     followed = found.controller.follow(step.now_ms, events, orders)
     found.note(step, (*orders, *followed.unstored))
     found.lost |= set(followed.lost)
@@ -261,9 +265,9 @@ def follow_step(found: Replayed, step: StepRow) -> None:
         log.error("a stored step does not fit", step=step.seq, what=misfit)
 
 
-def _note_policy(found: Replayed, events: Sequence[e.Event]) -> None:
+def _note_policy(found: Replayed, events: Sequence[e.Event], now_ms: int) -> None:
     for change in [event for event in events if isinstance(event, e.PolicyChanged)]:
-        found.policy = change.spec
+        found.policy, found.policy_since_ms = change.spec, now_ms
         _, found.trouble = usable_policy(found.policy)
 
 
@@ -309,9 +313,15 @@ def recovered(
         found.controller, store, engine, clock, found.policy, found.seq, metrics, identity, limits
     )
     driver.policy_trouble = found.trouble
+    if found.policy_since_ms is not None:
+        driver.policy_since_ms = found.policy_since_ms
     driver.dispatcher.standing = found.standing | dict(_rebinds(found))
     if _reload_jobs(driver, found.lost):
         found.is_as_stored = False
+    if found.policy.source:  # a user's file: it may raise, and who waits should know why
+        driver.raised = found.controller.raises_now()
+    for job in found.change.lost if found.change is not None else ():  # they wait since now
+        found.controller.state.jobs[job.id].waiting_since_ms = clock.now()
     return driver, found
 
 
