@@ -41,3 +41,30 @@ def test_a_leader_whose_lease_has_run_out_asks_the_store_before_it_acts(tmp_path
     finally:
         leader.close()
         standby.close()
+
+
+def test_a_lease_counts_from_when_its_sign_was_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sign that took eight seconds to write is eight seconds old: the lease of five has run out."""
+    store, now_s, took_s = open_store(f"sqlite:///{tmp_path}/trainmaster.db"), 0.0, [8.0, 4.0]
+    signs: list[float] = []
+
+    def slowly() -> None:
+        nonlocal now_s
+        signs.append(now_s)
+        now_s += took_s[len(signs) - 1]
+
+    async def scenario() -> None:
+        nonlocal now_s
+        lease = Lease(store, 10.0, lambda: now_s)
+        now_s = 5.0
+        for _ in range(3):
+            await lease.confirm()
+
+    monkeypatch.setattr(store, "beat", slowly)
+    try:
+        asyncio.run(scenario())
+        assert signs == [5.0, 13.0]
+    finally:
+        store.close()

@@ -17,6 +17,7 @@ from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.lease import Lease
 from trainmaster.daemon.live_job import LiveJob, StoredSubmission
+from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.policies import policy_of
 from trainmaster.daemon.recovery import snapshot_of_driver
 from trainmaster.daemon.report_events import LoggedEvent
@@ -116,6 +117,43 @@ def test_orders_that_cannot_be_confirmed_wait_and_keep_their_order(
         assert store.acquire_leadership()
         asyncio.run(scenario())
     finally:
+        store.close()
+
+
+def test_an_order_that_failed_is_not_forgotten_when_a_later_one_cannot_be_confirmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(SlowEngine):
+        """Does not accept the first order."""
+
+        async def execute(self, order: Order, spec: LaunchSpec) -> None:
+            await super().execute(order, spec)
+            if len(self.executed) == 1:
+                raise OSError("The disk is full.")
+
+    store = open_store(f"sqlite:///{tmp_path}/trainmaster.db")
+    engine = Failing(tmp_path)
+
+    def away() -> None:
+        raise StoreAway("The server does not answer.")
+
+    async def scenario() -> None:
+        driver = a_driver(store, SlowEngine(tmp_path))
+        driver.inbox.request(four_jobs())
+        await driver.step()
+        sent = list(driver.dispatcher.standing.values())
+        dispatcher = OrderDispatcher(engine, driver.jobs, driver.clock, 0)
+        dispatcher.lease = Lease(store, 10.0, lambda: engine.now_s)
+        monkeypatch.setattr(store, "beat", away)
+        await dispatcher.send(sent)
+        assert engine.executed == sent[:2]
+        assert dispatcher.unsent == [sent[0], *sent[2:]]
+
+    try:
+        assert store.acquire_leadership()
+        asyncio.run(scenario())
+    finally:
+        monkeypatch.undo()
         store.close()
 
 

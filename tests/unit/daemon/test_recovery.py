@@ -211,6 +211,18 @@ def test_orders_on_other_devices_are_followed_there_and_lose_only_what_is_gone(
     assert (jobs["a"].phase, jobs["b"].phase) == (Phase.RUNNING, Phase.PENDING)
 
 
+def test_orders_that_stand_name_the_devices_of_today(store: Store, tmp_path: Path) -> None:
+    """Job a was sent to the last of four slots, and of those two are left."""
+    manager = Manager(store, tmp_path, policy=Scripted())
+    script(manager, a.Start("a", on(manager.topology, 3)))
+    manager.submit("a")
+    found = manager.found(slots(count=2))
+    placement = found.controller.state.jobs["a"].placement
+    assert placement is not None
+    assert set(placement.gpus()) <= {0, 1}
+    assert found.standing["a"] == a.Launch(Run("a", 1), placement, 0)
+
+
 # -- rows ----------------------------------------------------------------------------------------------
 
 
