@@ -393,7 +393,7 @@ def _adopt_run(
 def _own_placement(job: FoundJob, topology: Topology) -> Placement | None:
     """The devices of its newest run. CPU slots are only numbers: others of the node will do for one that
     is gone. None where they are not known, or not there."""
-    placement = job.record.placement if job.is_own else None
+    placement = job.record.placement_on(topology) if job.is_own else None
     if placement is None or _exists(placement, topology):
         return placement
     if any(node >= len(topology.nodes) for node in placement.nodes):

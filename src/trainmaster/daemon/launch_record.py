@@ -4,14 +4,30 @@ from it."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 from trainmaster.model import codec
 from trainmaster.model.codec import CodecError
 from trainmaster.model.placement import Placement
+from trainmaster.model.topology import Topology
 from trainmaster.store.rows import StoredJob
 
 COLUMNS = tuple(each.name for each in fields(StoredJob))
+
+
+class PlacedNode(NamedTuple):
+    """A node of a placement, whose indices mean nothing to a manager with other devices."""
+
+    name: str
+    type: str
+    """Of its devices."""
+    first_gpu: int
+
+
+def placed_nodes(placement: Placement | None, topology: Topology) -> tuple[PlacedNode, ...]:
+    nodes = [topology.nodes[index] for index in (() if placement is None else placement.nodes)]
+    return tuple(PlacedNode(node.name, node.type.name, node.first_gpu) for node in nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +38,13 @@ class LaunchRecord:
     placement: Placement | None
     seq: int = 0
     """The last step of the store then: which of the two is newer."""
+    nodes: tuple[PlacedNode, ...] = ()
+    """Those of the placement; none where an earlier version wrote it."""
 
     def to_json(self) -> str:
         row = {name: getattr(self.row, name) for name in COLUMNS}
         stated = {"row": row, "placement": codec.encode(self.placement), "seq": self.seq}
-        return json.dumps(stated)
+        return json.dumps(stated | {"nodes": self.nodes})
 
     @classmethod
     def from_json(cls, text: str) -> LaunchRecord:
@@ -34,6 +52,28 @@ class LaunchRecord:
         try:
             said = json.loads(text)
             row = {name: value for name, value in said["row"].items() if name in COLUMNS}
-            return cls(StoredJob(**row), codec.decode(said["placement"]), said.get("seq", 0))
+            nodes = tuple(PlacedNode(*each) for each in said.get("nodes", ()))
+            placement = codec.decode(said["placement"])
+            if nodes and (placement is None or len(nodes) != len(placement.nodes)):
+                raise ValueError("its nodes are not those of its placement")
+            return cls(StoredJob(**row), placement, said.get("seq", 0), nodes)
         except (KeyError, TypeError, CodecError) as error:
             raise ValueError(str(error)) from error
+
+    def placement_on(self, topology: Topology) -> Placement | None:
+        """The placement by the indices of these devices; None where a node is another one, or not there."""
+        if self.placement is None or not self.nodes:
+            return self.placement
+        here = {(node.name, node.type.name): node for node in topology.nodes}
+        found = {
+            index: (here.get((was.name, was.type)), was.first_gpu)
+            for index, was in zip(self.placement.nodes, self.nodes, strict=True)
+        }
+        slices = []
+        for piece in self.placement.slices:
+            node, first_gpu = found[piece.node]
+            if node is None:
+                return None
+            gpu = node.first_gpu + piece.gpu - first_gpu
+            slices.append(piece._replace(node=node.index, gpu=gpu))
+        return replace(self.placement, slices=tuple(slices))

@@ -10,7 +10,7 @@ import structlog
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import State
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.launch_record import LaunchRecord
+from trainmaster.daemon.launch_record import LaunchRecord, placed_nodes
 from trainmaster.daemon.lease import Lease
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.engines.protocol import Engine
@@ -97,7 +97,8 @@ class OrderDispatcher:
 
     def _with_row(self, live: LiveJob, placement: Placement | None) -> LaunchSpec:
         now = self._clock.now()
-        record = LaunchRecord(live.row(now), placement, self._seq)
+        nodes = placed_nodes(placement, self._engine.topology)
+        record = LaunchRecord(live.row(now), placement, self._seq, nodes)
         return replace(live.recipe_now(now, self._most_grace_ms), row=record.to_json())
 
     async def write_rows(self, jobs: Iterable[str]) -> None:

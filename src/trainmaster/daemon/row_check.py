@@ -68,7 +68,8 @@ def _launched(engine: Engine, run: Run, work: int) -> Launch | None:
     if recorded is None or not recorded.has_begun:
         return None
     try:
-        placement = LaunchRecord.from_json(recorded.record).placement
+        record = LaunchRecord.from_json(recorded.record)
+        placement = record.placement_on(engine.topology)
     except ValueError:
         return None
     return None if placement is None else Launch(run, placement, work)
