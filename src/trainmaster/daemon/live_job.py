@@ -14,7 +14,7 @@ from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.service_api import Submission
 from trainmaster.model import codec
 from trainmaster.model.codec import stored_as
-from trainmaster.model.job import Job
+from trainmaster.model.job import Job, Run
 from trainmaster.model.job_state import ENDED_STATES, JobState, Transition
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement
@@ -90,6 +90,8 @@ class LiveJob:
     ended_ms: int | None = None
     """When its last run was seen to end."""
     finish_ms: int | None = None
+    last_save: tuple[Run, int] | None = None
+    """The run and the work of its last reported save: the controller may take it in later than its end."""
     _history_at: tuple[JobHistory | None, tuple[Any, ...], JobHistory | None] = (None, (), None)
     """A cache: lists ask for it of thousands of jobs, of which most have not changed."""
     _spec_json: str = ""

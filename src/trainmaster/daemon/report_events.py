@@ -92,16 +92,18 @@ def _reshaped(
     live.began(then)
     if live.is_catching_up:
         return
+    saved = _saved_work(live, record)
     yield LoggedEvent(
-        e.RunResized(said.run, record.saved_work, assumed_speed(record)),
-        {"pids": list(said.pids), **lost_work(record, then)},
+        e.RunResized(said.run, saved, assumed_speed(record)),
+        {"pids": list(said.pids), **lost_work(record, then, saved)},
     )
 
 
 def _saved(said: r.Saved, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     then = _moment(said, live, now)
     live.history = replace(live.history, saved_at_ms=then)
-    yield LoggedEvent(e.RunSaved(said.run, _work_at(record, then)), {"at_step": said.step})
+    live.last_save = said.run, _work_at(record, then)
+    yield LoggedEvent(e.RunSaved(*live.last_save), {"at_step": said.step})
 
 
 def _heeds_stops(
@@ -158,10 +160,10 @@ def _ended(
             yield LoggedEvent(e.JobWithdrawn(live.id), {}, withdrawal_of(said))
             yield LoggedEvent(e.RunStopped(said.run), detail)
         else:  # ended as an orphan by a manager that did not know it
-            yield _loss_of(record, detail, then, now, limits)
+            yield _loss_of(live, record, detail, then, now, limits)
     elif said.asked is r.StopOrder.HALT:
         has_saved = said.has_left and said.code == 0  # a signal that it did not handle
-        work = record.saved_work
+        work = _saved_work(live, record)
         if has_saved:
             unsaved = (said.unsaved_ms or 0) * record.speed_ppm
             work = max(work, _work_at(record, then) - unsaved)
@@ -177,8 +179,9 @@ def _ended(
         failed = (*live.history.failed_ms, ran)
         live.history = replace(live.history, failure=dict(detail), failed_ms=failed)
         can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
-        event = failed_run(record, limits, can_help=can_help)
-        detail |= lost_work(record, then) | retry_detail(event, record)
+        saved = _saved_work(live, record)
+        event = replace(failed_run(record, limits, can_help=can_help), work=saved)
+        detail |= lost_work(record, then, saved) | retry_detail(event, record)
         yield LoggedEvent(event, detail, end_of(said))
 
 
@@ -223,17 +226,25 @@ def _lost(
     live.history = replace(live.history, pids=())
     then = _moment(said, live, now)
     live.paused(then)
-    yield _loss_of(record, {"why": said.why}, then, now, limits)
+    yield _loss_of(live, record, {"why": said.why}, then, now, limits)
 
 
 def _loss_of(
-    record: JobRecord, detail: dict[str, object], then: int, now: int, limits: Limits
+    live: LiveJob,
+    record: JobRecord,
+    detail: dict[str, object],
+    then: int,
+    now: int,
+    limits: Limits,
 ) -> LoggedEvent:
     """The loss of its run: one too many, or with the time of its retry."""
-    event = lost_run(record, now, limits)
+    saved = _saved_work(live, record)
+    event = replace(lost_run(record, now, limits), work=saved)
     why = str(detail.get("why", ""))
     end = None if event.retryable else lost_too_often(record, now, why)
-    return LoggedEvent(event, detail | lost_work(record, then) | retry_detail(event, record), end)
+    return LoggedEvent(
+        event, detail | lost_work(record, then, saved) | retry_detail(event, record), end
+    )
 
 
 def _moment(said: r.Report, live: LiveJob, now: int) -> int:
@@ -244,6 +255,12 @@ def _moment(said: r.Report, live: LiveJob, now: int) -> int:
 def _work_at(record: JobRecord, then: int) -> int:
     """Its work at that moment, which may be before the start that the controller knows of."""
     return record.work_at(max(then, record.since_ms or 0))
+
+
+def _saved_work(live: LiveJob, record: JobRecord) -> int:
+    """Its saved work, with a save that was reported together with the end."""
+    run, work = live.last_save or (None, 0)
+    return max(record.saved_work, work if run == record.run else 0)
 
 
 def _took(record: JobRecord, then: int) -> dict[str, object]:

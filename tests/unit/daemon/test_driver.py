@@ -266,26 +266,37 @@ FIRST = Run("1", 1)
 
 
 @pytest.mark.parametrize(
-    ("report", "lost_ms", "saved_ms", "work_ms"),
+    ("reports", "lost_ms", "saved_ms", "work_ms"),
     [
-        (Saved(FIRST, 0, steady_ms=57_000), 0, 7_000, 0),
-        (Ended(FIRST, 0, 3, steady_ms=57_000), 7_000, 0, 0),
-        (Lost(FIRST, 0, steady_ms=57_000), 7_000, 0, 0),
-        (Frozen(FIRST, 0, steady_ms=57_000), 0, 0, 7_000),
-        (Ended(FIRST, 0, 3, steady_ms=40_000), 0, 0, 0),
+        ([Saved(FIRST, 0, steady_ms=57_000)], 0, 7_000, 0),
+        ([Ended(FIRST, 0, 3, steady_ms=57_000)], 7_000, 0, 0),
+        ([Lost(FIRST, 0, steady_ms=57_000)], 7_000, 0, 0),
+        ([Frozen(FIRST, 0, steady_ms=57_000)], 0, 0, 7_000),
+        ([Ended(FIRST, 0, 3, steady_ms=40_000)], 0, 0, 0),
+        (
+            [Saved(FIRST, 0, steady_ms=54_000), Ended(FIRST, 0, 3, steady_ms=57_000)],
+            *(3_000, 4_000, 4_000),
+        ),
+        (
+            [Saved(FIRST, 0, steady_ms=54_000), Lost(FIRST, 0, steady_ms=57_000)],
+            *(3_000, 4_000, 4_000),
+        ),
     ],
-    ids=["saved", "failed", "lost", "stopped in memory", "before its start was taken in"],
+    ids=[
+        *("saved", "failed", "lost", "stopped in memory", "before its start was taken in"),
+        *("saved and failed", "saved and lost"),
+    ],
 )
 def test_what_happened_while_no_manager_looked_counts_by_its_own_time(
     store: Store,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    report: Report,
+    reports: list[Report],
     lost_ms: int,
     saved_ms: int,
     work_ms: int,
 ) -> None:
-    """It started at 50 s, the report is of 57 s, and it is read at 90 s."""
+    """It started at 50 s, the last report is of 57 s, and all are read at 90 s."""
     steady_s = 50.0
     monkeypatch.setattr(time, "clock_gettime", lambda _: steady_s)
 
@@ -299,13 +310,15 @@ def test_what_happened_while_no_manager_looked_counts_by_its_own_time(
         driver.inbox.report(Started(FIRST, 0, steady_ms=50_000), 2)
         await driver.step()
         steady_s = 90.0
-        driver.inbox.report(report, 3)
+        for number, report in enumerate(reports, 3):
+            driver.inbox.report(report, number)
         await driver.step()
         live = driver.jobs["1"]
         assert live.record is not None
         assert live.history.lost_ms == lost_ms
         assert (live.record.saved_work, live.record.work) == (saved_ms * NOMINAL, work_ms * NOMINAL)
-        if isinstance(report, Saved):
-            assert live.history.saved_at_ms == driver.clock.at(57_000)
+        saves = [report.steady_ms for report in reports if isinstance(report, Saved)]
+        expected = driver.clock.at(saves[0] or 0) if saves else None
+        assert live.history.saved_at_ms == expected
 
     run(scenario)
