@@ -16,9 +16,9 @@ from trainmaster.daemon.live_job import (
     Hold,
     LiveJob,
 )
-from trainmaster.daemon.recovery import has_run
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.request_errors import WorkWouldBeLost
+from trainmaster.daemon.row_check import has_run
 from trainmaster.daemon.service_api import (
     Conflict,
     JobChanges,

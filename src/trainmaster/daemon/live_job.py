@@ -233,13 +233,16 @@ class LiveJob:
         )
 
 
-def from_row(row: StoredJob, record: JobRecord) -> LiveJob:
-    """A live job as the store has it, tied to the controller's record."""
-    history = JobHistory.from_json(row.record_json)
+def from_row(row: StoredJob, record: JobRecord | None) -> LiveJob:
+    """A live job as the store has it, tied to the controller's record; None: the controller has none."""
+    history, stored = JobHistory.from_json(row.record_json), stored_submission(row)
+    as_changed = replace(
+        stored.job, queue=row.queue, priority=history.priority, retries=history.retries
+    )
     return LiveJob(
-        job=record.job,
+        job=as_changed if record is None else record.job,
         name=row.name,
-        stored=stored_submission(row),
+        stored=stored,
         spec=json.loads(row.spec_json)["spec"],
         array=row.array,
         array_index=row.array_index,

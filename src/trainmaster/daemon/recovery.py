@@ -17,9 +17,8 @@ import structlog
 from trainmaster.config.limits import Limits
 from trainmaster.core.controller import Controller
 from trainmaster.core.followed_orders import has_devices
-from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.snapshot import Restored, restored, snapshot_of
-from trainmaster.core.state import JobRecord, State
+from trainmaster.core.state import State
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.device_change import DeviceChange, settle_loss
@@ -29,7 +28,13 @@ from trainmaster.daemon.live_job import Hold, from_row, stored_submission
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.order_dispatch import UNSETTLED
 from trainmaster.daemon.policies import DEFAULT_POLICY, policy_of, stored_policy_of, usable_policy
-from trainmaster.daemon.row_check import drop_ended, take_counts, take_over_later_run
+from trainmaster.daemon.row_check import (
+    drop_ended,
+    has_run,
+    submitted_again,
+    take_counts,
+    take_over_later_run,
+)
 from trainmaster.engines.protocol import Engine, KnownJob, StrayRun
 from trainmaster.model import codec
 from trainmaster.model import events as e
@@ -350,6 +355,9 @@ def _reload_jobs(driver: Driver, lost: Collection[Run]) -> bool:
             take_counts(live, row.state)
             if live.history.since_ms is not None and not has_run(record):
                 settle_loss(live, driver)
+    for id in rows.keys() - driver.jobs.keys():
+        driver.jobs[id], event = submitted_again(rows[id], driver.clock.now())
+        driver.inbox.follow_up([event])
     driver.dependencies.register(driver.jobs.values())
     for live in driver.jobs.values():
         driver.limit(live)
@@ -385,9 +393,3 @@ def _known_job(driver: Driver, id: str) -> KnownJob | None:
         return None
     history = JobHistory.from_json(row.record_json)
     return KnownJob(stored_submission(row).recipe.uuid, history.attempts)
-
-
-def has_run(record: JobRecord) -> bool:
-    """Whether processes of its present attempt may exist."""
-    rests = record.phase in WAITING or record.phase is Phase.HELD
-    return record.attempt > 0 and (not rests or record.frozen is not None)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.builders import a_job, on
 from tests.policies.cases import Scripted
 from tests.unit.core.test_slots import slots
@@ -275,6 +277,39 @@ def test_a_job_that_has_ended_by_its_row_is_not_live(store: Store, tmp_path: Pat
     assert list(driver.jobs) == list(driver.controller.state.jobs) == ["b"]
     assert not found.is_as_stored
     check(driver.controller.state)
+
+
+@pytest.mark.parametrize("state", ["pending", "suspended"])
+def test_a_later_run_is_not_taken_over_where_the_row_says_that_it_does_not_run(
+    store: Store, tmp_path: Path, state: str
+) -> None:
+    manager = Manager(store, tmp_path, topology=slots(count=1))
+    manager.submit("b", "a")
+    _, row = manager.rows()
+    history = json.loads(row.record_json) | {"attempts": 2, "attempt": 2}
+    with_row(manager, replace(row, state=state, record_json=json.dumps(history)))
+    engine = Knowing(tmp_path, slots(count=2))
+    engine.row = row
+    driver, found = driver_of(manager, engine)
+    record = driver.controller.state.jobs["a"]
+    assert (record.phase, record.placement, record.attempt) == (Phase.PENDING, None, 2)
+    assert not found.is_as_stored
+    check(driver.controller.state)
+
+
+def test_a_live_job_that_was_not_replayed_is_submitted_again(store: Store, tmp_path: Path) -> None:
+    manager = Manager(store, tmp_path)
+    manager.submit("a")
+    job = StoredSubmission(RECIPE, a_job("ghost", gpus(1)))
+    live = LiveJob(job.job, "ghost", job, {})
+    ghost = replace(live.row(manager.now), queue="research")
+    with_row(manager, replace(ghost, state="running", start_ms=5))
+    driver, _ = driver_of(manager, manager.engine)
+    assert [*driver.jobs] == ["a", "ghost"]
+    (again,) = driver.inbox.take().followups
+    assert isinstance(again.event, e.JobSubmitted)
+    assert (again.event.job.id, again.event.job.queue) == ("ghost", "research")
+    assert again.event.first_start_ms == 5
 
 
 # -- killed while the devices changed --------------------------------------------------------------------
