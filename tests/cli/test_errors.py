@@ -235,6 +235,15 @@ CASES = {
     "a name that is no name": Case("new policy My_Policy", 2, "use lower case and hyphens"),
     "a name that is taken": Case("new policy las", 2, "there is a policy 'las' already"),
     "a name that Python has": Case("new policy random", 2, "a module of Python itself"),
+    "a data folder nowhere": Case(
+        "up --data /proc/nowhere", 2, "the data folder /proc/nowhere cannot be written (no such"
+    ),
+    "a data folder nowhere, in the background": Case(
+        "up -d --data /proc/nowhere", 2, "the data folder /proc/nowhere cannot be written (no such"
+    ),
+    "a data folder that is sealed": Case(
+        "up --slots 1 --data sealed", 2, "sealed cannot be written (permission denied)"
+    ),
     "a new policy nowhere": Case("new policy mine --dir gone", 2, "--dir gone is not a directory"),
 }
 

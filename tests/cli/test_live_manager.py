@@ -70,6 +70,16 @@ def test_status_says_where_it_is_and_what_it_does(tm: Line, daemon: LiveDaemon) 
     assert tm("wait", id).returncode != 0
 
 
+def test_a_port_that_is_in_use_says_by_whom(tm: Line, daemon: LiveDaemon, tmp_path: Path) -> None:
+    address = str(daemon.url).removeprefix("http://")
+    data, port = str(tmp_path / "other"), address.rpartition(":")[2]
+    said = tm("up", "--data", data, "--slots", "1", "--port", port)
+    assert (said.returncode, said.stderr) == (
+        1,
+        f"Error: {address} is in use by a Trainmaster: without --port the next free port is taken.\n",
+    )
+
+
 def test_wait_returns_the_code_of_the_job(tm: Line, daemon: LiveDaemon) -> None:
     code = daemon.submit(command="exit 3", retries=0)
     fine = daemon.submit(command="true")

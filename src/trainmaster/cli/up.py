@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainmaster.cli.support.address import PORT, USUAL_HOST, state_folder
-from trainmaster.cli.support.background import arguments_of, start_in_background
+from trainmaster.cli.support.background import arguments_of, start_in_background, unusable_folder
 from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import option
@@ -86,7 +86,11 @@ def up(
     _refuse_network(host)
     cold_start = _cold_start(adopt, starts_fresh)
     folder = state_folder(data)
-    if folder.exists() and not folder.is_dir():
+    try:
+        is_file = folder.exists() and not folder.is_dir()
+    except OSError as error:
+        raise unusable_folder(folder, error) from None
+    if is_file:
         raise BadInput(f"--data {folder} is a file: name a folder.")
     if detach:
         start_in_background(folder, arguments_of(context))

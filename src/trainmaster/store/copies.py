@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
@@ -84,7 +85,15 @@ def put_back(path: Path, folder: Path) -> str:
                 f"{said} The copy {good.name} is in its place, and damaged there ({problem}):"
                 " see whether the disk is sound."
             )
-        return f"{said} The copy {good.name} is in its place."
+        made = (
+            datetime.fromtimestamp(good.stat().st_mtime, UTC)
+            .astimezone()
+            .strftime("%Y-%m-%d %H:%M:%S")
+        )
+        return (
+            f"{said} The copy {good.name} of {made} is in its place: jobs submitted since then may be"
+            " missing, unless the data folder describes them."
+        )
     finally:
         lock.release()
 

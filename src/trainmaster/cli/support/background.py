@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from trainmaster.cli.support.address import user_data_folder
-from trainmaster.cli.support.errors import Failed, system_reason
+from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 
 LOG = "manager.log"
 OUTPUT = "up.out"
@@ -39,6 +39,12 @@ def arguments_of(context: typer.Context) -> list[str]:
     return words
 
 
+def unusable_folder(folder: Path, error: OSError) -> BadInput:
+    return BadInput(
+        f"the data folder {folder} cannot be written ({system_reason(error)}): name another with --data."
+    )
+
+
 def start_in_background(folder: Path, arguments: Sequence[str]) -> None:
     """Start it, wait until it answers, and say where; an error of it is ours."""
     output = folder / OUTPUT
@@ -47,7 +53,7 @@ def start_in_background(folder: Path, arguments: Sequence[str]) -> None:
         output.unlink(missing_ok=True)
         out = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise Failed(f"{error.filename or folder}: {system_reason(error)}.") from None
+        raise unusable_folder(folder, error) from None
     process = subprocess.Popen(
         [sys.executable, "-m", "trainmaster", "up", "--data", str(folder), *arguments],
         stdin=subprocess.DEVNULL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,9 @@ from pathlib import Path
 import typer
 
 from trainmaster.api.server import listening, listening_near, serve, url_of
-from trainmaster.cli.support.address import ADDRESS, PORT
+from trainmaster.cli.support.address import ADDRESS, PORT, is_manager
 from trainmaster.cli.support.announcement import announcement, farewell
-from trainmaster.cli.support.background import LOG
+from trainmaster.cli.support.background import LOG, unusable_folder
 from trainmaster.cli.support.demo import demonstrate, end_demonstration
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.manager_log import log_to
@@ -55,18 +56,29 @@ def run_manager(start: StartOptions, host: str, port: int | None) -> None:
     folder = start.folder
     try:
         keep_private(folder)
+        log_to(folder / LOG)
+    except OSError as error:
+        raise unusable_folder(folder, error) from None
+    try:
         sock = listening_near(host, PORT) if port is None else listening(host, port)
     except OSError as error:
-        where = error.filename or f"{host}:{PORT if port is None else port}"
-        raise Failed(f"{where}: {system_reason(error)}.") from None
+        raise Failed(_unusable_port(host, PORT if port is None else port, error)) from None
     raise_limit()
-    log_to(folder / LOG)
     try:
         asyncio.run(_serve(start, sock))
     except BadStart as error:
         raise BadInput(str(error)) from None
     except (RequestError, StoreError, EngineError) as error:
         raise Failed(str(error)) from None
+
+
+def _unusable_port(host: str, port: int, error: OSError) -> str:
+    """Why it cannot listen there, and what to do where another program does."""
+    if error.errno != errno.EADDRINUSE:
+        return f"{host}:{port}: {system_reason(error)}."
+    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    who = "a Trainmaster" if is_manager(f"http://{shown}") else "another program"
+    return f"{shown} is in use by {who}: without --port the next free port is taken."
 
 
 async def _serve(start: StartOptions, sock: socket.socket) -> None:
