@@ -56,8 +56,12 @@ def drain(client: Client, name: Name, as_json: AsJson = False) -> None:
     answer = client.post(f"/nodes/{quote(name, safe='')}/drain")
     jobs = {job for device in answer["devices"] for job in device["jobs"]}
     there = f"{plural(len(jobs), 'job')} there now: moved where there is room, or until the end."
+    stopped = plural(len(answer["frozen"]), "job")
+    frozen = f"{stopped} suspended in memory there: a program that cannot save waits for `undrain`."
+    said = [there] if jobs else []
+    said += [frozen] if answer["frozen"] else []
     show_answer(
-        answer, as_json, f"Node {name} takes nothing new. {there if jobs else 'It is free.'}"
+        answer, as_json, f"Node {name} takes nothing new. {' '.join(said) or 'It is free.'}"
     )
 
 

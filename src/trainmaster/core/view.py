@@ -164,6 +164,11 @@ class View:
         """Jobs entitled to GPUs of this node."""
         return self._state.residents[node].values()
 
+    def frozen_runs(self) -> list[JobRecord]:
+        """Jobs whose run is frozen, held ones too: what it keeps is booked."""
+        jobs = self._state.jobs.values()
+        return [each for each in jobs if each.frozen is not None and each.placement is None]
+
     def loses_work_at(self, record: JobRecord, placement: Placement) -> bool:
         """Whether its run, running or frozen, would have to be ended to start it there, losing its work."""
         return self._state.loses_work_at(record, placement)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from typing import ClassVar, Generic, cast
@@ -9,6 +10,7 @@ from typing import ClassVar, Generic, cast
 from typing_extensions import TypeVar
 
 from trainmaster.core.draft import Draft
+from trainmaster.core.host_shortage import host_shortage
 from trainmaster.core.last_resort import unsaved_ms
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.occupancy import Occupancy
@@ -139,7 +141,10 @@ class BasePolicy(Generic[O, M]):
 def waiting_reason(
     view: View, record: JobRecord, placer: Placer, now: int, guards: PreemptionGuards = NO_GUARDS
 ) -> Reason:
-    """The first of these that holds: awaiting release, behind others, fragmented, reserved, too few free."""
+    """The first of these that holds.
+
+    Awaiting release, behind others, never, stopped elsewhere, host taken, fragmented, reserved, too few free.
+    """
     space, demand = view.occupancy, record.demand
     need = demand.nominal.total_share
     own = view.reservations.get(record.id)
@@ -155,6 +160,16 @@ def waiting_reason(
         if first is record:
             return Reason(Why.NEXT_PASS, need, free, block)
         return Reason(Why.BEHIND_OTHERS, need, free, block, () if first is None else (first.id,))
+    total = _total(view, demand)
+    if record.is_whole and total < WHOLE * demand.min_count:
+        return Reason(Why.NEVER_FITS, need, free, block, total=total)
+    stopped = _stopped_reason(view, record, Reason(Why.STOPPED_ON_NODE, need, free, block))
+    if stopped is not None:
+        return stopped
+    host = host_shortage(view, record) if free >= need else None
+    if host is not None:
+        users = tuple(each.job for each in host.used)
+        return Reason(Why.HOST_TAKEN, need, free, block, users, host=host)
     if demand.mode is Sharing.EXCLUSIVE and free >= need:
         return Reason(Why.FRAGMENTED, need, free, block, held_by)
     others = {job: held for job, held in view.reservations.items() if job != record.id}
@@ -176,6 +191,30 @@ def free_for(space: Occupancy, demand: Demand) -> tuple[int, int]:
     rows = [space.by_free[kind] for kind in kinds]
     block = max((n for masks in rows for n in range(len(masks)) if masks[n]), default=0)
     return WHOLE * sum(space.free_gpus[kind] for kind in kinds), WHOLE * block
+
+
+def _total(view: View, demand: Demand) -> int:
+    """GPUs of the cluster of types that the job may use."""
+    space = view.occupancy
+    kinds = space.kinds_for(demand)
+    return WHOLE * sum(n.gpus for n in view.topology.nodes if space.node_type[n.index] in kinds)
+
+
+def _stopped_reason(view: View, record: JobRecord, found: Reason) -> Reason | None:
+    """Why a program that can go on only where it is stopped cannot, if GPUs elsewhere would not help it."""
+    at, space = record.frozen, view.occupancy
+    if at is None or not record.cannot_save:
+        return None
+    words = ", ".join(view.topology.nodes[node].name for node in at.nodes)
+    if not space.closed.isdisjoint(at.nodes):
+        return replace(found, drained=_drained(view, record.demand), detail=words)
+    needed = Counter(piece.node for piece in at.slices)
+    is_taken = any(space.whole[node].bit_count() < needed[node] for node in needed)
+    if found.free < found.need or not is_taken:
+        return None
+    there = {each.seq: each for node in at.nodes for each in view.residents(node)}
+    held_by = tuple(there[seq].id for seq in sorted(there))[:NAMED]
+    return replace(found, held_by=held_by, detail=words)
 
 
 def _drained(view: View, demand: Demand) -> int:

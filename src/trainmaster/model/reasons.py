@@ -15,6 +15,10 @@ class Why(Enum):
     """Fewer GPUs are free than it needs."""
     FRAGMENTED = "Fragmented"
     """Enough GPUs are free, but not where it may use them together."""
+    HOST_TAKEN = "HostTaken"
+    """Enough GPUs are free, but not enough host memory or CPUs beside them: `host`."""
+    STOPPED_ON_NODE = "StoppedOnNode"
+    """Its processes are stopped in memory on nodes, named by `detail`, where they cannot go on now."""
     BEHIND_OTHERS = "BehindOthers"
     """It would fit; the policy lets an earlier job go first."""
     SHARE_USED_UP = "ShareUsedUp"
@@ -96,6 +100,32 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class HostUse:
+    """What a job has of the host memory (bytes) or of the CPUs (thousandths)."""
+
+    job: str
+    amount: int
+    is_frozen: bool = False
+    """It is suspended in memory, and keeps this much of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostShortage:
+    """Host memory (bytes) or CPUs (thousandths) that free GPUs lack for a job."""
+
+    is_memory: bool
+    """Else it is CPUs."""
+    each: int
+    """Needed for each of its GPUs."""
+    count: int
+    """Its GPUs."""
+    free: int
+    """The most that is free on a node with free GPUs."""
+    used: tuple[HostUse, ...] = ()
+    """What jobs have of it on such nodes, the most first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reason:
     """The reason and its numbers, in thousandths of a GPU; `held_by` names the jobs in the way."""
 
@@ -126,6 +156,9 @@ class Reason:
     """The policy, where it never suspends a run to make room."""
     drained: int = 0
     """GPUs that it could use and that are on drained nodes."""
+    total: int = 0
+    """GPUs of the cluster that it could use, where they are too few for it."""
+    host: HostShortage | None = None
     detail: str = ""
 
 

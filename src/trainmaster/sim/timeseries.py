@@ -43,7 +43,12 @@ class DelayCause(Enum):
     CONTENTION = "contention"
 
 
-CAUSE_OF = {Why.SHARE_USED_UP: DelayCause.FAIR_SHARE, Why.FRAGMENTED: DelayCause.FRAGMENTATION}
+CAUSE_OF = {
+    Why.SHARE_USED_UP: DelayCause.FAIR_SHARE,
+    Why.FRAGMENTED: DelayCause.FRAGMENTATION,
+    Why.HOST_TAKEN: DelayCause.FRAGMENTATION,
+    Why.STOPPED_ON_NODE: DelayCause.FRAGMENTATION,
+}
 """Causes of a policy's own reasons; the other reasons are contention."""
 
 SizeAndCause = tuple[str, DelayCause]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from trainmaster.model.reasons import Prerequisite, Reason, Why
+from trainmaster.model.reasons import HostShortage, Prerequisite, Reason, Why
 from trainmaster.model.units import WHOLE
-from trainmaster.text.formatting import gpu_count, gpus, length, listing, plural
+from trainmaster.text.formatting import gpu_count, gpus, length, listing, plural, size
 
 NAMED = 4
 """Jobs that a sentence names; the others are counted."""
@@ -53,6 +53,45 @@ def _fragmented(reason: Reason) -> str:
     )
 
 
+OF_HOST = " of host memory"
+
+
+def _host(reason: Reason) -> str:
+    host = reason.host
+    if host is None:
+        return "It needs more host memory or CPUs than are free beside the free GPUs"
+    needs = f"It needs {_host_amount(host, host.each)}"
+    are = "is" if host.is_memory or host.free <= WHOLE else "are"
+    left = _host_amount(host, host.free).removesuffix(OF_HOST)
+    free = f"{left} {are} free" if host.free > 0 else "none is free"
+    if host.count > 1:
+        needs += f" for each of its {host.count} GPUs"
+        free = f"on a node with free GPUs at most {free}"
+    users = [
+        f"; job {each.job}, suspended in memory, keeps {_host_amount(host, each.amount)}"
+        if each.is_frozen
+        else f"; job {each.job} holds {_host_amount(host, each.amount)}"
+        for each in host.used
+    ]
+    return f"{needs} and {free}{''.join(users)}"
+
+
+def _host_amount(host: HostShortage, amount: int) -> str:
+    """`14 GiB of host memory`, `2 CPUs`."""
+    if host.is_memory:
+        return f"{size(amount).replace('.0 ', ' ')}{OF_HOST}"
+    return f"{gpus(amount)} CPU{'' if amount == WHOLE else 's'}"
+
+
+def _stopped_on_node(reason: Reason) -> str:
+    which = ", which is drained," if reason.drained else ""
+    held = f"; {names(reason.held_by)} hold{'s' if len(reason.held_by) == 1 else ''} the GPUs there"
+    stopped = (
+        f"Its processes are stopped in memory on {reason.detail}{which} and can go on only there"
+    )
+    return f"{stopped}{held if reason.held_by else ''}"
+
+
 def _behind(reason: Reason) -> str:
     first = names(reason.held_by)
     return f"{first[0].upper()}{first[1:]} {'goes' if len(reason.held_by) == 1 else 'go'} first"
@@ -85,6 +124,9 @@ def _deadline(_reason: Reason) -> str:
 
 def _never(reason: Reason) -> str:
     needs, queue = f"It needs {gpu_count(reason.need)}", reason.queue
+    if reason.total:
+        has = f"this cluster has only {gpus(reason.total)} that it may use"
+        return f"{needs} and {has}, so it cannot run here"
     if queue is None or queue.maximum is None:
         return f"{needs}, which this cluster can never give it: ask for fewer, or for another type"
     return (
@@ -155,6 +197,8 @@ def _retry_delay(reason: Reason) -> str:
 SENTENCES = {
     Why.NOT_ENOUGH_FREE: _not_enough,
     Why.FRAGMENTED: _fragmented,
+    Why.HOST_TAKEN: _host,
+    Why.STOPPED_ON_NODE: _stopped_on_node,
     Why.BEHIND_OTHERS: _behind,
     Why.SHARE_USED_UP: _share,
     Why.RESERVED: _reserved,

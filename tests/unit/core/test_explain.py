@@ -10,7 +10,10 @@ from tests.builders import a_policy
 from tests.unit.core.stage import Strings
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
-from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.job import Demand, Run, Shape
+from trainmaster.model.reasons import HostShortage, HostUse, Reason, Why
+from trainmaster.model.topology import SLOT_TYPE, GpuType, NodeSpec, build
+from trainmaster.model.units import GIB
 
 
 def explained(world: Strings, name: str, policy: str = "fifo") -> Reason:
@@ -40,6 +43,64 @@ def test_enough_are_free_but_not_together() -> None:
     reason = explained(world, "me", "yarn-cs")
     assert reason == Reason(Why.FRAGMENTED, 4_000, 4_000, 2_000, ("a", "b"))
     assert explained(world, "me", "fifo").why is Why.BEHIND_OTHERS, "fifo may spread it"
+
+
+def frozen_on_slots(nodes: int, each: int, memory: int | None = None) -> Strings:
+    """A program that cannot save, stopped in memory on the first of these nodes of 24 GiB."""
+    kind = GpuType(SLOT_TYPE, 4 * GIB)
+    specs = [NodeSpec(f"n{n}", each, (0,), kind, memory=24 * GIB) for n in range(nodes)]
+    world = Strings(
+        build(("cluster", "node", "gpu"), specs), can_freeze=True, cannot_save_at_first=True
+    )
+    world.submit("a", Demand(Shape(1), 1, 1, host_memory=memory)).start("a", 0)
+    world.tell(e.JobHeld("a"))
+    world.tell(e.RunSuspended(Run("a", 1), 0, frozen=True))
+    return world
+
+
+def test_host_memory_that_a_suspended_job_keeps() -> None:
+    world = frozen_on_slots(1, 2, 14 * GIB)
+    world.submit("me", Demand(Shape(1), 1, 1, host_memory=14 * GIB))
+    used = (HostUse("a", 14 * GIB, is_frozen=True),)
+    host = HostShortage(True, 14 * GIB, 1, 10 * GIB, used)
+    assert explained(world, "me") == Reason(
+        Why.HOST_TAKEN, 1_000, 2_000, 2_000, held_by=("a",), host=host
+    )
+
+
+def test_host_memory_and_cpus_that_a_running_job_holds() -> None:
+    world = Strings("1x2")
+    (node,) = world.topology.nodes
+    world.submit("a", Demand(Shape(1), 1, 1, host_memory=node.memory // 2 + 1, cpus=0)).start(
+        "a", 0
+    )
+    world.submit("me", Demand(Shape(1), 1, 1, host_memory=node.memory // 2, cpus=0))
+    world.submit("more", Demand(Shape(1), 1, 1, host_memory=0, cpus=node.cpus + 1))
+    found = explained(world, "me")
+    assert (found.why, found.host and found.host.used) == (
+        Why.HOST_TAKEN,
+        (HostUse("a", node.memory // 2 + 1),),
+    )
+    found = explained(world, "more")
+    assert found.host == HostShortage(False, node.cpus + 1, 1, node.cpus)
+
+
+def test_its_processes_are_stopped_where_they_cannot_go_on() -> None:
+    world = frozen_on_slots(2, 1)
+    world.tell(e.NodeDraining(0))
+    world.tell(e.JobReleased("a"))
+    found = Reason(Why.STOPPED_ON_NODE, 1_000, 1_000, 1_000, drained=1_000, detail="n0")
+    assert explained(world, "a") == found
+    world.tell(e.NodeUndrained(0))
+    world = frozen_on_slots(2, 1).running("b", 0)
+    world.tell(e.JobReleased("a"))
+    assert explained(world, "a") == replace(found, drained=0, held_by=("b",))
+
+
+def test_the_cluster_has_become_too_small_for_it() -> None:
+    world = Strings("1x2").submit("me", 3)
+    found = Reason(Why.NEVER_FITS, 3_000, 2_000, 2_000, total=2_000)
+    assert explained(world, "me") == found
 
 
 def test_it_would_fit_but_others_go_first() -> None:

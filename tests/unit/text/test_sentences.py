@@ -7,8 +7,16 @@ from dataclasses import replace
 import pytest
 
 from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome, Decline
-from trainmaster.model.reasons import Prerequisite, Protection, QueueStanding, Reason, Why
-from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
+from trainmaster.model.reasons import (
+    HostShortage,
+    HostUse,
+    Prerequisite,
+    Protection,
+    QueueStanding,
+    Reason,
+    Why,
+)
+from trainmaster.model.units import DAY, GIB, HOUR, MIB, MINUTE, SECOND
 from trainmaster.text.deadlines import deadline_sentence, past_deadline_sentence
 from trainmaster.text.formatting import length, plural, when
 from trainmaster.text.messages import forecast_sentence, story_sentence
@@ -21,6 +29,10 @@ SAID = {
     " guaranteed 3 GPUs and holds 2",
     Why.FRAGMENTED: "It needs 8 GPUs together: 5 are free, but at most 3 of them where it may use them"
     " together",
+    Why.HOST_TAKEN: "It needs 14 GiB of host memory and 9.5 GiB is free; job 3, suspended in"
+    " memory, keeps 14 GiB of host memory; job 4 holds 512 MiB of host memory",
+    Why.STOPPED_ON_NODE: "Its processes are stopped in memory on TypeError and can go on only there; jobs 3"
+    " and 4 hold the GPUs there",
     Why.BEHIND_OTHERS: "Jobs 3 and 4 go first",
     Why.SHARE_USED_UP: "Its queue nlp holds 2 GPUs (jobs 3 and 4), and its share is 4 GPUs; the job"
     " needs 8 GPUs more and 5 are free",
@@ -39,6 +51,7 @@ SAID = {
     Why.NEXT_PASS: "There is room for it: it waits for the next scheduling pass",
     Why.POLICY_FAILED: "The scheduling policy fails, so nothing is started: TypeError",
 }
+USED = (HostUse("3", 14 * GIB, is_frozen=True), HostUse("4", 512 * MIB))
 AFTER = (
     Prerequisite("7", "prep", "ok"),
     Prerequisite("60", "sweep", "ok", 100, 37),
@@ -58,6 +71,23 @@ def test_drained_nodes_and_a_policy_that_never_preempts_are_named() -> None:
     )
 
 
+def test_what_a_gang_lacks_is_said_for_each_of_its_gpus() -> None:
+    host = HostShortage(False, 4_000, 2, 3_000, (HostUse("4", 1_000),))
+    assert reason_sentence(Reason(Why.HOST_TAKEN, 2_000, 2_000, host=host), NOW) == (
+        "It needs 4 CPUs for each of its 2 GPUs and on a node with free GPUs at most 3 CPUs are free;"
+        " job 4 holds 1 CPU."
+    )
+
+
+def test_a_cluster_that_has_become_too_small_and_a_drained_node_are_named() -> None:
+    assert reason_sentence(Reason(Why.NEVER_FITS, 3_000, total=2_000), NOW) == (
+        "It needs 3 GPUs and this cluster has only 2 that it may use, so it cannot run here."
+    )
+    assert reason_sentence(Reason(Why.STOPPED_ON_NODE, 1_000, drained=1_000, detail="n0"), NOW) == (
+        "Its processes are stopped in memory on n0, which is drained, and can go on only there."
+    )
+
+
 @pytest.mark.parametrize("why", Why)
 def test_every_reason_is_a_sentence(why: Why) -> None:
     until = NOW + 5 * MINUTE
@@ -67,6 +97,7 @@ def test_every_reason_is_a_sentence(why: Why) -> None:
         limit=2,
         by="ada",
         queue=QueueStanding("nlp", 2_000, 4_000, 3_000),
+        host=HostShortage(True, 14 * GIB, 1, 19 * GIB // 2, USED),
         detail="TypeError",
     )
     assert reason_sentence(reason, NOW) == (
