@@ -27,7 +27,7 @@ def adopt_runs(state: State, now: int) -> None:
         if record is not None
         and record.phase is not Phase.STOPPING
         and record.attempt <= event.run.attempt
-        and _exists(state, event.placement)
+        and state.topology.has_devices(event.placement.slices)
     ]
     for record, _ in ours:
         _take_off(state, record, now)
@@ -35,12 +35,6 @@ def adopt_runs(state: State, now: int) -> None:
     for record, event in ours:
         _settle(state, record, event, now, kept)
     state.log.caches_stale = state.log.needs_pass = True
-
-
-def _exists(state: State, placement: Placement) -> bool:
-    """Whether this cluster has those devices."""
-    count, node_of = state.topology.gpu_count, state.topology.node_of_gpu
-    return all(gpu < count and node_of[gpu] == node for node, gpu, *_ in placement.slices)
 
 
 def _take_off(state: State, record: JobRecord, now: int) -> None:

@@ -118,10 +118,7 @@ def _follow(state: State, record: JobRecord, order: a.Order, now: int) -> bool:
 def has_devices(topology: Topology, order: a.Order) -> bool:
     """Whether this cluster has the devices that an order names."""
     placement: Placement | None = getattr(order, "placement", None)
-    count, node_of = topology.gpu_count, topology.node_of_gpu
-    return placement is None or all(
-        piece.gpu < count and node_of[piece.gpu] == piece.node for piece in placement.slices
-    )
+    return placement is None or topology.has_devices(placement.slices)
 
 
 def _lose(state: State, record: JobRecord, run: Run, now: int) -> bool:

@@ -80,11 +80,9 @@ def _is_on_gpus(action: a.Action, topology: Topology) -> bool:
             return False
     else:
         return True
-    count, node_of = topology.gpu_count, topology.node_of_gpu
-    return len({piece.gpu for piece in slices}) == len(slices) and all(
-        0 <= gpu < count and node_of[gpu] == node and share >= 0 and memory >= 0
-        for node, gpu, share, memory, _ in slices
-    )
+    is_each_once = len({piece.gpu for piece in slices}) == len(slices)
+    is_sane = all(share >= 0 and memory >= 0 for _, _, share, memory, _ in slices)
+    return is_each_once and is_sane and topology.has_devices(slices)
 
 
 def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int) -> Refused | None:

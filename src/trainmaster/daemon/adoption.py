@@ -394,7 +394,7 @@ def _own_placement(job: FoundJob, topology: Topology) -> Placement | None:
     """The devices of its newest run. CPU slots are only numbers: others of the node will do for one that
     is gone. None where they are not known, or not there."""
     placement = job.record.placement_on(topology) if job.is_own else None
-    if placement is None or _exists(placement, topology):
+    if placement is None or topology.has_devices(placement.slices):
         return placement
     if any(node >= len(topology.nodes) for node in placement.nodes):
         return None
@@ -405,13 +405,3 @@ def _own_placement(job: FoundJob, topology: Topology) -> Placement | None:
             return None
         slices += [piece._replace(gpu=node.first_gpu + slot) for slot, piece in enumerate(pieces)]
     return replace(placement, slices=tuple(slices))
-
-
-def _exists(placement: Placement, topology: Topology) -> bool:
-    """Whether this machine has those devices."""
-    nodes = topology.nodes
-    return all(
-        piece.node < len(nodes)
-        and 0 <= piece.gpu - nodes[piece.node].first_gpu < nodes[piece.node].gpus
-        for piece in placement.slices
-    )

@@ -8,11 +8,12 @@ arrays over the dense indices that the tree hands out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from trainmaster.model.placement import Slice
 from trainmaster.model.units import GIB, NOMINAL
 
 CPU_TYPE = "cpu"
@@ -121,6 +122,11 @@ class Topology:
             for level, domain in enumerate(node.domains):
                 masks[level][domain] |= 1 << node.index
         return tuple(tuple(row) for row in masks)
+
+    def has_devices(self, slices: Iterable[Slice]) -> bool:
+        """Whether all these devices are there, each on its node."""
+        count, node_of = self.gpu_count, self.node_of_gpu
+        return all(0 <= gpu < count and node_of[gpu] == node for node, gpu, _, _, _ in slices)
 
     def span_of_nodes(self, nodes: Sequence[int]) -> int:
         """The deepest level, `node` at most, whose domain holds all these nodes."""

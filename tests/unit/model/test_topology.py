@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import cluster
+from trainmaster.model.placement import Slice
 from trainmaster.model.topology import NodeSpec, TopologyError, build, parse_shorthand
 
 
@@ -36,6 +37,16 @@ def test_a_cluster_of_nothing(text: str) -> None:
         TopologyError, match=f"'{text}' has no GPUs: every number must be at least 1"
     ):
         parse_shorthand(text)
+
+
+@pytest.mark.parametrize(
+    ("node", "gpu", "is_there"),
+    [(0, 0, True), (1, 3, True), (1, 1, False), (0, 2, False), (2, 4, False), (1, -1, False)],
+)
+def test_a_device_is_there_on_its_own_node_only(node: int, gpu: int, is_there: bool) -> None:
+    assert (
+        parse_shorthand("2x2").has_devices([Slice(0, 1, 1, 0), Slice(node, gpu, 1, 0)]) is is_there
+    )
 
 
 def test_spans() -> None:
