@@ -8,6 +8,7 @@ again, or held for its user. One that ended is recorded. All of it is one step, 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -80,6 +81,8 @@ class Adoption:
         named = [f"{len(ids)} {how} ({first_of(ids, MOST_NAMED)})" for how, ids in parts if ids]
         if named:
             yield f"Adopted from the data folder: {', '.join(named)}."
+        if self.new_jobs or self.rows:
+            yield "Jobs that had not been started are not in the folder: submit them again."
         if self.unknown:
             yield (
                 f"Left alone: {plural(len(self.unknown), 'run')} without a readable record of the job,"
@@ -146,8 +149,8 @@ class FoundJob:
 async def adopt(driver: Driver, folder: Path) -> Adoption:
     """Take in what the store does not know; returns when that is stored, and what goes on is followed."""
     found = Adoption()
-    for id, attempts in runs_in(folder):
-        _take(found, driver, id, attempts)
+    for id, attempts, job in await asyncio.to_thread(_jobs_in, driver.engine, folder):
+        _take(found, driver, id, attempts, job)
     if found.events or found.rows:
         request = Request(found.events, found.new_jobs, found.rows, is_whole=True)
         driver.inbox.request(request)
@@ -161,8 +164,15 @@ async def adopt(driver: Driver, folder: Path) -> Adoption:
     return found
 
 
-def _take(found: Adoption, driver: Driver, id: str, attempts: Sequence[int]) -> None:
-    live, job = driver.jobs.get(id), _job_in(driver.engine, id, attempts)
+def _jobs_in(engine: Engine, folder: Path) -> list[tuple[str, Sequence[int], FoundJob | None]]:
+    """Every job of the folder, by its files: there may be thousands."""
+    return [(id, attempts, _job_in(engine, id, attempts)) for id, attempts in runs_in(folder)]
+
+
+def _take(
+    found: Adoption, driver: Driver, id: str, attempts: Sequence[int], job: FoundJob | None
+) -> None:
+    live = driver.jobs.get(id)
     if live is None and driver.store.job(id) is not None:
         return  # it has ended
     if job is None:

@@ -191,6 +191,7 @@ class Daemon:
     async def _lead(self) -> Driver:
         """Become the leader and recover, however long the database is away or another one leads."""
         watch = LeaderWatch(self.limits.leader_silence / SECOND, self._settings.standby_s)
+        is_checked = False
         while True:
             try:
                 await asyncio.to_thread(
@@ -202,9 +203,9 @@ class Daemon:
                 )
                 if await asyncio.to_thread(self._store.acquire_leadership):
                     return await self._take_over()
-                if not self._was_standby:  # found out now, and not when it is needed
+                if not is_checked:  # found out now, and not when it is needed
                     await asyncio.to_thread(self._check_folder)
-                    await asyncio.to_thread(
+                    is_checked = await asyncio.to_thread(
                         refuse_other_devices, self._store, self._engine.topology
                     )
                 self._stand_by()

@@ -72,11 +72,11 @@ def refuse_lost_runs(change: DeviceChange, driver: Driver) -> None:
     )
 
 
-def refuse_other_devices(store: Store, own: Topology) -> None:
-    """BadStart for a standby that could not take over all that the leader has."""
+def refuse_other_devices(store: Store, own: Topology) -> bool:
+    """BadStart for a standby that could not take over all that the leader has; False: not known yet."""
     snapshot = store.snapshot()
     if snapshot is None:  # the leader has just begun
-        return
+        return False
     leader = codec.decode(json.loads(snapshot.body_json)["topology"])
     assert isinstance(leader, Topology)
     if (layout_of(leader), kinds_of(leader)) != (layout_of(own), kinds_of(own)):
@@ -84,6 +84,7 @@ def refuse_other_devices(store: Store, own: Topology) -> None:
             f"The leader has {_shown(leader)}, and this standby would have {_shown(own)}:"
             f" {_way_back(leader, own)}."
         )
+    return True
 
 
 async def apply_change(change: DeviceChange, driver: Driver, ended: set[Run]) -> Sequence[str]:

@@ -62,4 +62,5 @@ def test_a_standby_with_other_devices_is_told_how_to_have_the_leaders(
 
 @pytest.mark.parametrize("leader", [None, devices(2)])
 def test_a_standby_with_the_same_devices_stands_by(leader: Topology | None) -> None:
-    refuse_other_devices(StoreOf(leader), devices(2))  # type: ignore[arg-type]
+    is_known = refuse_other_devices(StoreOf(leader), devices(2))  # type: ignore[arg-type]
+    assert is_known == (leader is not None), "else it is asked again"

@@ -8,6 +8,7 @@ from pathlib import Path
 from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.durable_files import write_whole
 from trainmaster.gpu.devices import Machine, detect_machine
+from trainmaster.model.topology import TopologyError
 from trainmaster.text.formatting import plural
 
 SLOTS = "slots"
@@ -37,7 +38,12 @@ def devices_of(folder: Path, stated: str | None) -> Devices:
         slots = None if stated == AUTO else stated
         return Devices(detect_machine(slots), slots, is_remembered=False)
     slots = _remembered(folder)
-    return Devices(detect_machine(slots), slots, is_remembered=slots is not None)
+    try:
+        return Devices(detect_machine(slots), slots, is_remembered=slots is not None)
+    except TopologyError:
+        if slots is None:
+            raise
+        raise _unreadable(folder / SLOTS, "it is damaged") from None
 
 
 def remember_slots(folder: Path, slots: str | None) -> None:
@@ -56,4 +62,8 @@ def _remembered(folder: Path) -> str | None:
         return None
     except (OSError, ValueError) as error:
         why = system_reason(error) if isinstance(error, OSError) else "it is damaged"
-        raise BadInput(f"{place} cannot be read ({why}): say the slots with --slots.") from None
+        raise _unreadable(place, why) from None
+
+
+def _unreadable(place: Path, why: str) -> BadInput:
+    return BadInput(f"{place} cannot be read ({why}): say the slots with --slots.")
