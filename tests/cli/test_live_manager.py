@@ -216,8 +216,9 @@ def test_up_in_the_background_and_down(tmp_path: Path) -> None:
         sweep(tm.state)
 
 
+@pytest.mark.parametrize("files", ["trainmaster.db", "trainmaster.db*"])
 def test_a_database_that_is_removed_meanwhile_is_named_and_the_way_out_works(
-    tmp_path: Path,
+    tmp_path: Path, files: str
 ) -> None:
     tm = Line(tmp_path / "state", tmp_path / "code")
     start = ("up", "-d", "--data", str(tm.state), "--port", "0")
@@ -225,7 +226,8 @@ def test_a_database_that_is_removed_meanwhile_is_named_and_the_way_out_works(
         tm.ok(*start, "--slots", "2")
         job = tm.ok("run", "-d", "--no-snapshot", "--", "sleep", "300").strip()
         tm.ok("wait", job, "--for", "running")
-        (tm.state / "trainmaster.db").unlink()
+        for file in tm.state.glob(files):
+            file.unlink()
         for words in (["ps"], ["story", job], ["cancel", "nobody"], ["status"]):
             said = tm(*words)
             assert said.returncode == 1

@@ -142,6 +142,27 @@ def test_a_manager_whose_port_another_took_is_waited_for_by_its_file(
     said = tm("wait 5")
     assert said.code == 3
     assert said.err.count(ABSENT) == 1
+    assert "\nThe manager answers again.\n" in said.err
+
+
+def test_a_manager_that_says_why_it_cannot_is_quoted(
+    tm: Tm, folder: Path, two: list[Counterpart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = two
+    monkeypatch.setenv("TRAINMASTER_DATA", str(folder))
+    name_in(folder, first)
+    removed = refusal(503, "unavailable", "The database t.db was removed.")
+    first.on("GET", "/jobs", job_list())
+    last = job_details("5", "succeeded", exit_code=0)
+    first.on("GET", "/jobs/5", job_details("5"), removed, last)
+    said = tm("wait 5")
+    assert (said.code, said.err.splitlines()) == (
+        0,
+        [
+            "The database t.db was removed. Trying again (10 min at most) …",
+            "The manager answers again.",
+        ],
+    )
 
 
 def test_another_job_of_the_same_id_is_noticed(

@@ -179,6 +179,21 @@ class FolderLock:
         return said if isinstance(said, dict) else {}
 
 
+def is_in_use(folder: Path) -> bool:
+    """Whether a manager uses the folder now."""
+    try:
+        file = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
 # -- what is in it ---------------------------------------------------------------------------------------
 
 

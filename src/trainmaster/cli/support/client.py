@@ -50,6 +50,10 @@ class Unreachable(Failed):
     """No answer, or the connection broke: the request may be repeated."""
 
 
+class NotYet(Unreachable):
+    """An answer that it cannot do this now, in one sentence."""
+
+
 class OtherManager(Failed):
     """Another manager answers than the one that was asked before: its jobs are others."""
 
@@ -290,7 +294,7 @@ def read_events(lines: Iterator[bytes] | HTTPResponse) -> Iterator[ServerEvent]:
 def _refused(status: int, reason: str, text: bytes) -> RequestRefused | Unreachable:
     try:
         sentence = str(json.loads(text)["error"]["sentence"])
-        return Unreachable(sentence) if status == NOT_YET else RequestRefused(sentence, status)
+        return NotYet(sentence) if status == NOT_YET else RequestRefused(sentence, status)
     except (ValueError, KeyError, TypeError):
         pass
     if status == NOT_YET:

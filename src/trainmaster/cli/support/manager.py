@@ -21,7 +21,7 @@ from trainmaster.cli.support.private_folder import keep_private
 from trainmaster.cli.support.remembered_slots import Devices, remember_slots
 from trainmaster.config.limits import Limits
 from trainmaster.daemon.daemon import Daemon
-from trainmaster.daemon.data_folder import COPIES, ColdStart
+from trainmaster.daemon.data_folder import COPIES, ColdStart, is_in_use
 from trainmaster.daemon.request_errors import BadStart, RequestError
 from trainmaster.engines.local.descriptors import raise_limit
 from trainmaster.engines.local.engine import LocalEngine
@@ -129,8 +129,9 @@ def _engine(start: StartOptions) -> LocalEngine:
 
 
 def _store(start: StartOptions) -> Store:
-    """Its database, put back from a copy where it is gone and --adopt allows it."""
+    """Its database, put back from a copy where it is gone, no manager uses it and --adopt allows it."""
     url = start.database or f"sqlite:///{start.folder}/trainmaster.db"
-    if start.cold_start is ColdStart.ADOPT and (said := put_back_copy(url, start.folder / COPIES)):
+    may_put_back = start.cold_start is ColdStart.ADOPT and not is_in_use(start.folder)
+    if may_put_back and (said := put_back_copy(url, start.folder / COPIES)):
         typer.echo(said)
     return open_store(url)

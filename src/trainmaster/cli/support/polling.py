@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from trainmaster.cli.support.client import Client, Unreachable, job_path
+from trainmaster.cli.support.client import Client, NotYet, Unreachable, job_path
 from trainmaster.daemon.job_rows import JobRow
 
 T = TypeVar("T")
@@ -17,6 +17,7 @@ ABSENT_S = 600.0
 """How long a manager may be away; its jobs keep running meanwhile."""
 ABSENT_MIN = f"{ABSENT_S / 60:.0f} min"
 ABSENT = f"The manager does not answer; waiting for it ({ABSENT_MIN} at most) …"
+BACK = "The manager answers again."
 
 
 def pause(times: float = 1) -> None:
@@ -38,19 +39,27 @@ def retry(client: Client, ask: Callable[[], T]) -> T:
     last: float | None = None
     while True:
         try:
-            return ask()
-        except Unreachable:
+            answer = ask()
+            if last is not None:
+                _say(BACK)
+            return answer
+        except Unreachable as error:
             if client.is_late:
                 raise
             if client.look_again():
                 continue
             if last is None and client.has_answered:
-                sys.stderr.write(f"{ABSENT}\n")
-                sys.stderr.flush()
+                is_answer = isinstance(error, NotYet)
+                _say(f"{error} Trying again ({ABSENT_MIN} at most) …" if is_answer else ABSENT)
                 last = time.monotonic() + ABSENT_S
             if last is None or time.monotonic() > last:
                 raise
             pause()
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def row_now(client: Client, job: str) -> JobRow:
