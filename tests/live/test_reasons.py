@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.live.daemons import LiveDaemon, live, until
+from trainmaster.model.units import MIB
 
 pytestmark = pytest.mark.live
 
@@ -108,6 +109,23 @@ def test_a_queue_that_is_owed_gpus_says_which_rule_keeps_them_from_it(folder: Pa
         assert "its queue vision is guaranteed 2 GPUs and holds none" in reason["sentence"]
         assert f"job {holders[0]} may be suspended in 1" in reason["sentence"]
         assert "at the earliest (min_run_s)" in reason["sentence"]
+
+
+def test_a_suspended_program_is_not_ended_and_who_keeps_the_memory_is_named(folder: Path) -> None:
+    with live(folder, "--slots", "2") as daemon:
+        (node,) = daemon.call("GET", "/api/v1/nodes")["nodes"]
+        memory = f"{node['memory_bytes'] * 2 // 3 // MIB}M"
+        holder = busy(daemon, memory=memory)
+        daemon.call("POST", f"/api/v1/jobs/{holder}/suspend")
+        daemon.until_state(holder, "suspended")
+        id, reason = waits(daemon, memory=memory)
+        assert (reason["code"], reason["held_by"]) == ("HostTaken", [holder])
+        assert f"job {holder}, suspended in memory, keeps " in reason["sentence"]
+        daemon.call("POST", f"/api/v1/nodes/{node['name']}/drain")
+        assert reason_of(daemon, id)["code"] == "NotEnoughFree"
+        daemon.call("POST", f"/api/v1/nodes/{node['name']}/undrain")
+        assert daemon.job(holder)["state"] == "suspended"
+        assert not daemon.job(holder)["lost_s"]
 
 
 def test_who_goes_first_is_named(folder: Path) -> None:
