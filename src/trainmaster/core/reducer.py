@@ -224,7 +224,7 @@ def _note_end(record: JobRecord, event: e.RunSuspended) -> None:
     if event.work < record.work:
         record.lost_work += record.work - event.work
         record.endings += 1
-    elif event.work > record.saved_work and event.is_reported:
+    elif event.work > record.saved_work and event.shows_saving:
         record.cannot_save = False
 
 

@@ -169,8 +169,8 @@ def _ended(
             work = max(work, _work_at(record, then) - unsaved)
         detail["how"] = "by a checkpoint" if has_saved else "by ending it"
         detail |= lost_work(record, then, work)
-        is_reported = said.unsaved_ms is None
-        left = e.RunSuspended(said.run, work, was_killed=said.was_killed, is_reported=is_reported)
+        shows_saving = not said.unsaved_ms
+        left = e.RunSuspended(said.run, work, was_killed=said.was_killed, shows_saving=shows_saving)
         yield LoggedEvent(left, detail | _took(record, then))
     elif said.code == 0:
         yield LoggedEvent(e.RunSucceeded(said.run), detail)

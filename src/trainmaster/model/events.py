@@ -122,8 +122,8 @@ class RunSuspended:
     frozen: bool = False
     was_killed: bool = False
     """It did not leave by itself before the end of its grace period."""
-    is_reported: bool = True
-    """The program says that it saved; False: only the files that it wrote show it."""
+    shows_saving: bool = True
+    """It says that it saved, or wrote a checkpoint when it was told to stop; False: only before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,11 +239,11 @@ def test_one_that_has_saved_when_it_was_told_to_end_is_known_to() -> None:
     assert not stage.job("a").endings
 
 
-def test_files_alone_show_that_it_saved_but_not_that_it_will() -> None:
+def test_a_file_of_before_shows_what_it_saved_but_not_that_it_will() -> None:
     stage = gpu_world().running("a", 0).later(60)
     stage.tell(e.JobHeld("a"))
     work = 60 * SECOND * NOMINAL
-    stage.tell(e.RunSuspended(Run("a", 1), work, is_reported=False))
+    stage.tell(e.RunSuspended(Run("a", 1), work, shows_saving=False))
     assert stage.job("a").saved_work == work
     assert stage.job("a").cannot_save
 

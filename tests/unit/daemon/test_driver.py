@@ -257,7 +257,7 @@ def test_a_program_that_ends_when_told_has_saved_what_it_did_until_its_last_file
         assert live.history.lost_ms == lost_ms
         assert live.record is not None
         assert live.record.saved_work == (10_000 - lost_ms) * NOMINAL
-        assert live.record.cannot_save is (unsaved_ms is not None)
+        assert live.record.cannot_save is bool(unsaved_ms)
 
     run(scenario)
 
