@@ -264,7 +264,7 @@ def test_watching_goes_on_until_it_is_interrupted(daemon: Counterpart, folder: P
 
 
 def in_terminal(*words: str, until: str) -> str:
-    """What a command writes to a screen of 60 x 5, up to this text; then Ctrl-C ends it, if it still runs."""
+    """What a command writes to a screen of 60 x 5, up to this text; then Ctrl-C ends one that watches."""
     screen, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 5, 60, 0, 0))
     env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
@@ -275,7 +275,8 @@ def in_terminal(*words: str, until: str) -> str:
     try:
         while until.encode() not in said:
             said += os.read(screen, 1 << 16)
-        running.send_signal(signal.SIGINT)
+        if "--watch" in words:
+            running.send_signal(signal.SIGINT)
         with suppress(OSError):  # the other side is closed
             while piece := os.read(screen, 1 << 16):
                 said += piece

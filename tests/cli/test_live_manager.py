@@ -228,6 +228,7 @@ def test_a_database_that_is_removed_meanwhile_is_named_and_the_way_out_works(
         tm.ok("wait", job, "--for", "running")
         for file in tm.state.glob(files):
             file.unlink()
+        until(lambda: tm("status").returncode == 1, "the manager to notice")
         for words in (["ps"], ["story", job], ["cancel", "nobody"], ["status"]):
             said = tm(*words)
             assert said.returncode == 1

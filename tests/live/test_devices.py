@@ -118,7 +118,7 @@ def test_with_force_they_are_ended_by_name_and_their_lost_work_counts(tmp_path: 
         row = until(lambda: (found := daemon.job("2"))["lost_s"] and found, "its loss to be stored")
         assert (row["state"], row["pids"]) == ("pending", [])
         assert row["lost_s"] >= 1.4
-        assert row["waiting_s"] + row["run_s"] <= time.time() - row["submit_s"]
+        assert row["waiting_s"] + row["run_s"] <= time.time() - row["submit_s"] + 0.1
         assert lost_work(daemon) == pytest.approx(row["lost_s"], abs=0.2)
         time.sleep(1.2)
         assert daemon.job("2")["run_s"] == row["run_s"], "it waits"

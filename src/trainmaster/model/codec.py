@@ -35,6 +35,7 @@ from trainmaster.model import (
     progress,
     queue,
     reasons,
+    stop_reasons,
     topology,
     trace,
 )
@@ -48,7 +49,7 @@ TAG = "is"
 PLAIN = frozenset({str, int, bool, type(None)})
 MODULES: tuple[ModuleType, ...] = (
     *(actions, deadline_notices, engine_reports, events, job, launch_spec, placement),
-    *(plan, profile, progress, queue, reasons, topology, trace),
+    *(plan, profile, progress, queue, reasons, stop_reasons, topology, trace),
 )
 OURS = "trainmaster."
 POLICY_FILE = "trainmaster_policy_file_"
