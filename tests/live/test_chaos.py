@@ -109,6 +109,7 @@ def test_a_process_that_is_left_is_found(tmp_path: Path) -> None:
     command = [sys.executable, "-S", str(PROGRAM), "1000000", str(ended.work), "abc"]
     with subprocess.Popen(command, env={"TRAINMASTER_CHECKPOINT_DIR": str(tmp_path)}) as program:
         try:
+            until(ended.programs, "its command line to be there")
             assert [str(program.pid) in line for line in judge(ended).left] == [True]
         finally:
             program.kill()

@@ -16,37 +16,35 @@ from pathlib import Path
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
-from trainmaster.daemon.data_folder import runs_in
 from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.found_jobs import (
+    TURNS,
+    WITHDRAWN,
+    FoundJob,
+    jobs_in,
+    outcome,
+    ran_ms,
+    uuid_of,
+)
 from trainmaster.daemon.inbox import Request
-from trainmaster.daemon.job_history import JobHistory
-from trainmaster.daemon.launch_record import LaunchRecord
 from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, stored_submission
 from trainmaster.daemon.report_events import (
-    NOT_TO_BE_TRIED_AGAIN,
     LoggedEvent,
     assumed_speed_on,
-    end_of,
-    was_withdrawn,
-    withdrawal_of,
 )
-from trainmaster.engines.protocol import Engine, KnownJob, RecordedRun
+from trainmaster.engines.protocol import KnownJob
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
-from trainmaster.model.codec import CodecError
 from trainmaster.model.job import Job, Run
 from trainmaster.model.job_state import JobState
 from trainmaster.model.placement import Placement, Slice
-from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender, Suspension
+from trainmaster.model.stop_reasons import Suspender, Suspension
 from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.store.rows import StoredJob
 from trainmaster.text.formatting import first_of, plural
 
 WHERE = {"adopted": "from the data folder"}
 MOST_NAMED = 8
-WITHDRAWN = (JobState.CANCELLED, JobState.TIMED_OUT)
-TURNS = (r.Started, r.Frozen, r.Thawed, r.Reshaped)
-"""Reports that say whether a run's processes go on."""
 UNREADABLE = "its run.json cannot be read, which names its devices"
 NO_DEVICES = "it is on devices that this manager does not have"
 
@@ -95,61 +93,10 @@ class Adoption:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class FoundJob:
-    """A job as the folder has it."""
-
-    newest: Run
-    """The last that has begun; attempt 0: none has."""
-    runs: Sequence[RecordedRun]
-    """All that have begun, oldest first."""
-    record: LaunchRecord
-    """The newest that can be read."""
-    is_own: bool
-    """Whether that is the newest run's own, and not an earlier one's."""
-
-    @property
-    def reports(self) -> Sequence[tuple[r.Report, int]]:
-        """Of the newest run, with their numbers."""
-        return self.runs[-1].reports if self.runs else ()
-
-    @property
-    def history(self) -> JobHistory:
-        return JobHistory.from_json(self.record.row.record_json)
-
-    @property
-    def is_held(self) -> bool:
-        """Whether its user has suspended it."""
-        return Hold.OWNER.value in self.history.holds
-
-    @property
-    def is_frozen(self) -> bool:
-        turns = [report for report, _ in self.reports if isinstance(report, TURNS)]
-        return bool(turns) and isinstance(turns[-1], r.Frozen)
-
-    @property
-    def outcome(self) -> JobState:
-        return outcome(self.runs, self.history.retries)
-
-    @property
-    def end(self) -> EndReason | None:
-        """Why it ended without success, as far as its last run says."""
-        last = self.reports[-1][0]
-        if not isinstance(last, r.Ended) or self.outcome is JobState.SUCCEEDED:
-            return None
-        return withdrawal_of(last) if self.outcome in WITHDRAWN else end_of(last)
-
-    @property
-    def first_start_ms(self) -> int | None:
-        reports = (report for run in self.runs for report, _ in run.reports)
-        started = (report.at_ms for report in reports if isinstance(report, r.Started))
-        return self.record.row.start_ms or next(started, None)
-
-
 async def adopt(driver: Driver, folder: Path) -> Adoption:
     """Take in what the store does not know; returns when that is stored, and what goes on is followed."""
     found = Adoption()
-    for id, attempts, job in await asyncio.to_thread(_jobs_in, driver.engine, folder):
+    for id, attempts, job in await asyncio.to_thread(jobs_in, driver.engine, folder):
         _take(found, driver, id, attempts, job)
     if found.events or found.rows:
         request = Request(found.events, found.new_jobs, found.rows, is_whole=True)
@@ -164,11 +111,6 @@ async def adopt(driver: Driver, folder: Path) -> Adoption:
     return found
 
 
-def _jobs_in(engine: Engine, folder: Path) -> list[tuple[str, Sequence[int], FoundJob | None]]:
-    """Every job of the folder, by its files: there may be thousands."""
-    return [(id, attempts, _job_in(engine, id, attempts)) for id, attempts in runs_in(folder)]
-
-
 def _take(
     found: Adoption, driver: Driver, id: str, attempts: Sequence[int], job: FoundJob | None
 ) -> None:
@@ -179,28 +121,8 @@ def _take(
         found.unknown += [f"{id}.{attempt}" for attempt in attempts]
     elif live is None:
         _take_unknown(found, driver, job)
-    elif live.record is not None and _uuid_of(job.record) == live.recipe.uuid:
+    elif live.record is not None and uuid_of(job.record) == live.recipe.uuid:
         _take_known(found, driver, job, live, live.record)
-
-
-def _job_in(engine: Engine, id: str, attempts: Sequence[int]) -> FoundJob | None:
-    """What there is of it; None where no record can be read."""
-    recorded = {attempt: engine.recorded(Run(id, attempt)) for attempt in attempts}
-    runs = {attempt: run for attempt, run in recorded.items() if run is not None}
-    begun = {attempt: run for attempt, run in runs.items() if run.has_begun}
-    newest = max(begun, default=0)
-    for attempt in reversed(runs):
-        try:
-            record = LaunchRecord.from_json(runs[attempt].record)
-            _uuid_of(record)
-        except (ValueError, CodecError):
-            continue
-        return FoundJob(Run(id, newest), [*begun.values()], record, is_own=attempt == newest)
-    return None
-
-
-def _uuid_of(record: LaunchRecord) -> str:
-    return stored_submission(record.row).recipe.uuid
 
 
 # -- jobs that the store does not know -------------------------------------------------------------------
@@ -227,7 +149,7 @@ def _take_unknown(found: Adoption, driver: Driver, job: FoundJob) -> None:
     if placement is not None:
         _adopt_run(found, live, job, placement, topology)
     else:
-        live.history = replace(live.history, run_ms=_ran_ms(job), since_ms=None, pids=())
+        live.history = replace(live.history, run_ms=ran_ms(job), since_ms=None, pids=())
         (found.suspended if job.is_held else found.queued).append(live.id)
 
 
@@ -253,50 +175,6 @@ def _as_changed(known: Job, job: FoundJob) -> Job:
     return replace(known, queue=row.queue, priority=history.priority, retries=history.retries)
 
 
-def outcome(runs: Sequence[RecordedRun], retries: int) -> JobState:
-    """What became of a job, by the reports of its runs: running, to be queued again, or ended."""
-    if not runs:
-        return JobState.PENDING
-    last = runs[-1].reports[-1][0] if runs[-1].reports else None
-    if not isinstance(last, r.Ended | r.Lost):
-        return JobState.RUNNING
-    if isinstance(last, r.Lost) or last.asked is r.StopOrder.HALT:
-        return JobState.PENDING
-    if last.asked is r.StopOrder.KILL:
-        return _killed(last)
-    if last.code == 0:
-        return JobState.SUCCEEDED
-    failures = sum(
-        isinstance(report, r.Ended) and report.asked is r.StopOrder.NOTHING and report.code != 0
-        for run in runs
-        for report, _ in run.reports
-    )
-    is_final = failures > retries or last.code in NOT_TO_BE_TRIED_AGAIN
-    return JobState.FAILED if is_final else JobState.PENDING
-
-
-def _killed(end: r.Ended) -> JobState:
-    if not was_withdrawn(end):  # a run that its job did not need: the job goes on
-        return JobState.PENDING
-    is_late = withdrawal_of(end).code == EndCode.TIME_LIMIT
-    return JobState.TIMED_OUT if is_late else JobState.CANCELLED
-
-
-def _ran_ms(job: FoundJob) -> int:
-    """How long it has run in all: what its record says, and the newest run's reports since."""
-    history = job.history
-    is_same = history.attempt == job.newest.attempt
-    ran, since = history.run_ms, history.since_ms if is_same else None
-    for report, number in job.reports:
-        if is_same and number <= history.seen:
-            continue
-        if isinstance(report, r.Started | r.Thawed | r.Reshaped):
-            since = report.at_ms if since is None else since
-        elif isinstance(report, r.Frozen | r.Ended | r.Lost) and since is not None:
-            ran, since = ran + max(0, report.at_ms - since), None
-    return ran
-
-
 def _ended_row(job: FoundJob, state: JobState) -> StoredJob:
     row, (end, _) = job.record.row, job.reports[-1]
     assert isinstance(end, r.Ended)
@@ -304,7 +182,7 @@ def _ended_row(job: FoundJob, state: JobState) -> StoredJob:
     history = replace(
         job.history,
         attempts=job.newest.attempt,
-        run_ms=_ran_ms(job),
+        run_ms=ran_ms(job),
         since_ms=None,
         exit_code=end.code,
         pids=(),
@@ -401,8 +279,10 @@ def _adopt_run(
 
 
 def _own_placement(job: FoundJob, topology: Topology) -> Placement | None:
-    """The devices of its newest run. CPU slots are only numbers: others of the node will do for one that
-    is gone. None where they are not known, or not there."""
+    """The devices of its newest run; None where they are not known, or not there.
+
+    CPU slots are only numbers: others of the node will do for one that is gone.
+    """
     placement = job.record.placement_on(topology) if job.is_own else None
     if placement is None or topology.has_devices(placement.slices):
         return placement

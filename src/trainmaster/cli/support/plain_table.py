@@ -1,8 +1,8 @@
 """Tables with one line for each row, quick enough for thousands: columns that fit, colours in a terminal.
 
 Columns that matter less give way where the screen is narrow, then the widest get narrower; long sentences
-are cut at the end, and no line is wider than the screen. Rich is not
-used: it takes half a millisecond for a row, and time to load.
+are cut at the end, and no line is wider than the screen. Rich is not used: it takes half a millisecond for a
+row, and time to load.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ MOST = 40
 """Columns that any cell but the last gets at most."""
 LEAST_LAST = 24
 """Minimum width of the last cell: first others are dropped, then cut as far as their headings."""
-
-
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 """What a terminal is told, by the names that Rich has for it."""
 WITHOUT_COLOUR = ("bold", "dim")
