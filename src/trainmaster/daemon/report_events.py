@@ -78,6 +78,13 @@ def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Itera
     yield LoggedEvent(e.RunSuspended(said.run, _work_at(record, then), frozen=True), detail)
 
 
+def _not_frozen(
+    said: r.NotFrozen, live: LiveJob, record: JobRecord, now: int
+) -> Iterator[LoggedEvent]:
+    """No engine reports it yet."""
+    return iter(())
+
+
 def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.began(_moment(said, live, now))
     if not live.is_catching_up:
@@ -281,6 +288,7 @@ def lost_work(record: JobRecord, then: int, saved: int | None = None) -> dict[st
 EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent]]] = {
     r.Started: _started,
     r.Frozen: _frozen,
+    r.NotFrozen: _not_frozen,
     r.Thawed: _thawed,
     r.Reshaped: _reshaped,
     r.Progressed: _progressed,

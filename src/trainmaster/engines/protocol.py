@@ -32,6 +32,8 @@ class Abilities:
     limits_cpus: bool
     shares_files: bool = True
     """Whether its nodes see the folder that a job is submitted from: then the job runs there."""
+    can_move_frozen: bool = False
+    """Whether a frozen run can go on on another GPU of its kind, on its node."""
     remarks: tuple[str, ...] = ()
     """One sentence for each thing that a user would expect and this machine does not let us do."""
 

@@ -41,6 +41,27 @@ class Frozen:
 
     run: Run
     at_ms: int
+    how: str = "stop"
+    """By which freezer: `stop`, `driver` or `cooperative`."""
+    why: str = ""
+    """Why by that one: a sentence."""
+    host_bytes: int | None = None
+    """What it keeps in host memory of what it had on its GPUs; None: not measured."""
+    gpu_bytes: int | None = None
+    """What it keeps on its GPUs, all together; None: not measured."""
+    took_ms: int | None = None
+    steady_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotFrozen:
+    """It was to be frozen, could not be, and goes on."""
+
+    run: Run
+    at_ms: int
+    why: str = ""
+    is_final: bool = False
+    """Whether another try would end the same way, for as long as it runs."""
     steady_ms: int | None = None
 
 
@@ -48,6 +69,7 @@ class Frozen:
 class Thawed:
     run: Run
     at_ms: int
+    took_ms: int | None = None
     steady_ms: int | None = None
 
 
@@ -136,4 +158,15 @@ class Lost:
     steady_ms: int | None = None
 
 
-Report = Started | Frozen | Thawed | Reshaped | Progressed | Saved | HeedsStops | Ended | Lost
+Report = (
+    Started
+    | Frozen
+    | NotFrozen
+    | Thawed
+    | Reshaped
+    | Progressed
+    | Saved
+    | HeedsStops
+    | Ended
+    | Lost
+)

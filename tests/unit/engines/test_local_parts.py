@@ -20,7 +20,7 @@ from trainmaster.engines.local.progress_throttle import cleaned
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
 from trainmaster.engines.local.run_follower import report_of
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
-from trainmaster.model.engine_reports import Frozen
+from trainmaster.model.engine_reports import Frozen, NotFrozen, Thawed
 from trainmaster.model.job import Run
 
 
@@ -330,9 +330,22 @@ def test_a_steady_clock_counts_until_the_machine_is_restarted(tmp_path: Path) ->
     book = journal.Journal(str(tmp_path))
     entry = book.entry("frozen", {})
     book.close()
-    assert report_of(Run("1", 1), entry) == Frozen(Run("1", 1), entry["at_ms"], entry["steady_ms"])
+    assert report_of(Run("1", 1), entry) == Frozen(
+        Run("1", 1), entry["at_ms"], steady_ms=entry["steady_ms"]
+    )
     assert report_of(Run("1", 1), entry | {"boot": "another"}) == Frozen(
         Run("1", 1), entry["at_ms"]
     )
     old = {"n": 1, "at_ms": 7, "what": "frozen"}  # of an earlier version
     assert report_of(Run("1", 1), old) == Frozen(Run("1", 1), 7)
+
+
+def test_the_journal_says_how_a_run_was_frozen_or_why_not() -> None:
+    run, stamp = Run("1", 1), {"n": 1, "at_ms": 7}
+    said = {"how": "driver", "why": "So.", "host_bytes": 9, "gpu_bytes": 0, "took_ms": 4}
+    assert report_of(run, {**stamp, "what": "frozen", **said}) == Frozen(run, 7, **said)
+    refused = {**stamp, "what": "not frozen", "why": "No.", "is_final": True}
+    assert report_of(run, refused) == NotFrozen(run, 7, "No.", True)
+    assert report_of(run, {**stamp, "what": "thawed", "took_ms": 3}) == Thawed(run, 7, 3)
+    with pytest.raises(KeyError):
+        report_of(run, {**stamp, "what": "not frozen"})

@@ -8,7 +8,11 @@ from trainmaster.engines.local.journal import LAST, JournalEntry
 from trainmaster_sdk.wire import Message
 
 ENDS = ("halt", "kill")
-ANSWERS = {"freeze": "frozen", "thaw": "thawed", "reshape": "reshaped"}
+ANSWERS = {
+    "freeze": ("frozen", "not frozen"),
+    "thaw": ("thawed",),
+    "reshape": ("reshaped",),
+}
 """What a supervisor writes when it has carried out an order; the end of the run answers every order."""
 INSTEAD_OF = {
     "freeze": ("freeze", "thaw"),
@@ -33,7 +37,7 @@ class PendingOrder:
             return True
         if self.since is None or entry["n"] <= self.since:
             return False  # it is about an order before this one
-        if entry["what"] != ANSWERS.get(self.said["order"]):
+        if entry["what"] not in ANSWERS.get(self.said["order"], ()):
             return False
         return self.said["order"] != "reshape" or _generation(entry) >= _generation(self.said)
 

@@ -41,6 +41,7 @@ REPORTS: dict[str, type[Report]] = {
     "started": r.Started,
     "reshaped": r.Reshaped,
     "frozen": r.Frozen,
+    "not frozen": r.NotFrozen,
     "thawed": r.Thawed,
     "saved": r.Saved,
     "heeds stops": r.HeedsStops,
@@ -48,18 +49,21 @@ REPORTS: dict[str, type[Report]] = {
     "ended": Ended,
     "lost": Lost,
 }
+LATER: dict[type[Report], frozenset[str]] = {r.Frozen: frozenset({"how", "why"})}
+"""Fields that journals of earlier versions do not have."""
 
 
 def report_of(run: Run, entry: JournalEntry) -> Report | None:
     """An entry of a journal as a report; None for entries that only the engine uses.
 
-    Only fields that may be None may be absent: KeyError otherwise.
+    Only fields that may be None, and later ones, may be absent: KeyError otherwise.
     """
     kind = REPORTS.get(entry["what"])
     if kind is None:
         return None
     _, *stated = fields(kind)
-    said = {f.name: entry[f.name] for f in stated if f.default is not None or f.name in entry}
+    may_lack = LATER.get(kind, frozenset()) | {f.name for f in stated if f.default is None}
+    said = {f.name: entry[f.name] for f in stated if f.name in entry or f.name not in may_lack}
     if entry.get("boot") != journal.BOOT:
         said.pop("steady_ms", None)
     for name in ("pids", "changed"):
