@@ -12,7 +12,7 @@ MINUTES ?= 30
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint type unit chaos crashes bench bench-live reality results results-large docs format clean
+.PHONY: help setup run test lint type unit chaos crashes bench bench-live reality gpu-bundle results results-large docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -53,6 +53,9 @@ bench-live: .stamps/base ## Measure the live manager: starts beside Slurm's and 
 reality: .stamps/base ## Run 120 real jobs under four policies, live and simulated (9 minutes; keep the machine quiet)
 	@$(BIN)/python -m benchmarks.reality
 
+gpu-bundle: .stamps/base ## Build gpu-bundle/: wheels and measuring programs for a GPU machine without a network
+	@$(BIN)/python -m benchmarks.gpu.bundle
+
 results: .stamps/base ## Compare all policies by the published suite, into docs/results (goes on if stopped)
 	@$(BIN)/trainmaster compare --suite published --out docs/results --data $(TRACES)
 	@$(BIN)/python -m benchmarks.published docs/results/published
@@ -90,5 +93,5 @@ format: .stamps/dev ## Write the code in the house style
 	@$(BIN)/ruff format --quiet .
 
 clean: ## Remove what these commands made
-	@rm -rf .venv .stamps .trainmaster .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
+	@rm -rf .venv .stamps .trainmaster .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build gpu-bundle
 	@find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
