@@ -1,4 +1,4 @@
-"""The devices of this machine: its GPUs by NVML, or CPU slots in their place."""
+"""The devices of this machine: its GPUs and MIG slices, or CPU slots in their place."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from trainmaster.gpu.driver import Gpu, open_driver
 from trainmaster.model.topology import (
     SLOT_TYPE,
     GpuType,
@@ -18,36 +18,9 @@ from trainmaster.model.topology import (
     build,
 )
 
-BRANDS = frozenset({"NVIDIA", "Tesla", "GeForce", "Quadro"})
-FAMILIES = frozenset({"RTX", "GTX", "TITAN"})
 MOST_SLOTS = 4096
 LEVELS = ("cluster", "rack", "node", "gpu")
 LEVELS_WITH_ISLANDS = ("cluster", "rack", "node", "island", "gpu")
-
-
-class DriverError(TopologyError):
-    """The GPU driver does not answer: one sentence for the user."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU as the driver describes it."""
-
-    number: int
-    """In the order of the PCI bus."""
-    name: str
-    uuid: str
-    memory: int
-    near: frozenset[int]
-    """Numbers of the GPUs that it reaches by NVLink or a PCIe switch, itself included."""
-
-    @property
-    def kind(self) -> str:
-        """What people call it: H100, A100, RTX3090."""
-        words = [word for word in self.name.split() if word not in BRANDS] or [self.name]
-        if words[0] in FAMILIES and len(words) > 1:
-            words = [words[1] if words[1][0].isalpha() else words[0] + words[1]]
-        return words[0].split("-")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,61 +126,15 @@ def visible(gpus: Sequence[Gpu], setting: str | None) -> tuple[Gpu, ...]:
 
 
 def find_gpus() -> tuple[Gpu, ...]:
-    """All GPUs that the driver knows; none without a driver.
+    """All devices that the driver knows; none without a driver.
 
     DriverError for a driver that does not answer: GPU jobs must not silently run on CPU slots.
     """
-    import pynvml  # type: ignore[import-untyped]
-
-    absent = (
-        *(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED),
-        *(pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_GPU_NOT_FOUND),
-    )
+    driver = open_driver()
     try:
-        pynvml.nvmlInit()
-        try:
-            count = pynvml.nvmlDeviceGetCount()
-            handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-            return tuple(_gpu(pynvml, number, handles) for number in range(count))
-        finally:
-            pynvml.nvmlShutdown()
-    except pynvml.NVMLError as problem:
-        if problem.value in absent:
-            return ()
-        raise DriverError(
-            f"the GPU driver does not answer ({str(problem).lower()}): see whether `nvidia-smi` works, "
-            "or give --slots to do without GPUs"
-        ) from None
-
-
-def _gpu(nvml: Any, number: int, handles: Sequence[Any]) -> Gpu:
-    handle = handles[number]
-    return Gpu(
-        number=number,
-        name=str(nvml.nvmlDeviceGetName(handle)),
-        uuid=str(nvml.nvmlDeviceGetUUID(handle)),
-        memory=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-        near=frozenset(
-            other
-            for other, peer in enumerate(handles)
-            if other == number or _is_near(nvml, handle, peer)
-        ),
-    )
-
-
-def _is_near(nvml: Any, one: Any, other: Any) -> bool:
-    """Whether two GPUs are joined by NVLink, or sit under one PCIe switch."""
-    try:
-        status = nvml.nvmlDeviceGetP2PStatus(one, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
-        if status == nvml.NVML_P2P_STATUS_OK:
-            return True
-    except nvml.NVMLError:
-        pass
-    try:
-        level = nvml.nvmlDeviceGetTopologyCommonAncestor(one, other)
-    except nvml.NVMLError:
-        return False
-    return bool(level <= nvml.NVML_TOPOLOGY_MULTIPLE)
+        return driver.gpus()
+    finally:
+        driver.close()
 
 
 def cores() -> int:

@@ -8,14 +8,13 @@ import pynvml
 import pytest
 
 from trainmaster.gpu.devices import (
-    DriverError,
-    Gpu,
     detect_machine,
     find_gpus,
     machine_of,
     slot_topology,
     visible,
 )
+from trainmaster.gpu.driver import DriverError, Gpu
 from trainmaster.model.topology import TopologyError
 from trainmaster.model.units import GIB
 

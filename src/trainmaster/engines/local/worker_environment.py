@@ -18,6 +18,7 @@ from trainmaster.engines.local import launchers
 from trainmaster.engines.local.path_entry import with_path_entry
 from trainmaster.engines.local.rank_places import RankPlace, rank_places
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
+from trainmaster.gpu.driver import FAKE_GPUS
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement
@@ -26,7 +27,7 @@ from trainmaster_sdk import wire
 
 RUN = "TRAINMASTER_RUN"
 DEVICES = "TRAINMASTER_DEVICES"
-HANDED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR")
+HANDED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR", FAKE_GPUS)
 """All that a program gets of the manager's own environment, which may hold secrets."""
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
