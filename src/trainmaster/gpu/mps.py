@@ -19,8 +19,6 @@ from pathlib import Path
 
 import structlog
 
-from trainmaster.durable_files import read_name, write_whole
-
 log = structlog.get_logger(__name__)
 
 CONTROL, SERVER = "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"
@@ -100,7 +98,7 @@ class MpsDaemons:
     def pid(self, uuid: str) -> int | None:
         """The process of the GPU's daemon; None if it does not run."""
         place = self.place(uuid)
-        said = read_name(place.logs / PID)
+        said = _read(place.logs / PID)
         if said.isdecimal() and _is_of(int(said), CONTROL, place):
             return int(said)
         return next(_processes(CONTROL, place), None)
@@ -122,7 +120,7 @@ class MpsDaemons:
     def _start(self, place: MpsPlace) -> None:
         for folder in (place.logs, place.pipes):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(place.logs / PID, "starting")  # known from now on, whatever happens
+        (place.logs / PID).write_text("")  # known from now on, whatever happens
         said = place.logs / "start.log"  # not a pipe: a daemon may keep it open
         with open(said, "wb") as file:
             code = subprocess.run(
@@ -142,7 +140,7 @@ class MpsDaemons:
         if found is None:
             why = said.read_text(errors="replace").strip() or f"exit code {code}"
             raise MpsError(f"{CONTROL} -d does not start for {place.uuid}: {why}")
-        write_whole(place.logs / PID, str(found))
+        (place.logs / PID).write_text(str(found))
         log.info("an MPS daemon was started", gpu=place.uuid, pid=found)
 
     def tend(self, in_use: Collection[str]) -> None:
@@ -186,6 +184,13 @@ class MpsDaemons:
             timeout=ANSWER_S,
             check=False,
         ).stdout
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _until(is_so: Callable[[], bool]) -> None:
