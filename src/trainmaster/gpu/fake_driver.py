@@ -71,7 +71,7 @@ def make_folder(
         row = dict(recorded["gpus"][0])
         linked = next((group for group in groups if number in group), frozenset())
         row |= {"number": number, "uuid": f"GPU-{_uuid(each, number)}", "name": name}
-        row |= {"memory": memory or (mib or row.pop("memory_mib")) * MIB}
+        row |= {"memory": memory or mib * MIB or row["memory"]}
         row |= {"power_limit_w": limit or row["power_limit_w"]}
         row |= {"linked": sorted(linked - {number}), "near": sorted(linked | {number})}
         profiles = (mig or {}).get(number)
@@ -81,7 +81,6 @@ def make_folder(
                 | {"memory": _slice_memory(profile)}
                 for place, profile in enumerate(profiles)
             ]
-        row.pop("memory_mib", None)
         rows.append(row)
     _write(
         folder / "machine.json",
