@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import cycle
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,8 +43,8 @@ def two_nodes(kind: str) -> Topology:
     return build(("cluster", "node", "gpu"), specs)
 
 
-def obey(stage: Strings, orders: list[a.Order]) -> None:
-    """Do as an engine does."""
+def obey(stage: Strings, orders: list[a.Order], refuses: Iterator[bool]) -> None:
+    """Do as an engine does, which may refuse to freeze a run."""
     while orders:
         facts: list[e.Event] = []
         for order in orders:
@@ -50,6 +53,8 @@ def obey(stage: Strings, orders: list[a.Order]) -> None:
                     facts.append(e.RunStarted(order.run, NOMINAL))
                 case a.Thaw():
                     facts.append(e.RunResumed(order.run, NOMINAL))
+                case a.Freeze() if next(refuses):
+                    facts.append(e.RunNotFrozen(order.run))
                 case a.Freeze() | a.Halt():
                     is_frozen = isinstance(order, a.Freeze)
                     facts.append(e.RunSuspended(order.run, 0, frozen=is_frozen))
@@ -66,15 +71,21 @@ def obey(stage: Strings, orders: list[a.Order]) -> None:
     can_freeze=st.booleans(),
     cannot_save_at_first=st.booleans(),
     plans=plans,
+    refusals=st.lists(st.booleans(), min_size=1, max_size=4),
 )
 def test_a_step_never_raises(
-    kind: str, can_freeze: bool, cannot_save_at_first: bool, plans: list[list[a.Action]]
+    kind: str,
+    can_freeze: bool,
+    cannot_save_at_first: bool,
+    plans: list[list[a.Action]],
+    refusals: list[bool],
 ) -> None:
     stage = Strings(
         two_nodes(kind), can_freeze=can_freeze, cannot_save_at_first=cannot_save_at_first
     )
     stage.running("a", 0).running("b", 1, 3).submit("c", 2).submit("d").later(700)
+    refuses = cycle(refusals)
     for plan in plans:
-        obey(stage, stage.try_plan(*plan))
+        obey(stage, stage.try_plan(*plan), refuses)
         stage.later(60)
         assert all(each.phase is not Phase.STOPPING for each in stage.state.jobs.values())

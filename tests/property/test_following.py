@@ -28,6 +28,7 @@ from trainmaster.model.units import HOUR, NOMINAL
 from trainmaster.sim.driver import Scenario
 
 COMPARED = (
+    *("freeze_refusals", "cannot_freeze", "no_freeze_before_ms"),
     *("phase", "run", "placement", "frozen", "is_held", "retry_at_ms", "failures", "losses"),
     *("first_start_ms", "run_since_ms", "since_ms", "speed_ppm", "rate", "work", "saved_work"),
     *("attained", "launched_ms", "suspend_ordered_ms", "waiting_since_ms", "switch_ms"),
@@ -87,12 +88,14 @@ def test_what_any_policy_decided_is_followed(contender: str, scenario: Scenario,
 
 
 def answer(order: a.Order, chance: Random) -> e.Event | None:
-    """As an engine might; a frozen run may have been ended instead."""
+    """As an engine might; a run that was to be frozen may have been ended instead, or go on."""
     match order:
         case a.Launch():
             return e.RunStarted(order.run, NOMINAL)
         case a.Thaw():
             return e.RunResumed(order.run, NOMINAL)
+        case a.Freeze() if chance.random() < 0.2:
+            return e.RunNotFrozen(order.run, is_final=chance.random() < 0.2)
         case a.Freeze() | a.Halt():
             is_frozen = isinstance(order, a.Freeze) and chance.random() < 0.9
             return e.RunSuspended(order.run, 0, frozen=is_frozen)
@@ -153,18 +156,21 @@ SIZES = dict(
 def test_what_was_ordered_for_any_plan_is_followed(kind: str, can_freeze: bool) -> None:
     seen: set[type] = set()
     for seed in range(150):
-        seen |= compare_all(two_nodes(kind), Random(seed), can_freeze=can_freeze)
+        saves = seed % 3 > 0
+        seen |= compare_all(two_nodes(kind), Random(seed), can_freeze=can_freeze, saves=saves)
     wanted = {a.Launch, a.Halt, a.Kill, a.Reshape}
     wanted |= {a.Rebind} if kind == SLOT_TYPE else set()
     assert seen == wanted | ({a.Freeze, a.Thaw} if can_freeze else set())
 
 
-def compare_all(topology: Topology, chance: Random, *, can_freeze: bool) -> set[type]:
+def compare_all(topology: Topology, chance: Random, *, can_freeze: bool, saves: bool) -> set[type]:
     """The kinds of orders that were given."""
     script, seen = Scripted(), set[type]()
     script.wake_at = HOUR
-    live = Controller(topology, script, can_freeze=can_freeze)
-    followed = Controller(topology, Scripted(), can_freeze=can_freeze)
+    live, followed = (
+        Controller(topology, policy, can_freeze=can_freeze, cannot_save_at_first=not saves)
+        for policy in (script, Scripted())
+    )
     followed.begin_following()
     facts: list[e.Event] = [
         e.JobSubmitted(a_job(name, demand, retries=9)) for name, demand in SIZES.items()

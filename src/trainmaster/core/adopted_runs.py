@@ -52,7 +52,7 @@ def _take_off(state: State, record: JobRecord, now: int) -> None:
 
 def _settle(state: State, record: JobRecord, event: RunAdopted, now: int, kept: set[str]) -> None:
     """Put it where its run is."""
-    record.attempt, record.run = event.run.attempt, event.run
+    record.take_run(event.run)
     if record.first_start_ms is None:
         record.first_start_ms = now
     if record.phase is Phase.HELD:

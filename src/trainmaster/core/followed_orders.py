@@ -123,7 +123,7 @@ def has_devices(topology: Topology, order: a.Order) -> bool:
 
 def _lose(state: State, record: JobRecord, run: Run, now: int) -> bool:
     """Its run is where this cluster has no device: the job waits, and that attempt is over."""
-    _set_run(record, run)
+    record.take_run(run)
     _rest(state, record, now)
     return True
 
@@ -140,15 +140,11 @@ def _rest(state: State, record: JobRecord, now: int) -> None:
         state.forget_frozen(record)
 
 
-def _set_run(record: JobRecord, run: Run) -> None:
-    record.attempt, record.run = run.attempt, run
-
-
 def _launch(state: State, record: JobRecord, order: a.Launch, now: int) -> bool:
     _rest(state, record, now)
     if record.phase not in WAITING:
         return False
-    _set_run(record, order.run)
+    record.take_run(order.run)
     record.work = order.work
     _start(state, record, order.placement, now)
     return True

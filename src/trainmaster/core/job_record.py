@@ -84,6 +84,14 @@ class JobRecord:
     """Until when policies must leave its run alone, so that its work is not lost (core/last_resort.py)."""
     is_held: bool = field(init=False, default=False)
     """Whether it is not to be started: it is held, or will be once it is off its GPUs."""
+    may_end: bool = field(init=False, default=False)
+    """Whether its run may be ended for that hold, even if its work is lost."""
+    freeze_refusals: int = field(init=False, default=0)
+    """How often its present run was to be frozen and could not be."""
+    cannot_freeze: bool = field(init=False, default=False)
+    """Whether its present run was found unable to be frozen, for as long as it runs."""
+    no_freeze_before_ms: int = field(init=False, default=0)
+    """When the next try to freeze its present run may be made."""
 
     def __post_init__(self) -> None:
         job = self.job
@@ -114,6 +122,11 @@ class JobRecord:
         return self.cannot_save and (self.frozen is not None or self.placement is not None)
 
     @property
+    def was_started(self) -> bool:
+        """Whether it has run, or has a run that was frozen before it was seen to train."""
+        return self.first_start_ms is not None or self.frozen is not None
+
+    @property
     def is_live(self) -> bool:
         return self.phase not in ENDED
 
@@ -124,8 +137,16 @@ class JobRecord:
 
     def next_attempt(self) -> None:
         """Every launch is a new attempt: messages of the old one are ignored from now on."""
-        self.attempt += 1
-        self.run = Run(self.id, self.attempt)
+        self.take_run(Run(self.id, self.attempt + 1))
+
+    def take_run(self, run: Run) -> None:
+        """This is its run from now on, of which nothing is known yet."""
+        self.attempt, self.run = run.attempt, run
+        self.freeze_refusals, self.cannot_freeze, self.no_freeze_before_ms = 0, False, 0
+
+    def may_be_frozen(self, now: int) -> bool:
+        """Whether a try to freeze its run may be made: none failed for good, or a short while ago."""
+        return not self.cannot_freeze and now >= self.no_freeze_before_ms
 
     def attained_at(self, now: int) -> int:
         """Service received so far, in thousandths of a GPU x ms."""

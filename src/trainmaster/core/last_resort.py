@@ -79,7 +79,7 @@ def loses_work_if_suspended(
         return False
     if record.id in state.pending_launches or not unsaved_ms(record, now):
         return False
-    return not will_freeze(state, record, planned)
+    return not will_freeze(state, record, planned, now)
 
 
 def runs_to_protect(

@@ -51,6 +51,8 @@ class Cause(IntEnum):
     RELEASED = 16
     """No longer held, after it has been started before."""
     RELEASED_UNSTARTED = 17
+    NOT_FROZEN = 18
+    """It was to be frozen, could not be, and keeps its GPUs."""
 
 
 P, C = Phase, Cause
@@ -85,7 +87,7 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
         C.WITHDRAWN: P.CANCELLED,
     },
     P.RUNNING: RUN_EDGES | {C.SUSPEND_ORDERED: P.SUSPENDING, C.RESIZE_ORDERED: P.RESIZING},
-    P.SUSPENDING: RUN_EDGES | {C.SUSPENDED: P.SUSPENDED},
+    P.SUSPENDING: RUN_EDGES | {C.SUSPENDED: P.SUSPENDED, C.NOT_FROZEN: P.RUNNING},
     P.SUSPENDED: RUN_EDGES
     | {C.START_ORDERED: P.STARTING, C.WITHDRAWN: P.CANCELLED, C.HELD: P.HELD},
     P.HELD: RUN_EDGES

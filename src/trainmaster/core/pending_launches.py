@@ -53,6 +53,15 @@ def _hold_back(state: State, record: JobRecord, awaiting: set[Run], now: int) ->
         state.awaited.setdefault(run, []).append(record.id)
 
 
+def extend_launches(state: State, record: JobRecord, now: int) -> None:
+    """Give a run that leaves in another way than was ordered first its whole grace period again."""
+    for job in state.awaited.get(record.run, ()):
+        pending = state.pending_launches.get(job)
+        if pending is not None and record.run in pending.awaiting:
+            expires = now + record.job.grace_ms + LAUNCH_SLACK
+            pending.expires_ms = max(pending.expires_ms, expires)
+
+
 def _send(state: State, record: JobRecord, now: int) -> None:
     placement = record.placement
     assert placement is not None
@@ -128,5 +137,4 @@ def revoke_launch(state: State, record: JobRecord) -> None:
     state.pending_launches.pop(record.id, None)
     state.deallocate(record)
     record.is_moving = False
-    was_started = record.first_start_ms is not None
-    state.move(record, Cause.REVOKED if was_started else Cause.REVOKED_UNSTARTED)
+    state.move(record, Cause.REVOKED if record.was_started else Cause.REVOKED_UNSTARTED)

@@ -16,6 +16,7 @@ from trainmaster.core.pending_launches import (
     released,
     revoke_launch,
 )
+from trainmaster.core.refused_freeze import go_on_unfrozen
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import (
     delay_retry,
@@ -98,6 +99,12 @@ def _job_changed(state: State, event: e.JobChanged, now: int) -> None:
     state.log.note_job(record)
     state.log.requeued.append(record)
     state.log.caches_stale = state.log.needs_pass = True
+
+
+def _job_held(state: State, event: e.JobHeld, now: int) -> None:
+    record = state.jobs.get(event.job)
+    if record is not None:
+        hold(state, record, now, may_end=event.may_end)
 
 
 def _action_requested(state: State, event: e.ActionRequested, now: int) -> None:
@@ -205,6 +212,12 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
         state.forget_frozen(record)
         state.log.needs_pass |= record.placement is None
     released(state, event.run)
+
+
+def _run_not_frozen(state: State, event: e.RunNotFrozen, now: int) -> None:
+    record = _current(state, event.run)
+    if record is not None and record.phase is Phase.SUSPENDING and record.frozen is not None:
+        go_on_unfrozen(state, record, now, is_final=event.is_final)
 
 
 def _leave_unordered(state: State, record: JobRecord, event: e.RunSuspended, now: int) -> None:
@@ -436,7 +449,7 @@ REDUCERS: dict[type, Reducer] = {
     e.JobSubmitted: _job_submitted,
     e.JobProfiled: _job_profiled,
     e.JobWithdrawn: _of_live_job(stop),
-    e.JobHeld: _of_live_job(hold),
+    e.JobHeld: _job_held,
     e.JobReleased: _of_live_job(release),
     e.JobChanged: _job_changed,
     e.ActionRequested: _action_requested,
@@ -444,6 +457,7 @@ REDUCERS: dict[type, Reducer] = {
     e.RunAdopted: _run_adopted,
     e.RunStarted: _run_started,
     e.RunSuspended: _run_suspended,
+    e.RunNotFrozen: _run_not_frozen,
     e.RunResumed: _run_resumed,
     e.RunResized: _run_resized,
     e.RunSpeedChanged: _run_speed_changed,

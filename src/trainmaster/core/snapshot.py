@@ -321,8 +321,7 @@ def _forget_goal(state: State, record: JobRecord) -> None:
     record.is_moving = False
     state.pending_launches.pop(record.id, None)
     if record.phase is Phase.STARTING:
-        was_started = record.first_start_ms is not None
-        state.move(record, Cause.REVOKED if was_started else Cause.REVOKED_UNSTARTED)
+        state.move(record, Cause.REVOKED if record.was_started else Cause.REVOKED_UNSTARTED)
 
 
 def _remap_tables(state: State, new: IndexMapping) -> None:

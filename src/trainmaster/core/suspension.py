@@ -57,13 +57,15 @@ def suspend(
     if record.phase is Phase.STARTING and record.id in state.pending_launches:
         revoke_launch(state, record)
         return False
-    freeze = will_freeze(state, record, planned)
+    freeze = will_freeze(state, record, planned, now)
     order_suspension(state, record, state.deallocate(record), now, freeze=freeze)
     return True
 
 
-def will_freeze(state: State, record: JobRecord, planned: PlannedMemory) -> bool:
+def will_freeze(state: State, record: JobRecord, planned: PlannedMemory, now: int) -> bool:
     """Whether its run, told to make room, would be frozen in place; else it saves and ends."""
+    if not record.may_be_frozen(now):
+        return False
     placement = record.placement
     assert placement is not None
     is_slot = is_on_slots(state.topology, placement)
@@ -203,11 +205,11 @@ def _thaw_in_place(state: State, record: JobRecord, now: int) -> None:
 # -- holds ------------------------------------------------------------------------------------------
 
 
-def hold(state: State, record: JobRecord, now: int) -> None:
+def hold(state: State, record: JobRecord, now: int, *, may_end: bool = False) -> None:
     """Keep a job from running until it is released; if it runs, it is suspended first."""
     if record.is_held or record.phase in ENDED or record.phase is Phase.STOPPING:
         return
-    record.is_held = True
+    record.is_held, record.may_end = True, may_end
     if record.phase in ALLOCATED:
         suspend(state, record, now)
         record.is_unplanned = True
@@ -231,8 +233,7 @@ def release(state: State, record: JobRecord, now: int) -> None:
     if not record.is_held:
         return
     record.is_held = False
-    was_started = record.first_start_ms is not None
-    _show(state, record, Cause.RELEASED if was_started else Cause.RELEASED_UNSTARTED, now)
+    _show(state, record, Cause.RELEASED if record.was_started else Cause.RELEASED_UNSTARTED, now)
 
 
 def delay_retry(state: State, record: JobRecord, until_ms: int) -> None:

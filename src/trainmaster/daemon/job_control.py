@@ -92,13 +92,13 @@ class JobControl:
         if not force:
             for live in lives:
                 self._refuse_loss(live, "suspend it")
-        await self._suspend(job, Suspension(Suspender.USER, user))
+        await self._suspend(job, Suspension(Suspender.USER, user), may_end=force)
 
     async def idle(self, job: str, user: str = "") -> None:
         """The same, asked for by a session that is not used."""
         await self._suspend(job, Suspension(Suspender.IDLE))
 
-    async def _suspend(self, job: str, by: Suspension) -> None:
+    async def _suspend(self, job: str, by: Suspension, *, may_end: bool = False) -> None:
         events = []
         lives = [each for each in await self._changeable(job) if not _is_stopping(each)]
         if not lives:
@@ -106,7 +106,8 @@ class JobControl:
         for live in lives:
             if Hold.OWNER not in live.holds:
                 live.holds.add(Hold.OWNER)
-                events.append(LoggedEvent(e.JobHeld(live.id), _hold_detail(live, by), by))
+                held = e.JobHeld(live.id, may_end)
+                events.append(LoggedEvent(held, _hold_detail(live, by), by))
         await self._submit_events(events)
 
     async def resume(self, job: str, user: str = "") -> None:

@@ -24,6 +24,7 @@ HAPPENED: Mapping[type, str] = {
     e.RunAdopted: "adopted",
     e.RunStarted: "started",
     e.RunSuspended: "suspended",
+    e.RunNotFrozen: "not frozen",
     e.RunResumed: "resumed",
     e.RunResized: "resized",
     e.RunSaved: "saved",

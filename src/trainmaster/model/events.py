@@ -51,6 +51,8 @@ class JobHeld:
     """Not to run until it is released: by its owner, for another job, by its array's limit."""
 
     job: str
+    may_end: bool = False
+    """Whether its run may be ended where it can be neither frozen nor save: its owner insists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,19 @@ class RunSuspended:
     """It did not leave by itself before the end of its grace period."""
     shows_saving: bool = True
     """It says that it saved, or wrote a checkpoint when it was told to stop; False: only before."""
+    host_bytes: int | None = None
+    """Of a frozen run: host memory that it keeps, in all; None: as the controller reckons."""
+    gpu_bytes: int | None = None
+    """Of a frozen run: memory that it keeps on its GPUs, in all; None: as the controller reckons."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunNotFrozen:
+    """It was to be frozen, that failed or is impossible, and it still runs on its GPUs."""
+
+    run: Run
+    is_final: bool = False
+    """It cannot be frozen as long as it runs: another try would fail likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +276,7 @@ Event = (
     | RunAdopted
     | RunStarted
     | RunSuspended
+    | RunNotFrozen
     | RunResumed
     | RunResized
     | RunSpeedChanged

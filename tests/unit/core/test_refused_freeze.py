@@ -1,0 +1,165 @@
+"""A run that was to be frozen and could not be: halted where it saves, else it keeps its GPUs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.core.stage import Strings
+from trainmaster.core.lifecycle import Phase
+from trainmaster.model import actions as a
+from trainmaster.model import events as e
+from trainmaster.model.job import Demand, Run, Shape
+from trainmaster.model.units import HOUR, MINUTE, NOMINAL, SECOND
+
+A, B = Run("a", 1), Run("b", 1)
+
+
+def one_gpu(topology: str = "1x1") -> Strings:
+    """`a` runs and cannot save; `b` waits for its GPU."""
+    return Strings(topology, can_freeze=True, cannot_save_at_first=True).running("a", 0).submit("b")
+
+
+def swap(stage: Strings) -> list[a.Order]:
+    return stage.plan(a.Suspend("a"), a.Start("b", stage.on(0)))
+
+
+def test_a_program_that_saves_is_halted_instead_and_the_other_starts() -> None:
+    stage = one_gpu().later(5)
+    stage.tell(e.RunCanSave(A))
+    assert swap(stage) == [a.Freeze(A)]
+    assert stage.later(1).tell(e.RunNotFrozen(A)) == [a.Halt(A)]
+    assert stage.phase("a") is Phase.SUSPENDING
+    assert stage.job("a").frozen is None
+    assert stage.tell(e.RunSuspended(A, 5_000 * NOMINAL)) == [a.Launch(B, stage.on(0), 0)]
+
+
+def test_a_program_that_cannot_save_keeps_its_gpus_and_its_work() -> None:
+    stage = one_gpu().later(5)
+    assert swap(stage) == [a.Freeze(A)]
+    assert stage.later(1).tell(e.RunNotFrozen(A)) == []
+    assert stage.phase("a") is Phase.RUNNING
+    assert stage.job("a").placement == stage.on(0)
+    assert stage.phase("b") is Phase.PENDING
+    assert stage.job("b").placement is None
+    state = stage.state
+    for table in (state.pending_launches, state.leaving, state.releasing, state.awaited):
+        assert not table
+    assert stage.last is not None
+    assert stage.last.planned, "the other job is planned again"
+    assert stage.job("a").preemptions == 0
+    assert stage.later(4).job("a").work_at(stage.now) == 9_000 * NOMINAL
+    assert stage.tell(e.RunSucceeded(A)) == []
+    stage.start("b", 0)
+
+
+def test_the_next_try_is_later_each_time() -> None:
+    stage = one_gpu()
+    for pause in (MINUTE, 2 * MINUTE, 4 * MINUTE):
+        assert swap(stage) == [a.Freeze(A)]
+        stage.tell(e.RunNotFrozen(A))
+        stage.later(pause / SECOND - 1)
+        assert stage.try_plan(a.Suspend("a"), a.Start("b", stage.on(0))) == []
+        assert stage.job("a").is_protected, "as any run that can be neither frozen nor save"
+        stage.later(600)
+        stage.tell()
+    assert stage.job("a").no_freeze_before_ms - stage.now < HOUR
+
+
+def test_a_run_that_can_never_be_frozen_is_not_asked_again_and_the_last_resort_applies() -> None:
+    stage = one_gpu("1x2").submit("c", 2).later(1)
+    stage.plan(a.Suspend("a"), a.Start("b", stage.on(0)))
+    stage.tell(e.RunNotFrozen(A, is_final=True))
+    stage.later(60)
+    big = (a.Suspend("a"), a.Start("c", stage.on(0, 1)))
+    assert stage.try_plan(*big) == []
+    stage.later(86_400)
+    assert stage.try_plan(a.Suspend("a"), a.Start("b", stage.on(0))) == []
+    stage.later(600)
+    assert stage.plan(*big) == [a.Halt(A)], "it has waited long enough"
+
+
+def test_another_attempt_may_be_frozen_again() -> None:
+    stage = one_gpu()
+    stage.tell(e.RunCanSave(A))
+    swap(stage)
+    stage.tell(e.RunNotFrozen(A, is_final=True))
+    stage.tell(e.RunSuspended(A, 0))
+    stage.started("b")
+    stage.tell(e.RunSucceeded(B))
+    stage.plan(a.Resume("a", stage.on(0)))
+    stage.started("a")
+    assert stage.plan(a.Suspend("a")) == [a.Freeze(Run("a", 2))]
+
+
+def test_its_owner_who_did_not_insist_sees_it_go_on() -> None:
+    stage = one_gpu().later(5)
+    assert stage.tell(e.JobHeld("a")) == [a.Freeze(A)]
+    stage.tell(e.RunNotFrozen(A, is_final=True))
+    assert stage.phase("a") is Phase.RUNNING
+    assert not stage.job("a").is_held
+
+
+def test_its_owner_who_insists_has_it_ended() -> None:
+    stage = one_gpu().later(5)
+    assert stage.tell(e.JobHeld("a", may_end=True)) == [a.Freeze(A)]
+    assert stage.tell(e.RunNotFrozen(A)) == [a.Halt(A)]
+    stage.tell(e.RunSuspended(A, 0))
+    assert stage.phase("a") is Phase.HELD
+
+
+def test_a_job_that_was_to_move_there_gives_way() -> None:
+    stage = Strings("1x2", can_freeze=True, cannot_save_at_first=True)
+    stage.running("a", 0).running("m", 1)
+    stage.tell(e.RunCanSave(Run("m", 1)))
+    stage.plan(a.Suspend("a"), a.Migrate("m", stage.on(0)))
+    stage.tell(e.RunNotFrozen(A))
+    assert stage.job("a").placement == stage.on(0)
+    assert stage.tell(e.RunSuspended(Run("m", 1), 0)) == []
+    assert stage.phase("m") is Phase.SUSPENDED
+
+
+def test_a_reservation_made_meanwhile_is_dropped() -> None:
+    stage = one_gpu()
+    stage.plan(a.Suspend("a"), a.Reserve("b", stage.on(0).slices))
+    stage.tell(e.RunNotFrozen(A))
+    assert not stage.state.reservations
+
+
+def test_its_cpus_may_be_over_booked_and_nothing_else_starts_there_until_that_is_over() -> None:
+    topology = "1x2"
+    stage = Strings(topology, can_freeze=True, cannot_save_at_first=True)
+    all_cpus = stage.topology.nodes[0].cpus
+    greedy = Demand(Shape(1), 1, 1, cpus=all_cpus)
+    stage.submit("a", greedy).start("a", 0).submit("b", greedy).submit("c")
+    assert stage.plan(a.Suspend("a"), a.Start("b", stage.on(1))) == [
+        a.Freeze(A),
+        a.Launch(B, stage.on(1), 0),
+    ]
+    stage.tell(e.RunNotFrozen(A))
+    assert stage.state.occupancy.free_cpus[0] == -all_cpus
+    stage.started("b")
+    stage.tell(e.RunSucceeded(B))
+    assert stage.state.occupancy.free_cpus[0] == 0
+    stage.tell(e.RunSucceeded(A))
+    stage.start("c", 0)
+
+
+@pytest.mark.parametrize("fact", [e.RunNotFrozen(A), e.RunNotFrozen(Run("a", 2))])
+def test_a_late_or_repeated_report_changes_nothing(fact: e.RunNotFrozen) -> None:
+    stage = one_gpu()
+    assert stage.tell(fact) == []
+    assert stage.phase("a") is Phase.RUNNING
+    assert stage.job("a").may_be_frozen(stage.now)
+    swap(stage)
+    assert stage.tell(e.RunSuspended(A, 0, frozen=True), e.RunNotFrozen(A)) != []
+    assert stage.job("a").frozen is not None
+
+
+def test_a_run_that_is_being_ended_goes_on_ending() -> None:
+    stage = one_gpu()
+    stage.plan(a.Suspend("a"))
+    assert stage.tell(e.JobWithdrawn("a")) == [a.Kill(A)]
+    assert stage.tell(e.RunNotFrozen(A)) == []
+    stage.tell(e.RunStopped(A))
+    assert "a" not in stage.state.jobs
+    stage.start("b", 0)
