@@ -9,7 +9,11 @@ from trainmaster.model.job import Demand, Estimate, Job, Oracle, Run
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.profile import Profile
 from trainmaster.model.progress import Sample
-from trainmaster.model.units import NOMINAL, ceil_div
+from trainmaster.model.topology import GpuType
+from trainmaster.model.units import MIB, NOMINAL, ceil_div
+
+MEMORY_MARGIN_PERCENT = 10
+"""What is booked on top of a measured peak: the next epoch may need more than the last."""
 
 
 @dataclass(slots=True, eq=False)
@@ -125,6 +129,25 @@ class JobRecord:
     def was_started(self) -> bool:
         """Whether it has run, or has a run that was frozen before it was seen to train."""
         return self.first_start_ms is not None or self.frozen is not None
+
+    @property
+    def util_ppm(self) -> int | None:
+        """Part of a GPU's cycles that it keeps busy when alone: as stated, else as measured."""
+        stated = self.job.gpu_util_ppm
+        return stated if stated is not None or self.profile is None else self.profile.gpu_util_ppm
+
+    @property
+    def gpu_memory(self) -> int:
+        """Bytes to book on each of its GPUs: as stated, else as measured, with a margin; 0 = unknown."""
+        stated = self.demand.nominal.memory
+        if stated or self.profile is None:
+            return stated
+        booked = self.profile.gpu_memory * (100 + MEMORY_MARGIN_PERCENT)
+        return ceil_div(booked, 100 * MIB) * MIB
+
+    def memory_on(self, kind: GpuType) -> int:
+        """Bytes to book on a GPU of that type, at most all where they are measured or unknown."""
+        return self.demand.nominal.memory or min(self.gpu_memory or kind.memory, kind.memory)
 
     @property
     def is_live(self) -> bool:

@@ -61,7 +61,6 @@ def _packing_refusal(state: State, record: JobRecord, placement: Placement) -> R
     if not demand.min_count <= len(placement.slices) <= demand.max_count:
         return Refused.NOT_ADMISSIBLE
     for piece in placement.slices:
-        needed = demand.nominal.memory or types[piece.gpu].memory
-        if piece.share < 1 or piece.memory < needed:
+        if piece.share < 1 or piece.memory < record.memory_on(types[piece.gpu]):
             return Refused.NOT_ADMISSIBLE
     return None

@@ -28,6 +28,7 @@ from trainmaster.core.suspension import (
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill
 from trainmaster.model.job import Run
+from trainmaster.model.profile import Profile
 from trainmaster.model.queue import Queue
 from trainmaster.model.units import HOUR, NOMINAL
 
@@ -79,7 +80,7 @@ def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
     if event.oracle is not None:
         record.oracle = event.oracle
     if event.profile is not None:
-        record.profile = event.profile
+        record.profile = (record.profile or Profile()).updated(event.profile)
     state.log.note_job(record)
     state.log.needs_pass = True
 

@@ -30,7 +30,10 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class JobProfiled:
-    """Measured outside the pass: split shapes, a better estimate; the simulator's better oracle."""
+    """Measured outside the pass: split shapes, a profile, a better estimate; the simulator's better oracle.
+
+    What it does not say stays as it was.
+    """
 
     job: str
     splits: tuple[Shape, ...] = ()

@@ -1,8 +1,8 @@
-"""What is known of a job's speed before it has run anywhere: measured on one GPU, predicted on several."""
+"""What is known of a job apart from what its user states: measured on one GPU, predicted on several."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 Speedups = tuple[tuple[int, int], ...]
@@ -23,11 +23,21 @@ class Profile:
     """(GPUs, speed in parts per million of the speed on one), growing in GPUs; may have holes."""
     fixed_us: int | None = None
     """The part of `step_us` that a smaller batch does not shorten; None = unknown."""
+    gpu_util_ppm: int | None = None
+    """Part of a GPU's cycles that it keeps busy when alone, in parts per million; None = unknown."""
+    gpu_memory: int = 0
+    """Bytes on each GPU: the measured peak; 0 = unknown."""
 
     @property
     def is_predictive(self) -> bool:
         """Whether it says enough to predict the speed of any allocation."""
         return self.step_us > 0 and self.sync_bytes > 0
+
+    def updated(self, newer: Profile) -> Profile:
+        """With all that a newer profile knows; what it does not know stays."""
+        told = {each.name: getattr(newer, each.name) for each in fields(newer)}
+        known = {each.name for each in fields(newer) if told[each.name] != each.default}
+        return replace(self, **{name: told[name] for name in known})
 
     def with_batch(self, batch: int) -> Profile:
         """The same model with another number of samples per step: only the rest grows with them."""

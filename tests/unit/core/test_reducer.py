@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -16,6 +17,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Estimate, Oracle, Part, Run, Shape, Source
+from trainmaster.model.profile import Profile
 from trainmaster.model.progress import Sample
 from trainmaster.model.queue import Queue
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
@@ -246,6 +248,16 @@ def test_a_profile_brings_shapes_estimates_and_truth() -> None:
     assert (record.estimate, record.oracle) == (estimate, oracle)
     assert record.group != group
     assert world.tell(e.JobProfiled("nobody", estimate=estimate)) == []
+
+
+def test_a_newer_profile_keeps_what_it_does_not_measure() -> None:
+    world = Strings().submit("a")
+    split = Shape(2, parts=(Part(500, 1), Part(300, 1)))
+    told = Profile(step_us=7, speedups=((1, NOMINAL),), gpu_memory=9)
+    world.tell(e.JobProfiled("a", splits=(split,), profile=told))
+    world.tell(e.JobProfiled("a", profile=Profile(gpu_util_ppm=0, gpu_memory=8)))
+    assert world.job("a").profile == replace(told, gpu_util_ppm=0, gpu_memory=8)
+    assert world.job("a").demand.splits == (split,)
 
 
 def test_queues_are_facts() -> None:

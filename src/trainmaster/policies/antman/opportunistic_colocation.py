@@ -13,7 +13,7 @@ from itertools import chain
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
-from trainmaster.model.job import Demand, Job, Part, Shape
+from trainmaster.model.job import Demand, Part, Shape
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.placement.fractions import idle_gpus, place_parts, shared_gpus
@@ -28,16 +28,18 @@ def place_guaranteed(space: Occupancy, record: JobRecord, share: int) -> Placeme
     With a share below a whole GPU, also beside other guaranteed runs, where its memory is known.
     """
     demand, shape = record.demand, record.demand.nominal
-    wanted, shares = parts_of(shape), guaranteed_shares(shape, share)
+    wanted, shares = parts_of(shape), guaranteed_shares(record, share)
     if shape.is_whole and shares[0] == WHOLE:
         found = RELAXING.shaped(space, demand, shape)
     else:
-        parts = tuple(Part(shares[at], part.memory) for at, part in enumerate(wanted))
+        parts = tuple(
+            Part(shares[at], _at_most(space, record, part)) for at, part in enumerate(wanted)
+        )
         found = place_parts(space, demand, Shape(len(parts), parts=parts), SHARING, Role.GUARANTEED)
     if found is None:
         return None
     slices = tuple(
-        Slice(piece.node, piece.gpu, shares[at], memory_on(space, piece.gpu, wanted[at]), stage)
+        Slice(*piece[:2], shares[at], memory_on(space, piece.gpu, record, wanted[at]), stage)
         for at, piece in enumerate(found.slices)
         for stage in (at if shape.parts else 0,)
     )
@@ -45,26 +47,38 @@ def place_guaranteed(space: Occupancy, record: JobRecord, share: int) -> Placeme
     return None if space.refusal(placement, demand) else placement
 
 
+def _at_most(space: Occupancy, record: JobRecord, part: Part) -> int:
+    """The memory to look for: a measured peak with its margin may be more than any GPU has."""
+    if part.memory or not record.demand.nominal.is_whole:
+        return part.memory
+    types = [space.topology.types[kind] for kind in space.kinds_for(record.demand)]
+    return max((record.memory_on(kind) for kind in types), default=0)
+
+
 def parts_of(shape: Shape) -> tuple[Part, ...]:
     """Its pieces, equal or not."""
     return shape.parts or (Part(shape.share, shape.memory),) * shape.count
 
 
-def guaranteed_shares(shape: Shape, share: int) -> list[int]:
-    """What each piece books of a GPU's guaranteed layer: `share`, or all where memory is unstated."""
+def guaranteed_shares(record: JobRecord, share: int) -> list[int]:
+    """What each piece books of a GPU's guaranteed layer: `share`, or all where memory is unknown."""
+    shape = record.demand.nominal
     if shape.is_whole:
-        return [share if shape.memory else WHOLE] * shape.count
+        return [share if record.gpu_memory else WHOLE] * shape.count
     return [max(share, part.share) for part in parts_of(shape)]
 
 
-def guaranteed_size(demand: Demand, share: int) -> int:
+def guaranteed_size(record: JobRecord, share: int) -> int:
     """What the nominal shape books in all."""
-    return sum(guaranteed_shares(demand.nominal, share))
+    return sum(guaranteed_shares(record, share))
 
 
-def memory_on(space: Occupancy, gpu: int, part: Part) -> int:
-    """What a piece may use there: what it states, else its part of the GPU's memory."""
-    return part.memory or space.topology.type_of_gpu[gpu].memory * part.share // WHOLE
+def memory_on(space: Occupancy, gpu: int, record: JobRecord, part: Part) -> int:
+    """What a piece may use there: what is known of it, else its part of the GPU's memory."""
+    kind = space.topology.type_of_gpu[gpu]
+    if record.demand.nominal.is_whole:
+        return record.memory_on(kind)
+    return part.memory or kind.memory * part.share // WHOLE
 
 
 def unguaranteed(space: Occupancy, demand: Demand, most: int) -> tuple[Slice, ...]:
@@ -83,9 +97,9 @@ def unguaranteed(space: Occupancy, demand: Demand, most: int) -> tuple[Slice, ..
     return tuple(chosen)
 
 
-def utilisation(job: Job) -> int:
+def utilisation(record: JobRecord) -> int:
     """Part of a GPU's cycles that a job keeps busy, all of them where it is unknown."""
-    return NOMINAL if job.gpu_util_ppm is None else job.gpu_util_ppm
+    return NOMINAL if record.util_ppm is None else record.util_ppm
 
 
 class SpareCycles:
@@ -141,7 +155,7 @@ class SpareCycles:
         space, demand = self._space, record.demand
         for _, gpu in self._open:
             node = space.node_of[gpu]
-            memory = memory_on(space, gpu, part)
+            memory = memory_on(space, gpu, record, part)
             if gpu in chosen or space.node_type[node] not in kinds:
                 continue
             if space.free_memory[gpu] < memory:
@@ -158,12 +172,12 @@ class SpareCycles:
         """What it keeps busy of the idle cycles, as far as other opportunists leave them."""
         if not record.demand.nominal.is_whole:
             return part.share
-        wanted = utilisation(record.job) * WHOLE // NOMINAL
+        wanted = utilisation(record) * WHOLE // NOMINAL
         return max(1, min(wanted, self._space.free_spare[gpu]))
 
     def note(self, record: JobRecord, placement: Placement) -> None:
         """It runs there from now on: those GPUs are busier, or closed."""
-        used = utilisation(record.job)
+        used = utilisation(record)
         mine = set(placement.gpus())
         busier = [(busy + used, gpu) for busy, gpu in self._open if gpu in mine]
         self._open = [entry for entry in self._open if entry[1] not in mine]

@@ -169,7 +169,7 @@ class AntMan(BasePolicy[AntManOptions, AntManMemo]):
         has_classes = self.options.classes == "on"
         if has_classes and record.job.role is Role.OPPORTUNISTIC:
             return OPPORTUNISTIC
-        size = guaranteed_size(record.demand, self._rules.share)
+        size = guaranteed_size(record, self._rules.share)
         if not quotas.allow(record.job.queue, size):
             return LATE
         is_late = self._patience and now - record.waiting_since_ms >= self._patience
@@ -181,7 +181,7 @@ class AntMan(BasePolicy[AntManOptions, AntManMemo]):
 
     def explain(self, view: View, memo: AntManMemo, record: JobRecord, now: int) -> Reason:
         """The queue's quota where that is in the way, else what the GPUs say."""
-        queue, size = record.job.queue, guaranteed_size(record.demand, self._rules.share)
+        queue, size = record.job.queue, guaranteed_size(record, self._rules.share)
         limits = _limits(
             view, queue_views_of(view), [each for each in view.running() if _is_opportunistic(each)]
         )

@@ -112,7 +112,7 @@ class AntManPass:
 
     def _serve(self, queue: str, record: JobRecord) -> bool:
         """Start or upgrade it; False where the queue must wait behind it."""
-        size = guaranteed_size(record.demand, self.rules.share)
+        size = guaranteed_size(record, self.rules.share)
         if not self.quotas.allow(queue, size):
             return True  # never guaranteed: it does not stand in the others' way
         has_quota = self.quotas.allow(queue, self.held[queue] + size)
@@ -248,7 +248,7 @@ class AntManPass:
         assert placement is not None
         if draft.is_touched(record):
             return False
-        shares = guaranteed_shares(record.demand.nominal, self.rules.share)
+        shares = guaranteed_shares(record, self.rules.share)
         pairs = zip(placement.slices, shares, strict=True)
         slices = tuple(piece._replace(share=share) for piece, share in pairs)
         better = replace(placement, slices=slices, role=Role.GUARANTEED)
@@ -308,11 +308,11 @@ class AntManPass:
 
     def _busy_with(self, record: JobRecord, placement: Placement) -> None:
         for gpu in placement.gpus():
-            self.busier[gpu] = self.busier.get(gpu, 0) + utilisation(record.job)
+            self.busier[gpu] = self.busier.get(gpu, 0) + utilisation(record)
 
     def _busy(self, gpu: int) -> int:
         """How much of a GPU is in use, by what this pass leaves there."""
-        staying = (utilisation(record.job) for record, _ in remaining_jobs(self.draft, gpu))
+        staying = (utilisation(record) for record, _ in remaining_jobs(self.draft, gpu))
         return self.busier.get(gpu, 0) + sum(staying)
 
     # -- both ------------------------------------------------------------------------------------

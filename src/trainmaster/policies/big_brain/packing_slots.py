@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.state import JobRecord
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import WHOLE
@@ -29,12 +30,12 @@ def slot(factor: int, *, splits: bool) -> int:
 
 
 def place_in_slot(
-    space: Occupancy, demand: Demand, share: int, sharing: Sharing, is_open: IsOpen
+    space: Occupancy, record: JobRecord, share: int, sharing: Sharing, is_open: IsOpen
 ) -> Placement | None:
     """On an idle GPU, else on the least crowded one that is open and has the memory."""
-    memory = demand.nominal.memory
+    demand = record.demand
     for gpu in _by_crowd(space, demand, share, sharing, is_open):
-        node = space.node_of[gpu]
+        node, memory = space.node_of[gpu], record.memory_on(space.topology.type_of_gpu[gpu])
         if space.free_memory[gpu] >= memory and space.has_host_room(node, share, demand):
             piece = Slice(node, gpu, share, memory)
             return Placement((piece,), _span(space, [piece]), sharing, Role.GUARANTEED)

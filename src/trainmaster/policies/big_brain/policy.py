@@ -139,7 +139,7 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         demand = record.demand
         is_single = demand.nominal.is_whole and demand.nominal.count == 1
         is_free = demand.sharing is None or demand.sharing is self._sharing
-        return is_single and demand.nominal.memory > 0 and is_free
+        return is_single and record.gpu_memory > 0 and is_free
 
     def _place(
         self, occupants: Occupants, measurements: TunerMemo, record: JobRecord
@@ -152,7 +152,7 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         ceiling = self._fixed or self._tuner.ceiling(measurements, label)
         is_open = self._open_to(occupants, measurements, label)
         share = slot(ceiling, splits=self.splits)
-        placement = place_in_slot(space, demand, share, self._sharing, is_open)
+        placement = place_in_slot(space, record, share, self._sharing, is_open)
         if placement is not None or not self._may_split(measurements, label):
             return placement
         for split in demand.splits:
@@ -220,7 +220,7 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
 
 def label_of(record: JobRecord) -> str:
     """The class of a job: its model, and in which quarter its utilisation lies."""
-    used = record.job.gpu_util_ppm
+    used = record.util_ppm
     quarter = "?" if used is None else str(min(QUARTERS - 1, used * QUARTERS // NOMINAL))
     return f"{record.job.model}/{quarter}"
 

@@ -88,7 +88,7 @@ class ServerIndex:
         self._unsettle(seq)
 
     def _note(self, record: JobRecord, homes: Homes) -> None:
-        seq, job = record.seq, record.job
+        seq = record.seq
         self._known[seq] = record
         if record.phase in ALLOCATED:
             self.holding[seq] = record
@@ -96,7 +96,7 @@ class ServerIndex:
                 self.elastic[seq] = record
         if not takes_turns(record):
             return
-        if record.demand.nominal.memory and job.gpu_util_ppm is not None:
+        if record.gpu_memory and record.util_ppm is not None:
             self.packable[seq] = record
         home = homes.get(record.id) if record.placement is None else home_of(record.placement)
         self._settle(record, home)

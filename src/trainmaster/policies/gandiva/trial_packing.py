@@ -166,7 +166,7 @@ class TrialPacking:
             if home is not None and len(home) == 1 and self._is_profiled(record):
                 by_node.setdefault(home[0][0], []).append(record)
         for node in sorted(self._crowded().intersection(by_node)):
-            jobs = sorted(by_node[node], key=lambda job: (job.job.gpu_util_ppm or 0, job.seq))
+            jobs = sorted(by_node[node], key=lambda job: (job.util_ppm or 0, job.seq))
             for one, other in permutations(jobs, 2):
                 if self._may_share(one, other) and self._start(one, other):
                     break
@@ -267,7 +267,8 @@ class TrialPacking:
 
 def _on_gpus_of(where: Placement, record: JobRecord, share: int, sharing: Sharing) -> Placement:
     """So much of each GPU of a placement for a job."""
-    memory = record.demand.nominal.memory
+    is_shared = sharing is not Sharing.EXCLUSIVE
+    memory = record.gpu_memory if is_shared else record.demand.nominal.memory
     slices = tuple(piece._replace(share=share, memory=memory) for piece in where.slices)
     return Placement(slices, where.span, sharing, record.job.role)
 

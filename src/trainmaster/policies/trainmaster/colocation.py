@@ -329,7 +329,7 @@ class Colocation:
             records = self._records(group)
             if len(records) < 2 or not all(self._is_settled(record) for record in records):
                 continue
-            mover = min(records, key=lambda each: (each.demand.nominal.memory, -each.seq))
+            mover = min(records, key=lambda each: (each.gpu_memory, -each.seq))
             at = self._pays_to_move_at(gpu, records, mover)
             if at is None:
                 continue

@@ -48,7 +48,7 @@ MemberKey = tuple[JobKind, tuple[JobKind, ...]]
 
 
 def kind_of(record: JobRecord) -> JobKind:
-    return _kind(record.job.model, record.job.gpu_util_ppm)
+    return _kind(record.job.model, record.util_ppm)
 
 
 @lru_cache(maxsize=4_096)

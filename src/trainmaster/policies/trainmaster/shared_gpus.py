@@ -27,7 +27,7 @@ def can_share(record: JobRecord) -> bool:
     demand, shape = record.demand, record.demand.nominal
     is_single = shape.count == demand.min_count == demand.max_count == 1 and shape.is_whole
     is_free = demand.sharing is None and record.job.role is Role.GUARANTEED
-    return is_single and is_free and shape.memory > 0
+    return is_single and is_free and record.gpu_memory > 0
 
 
 def shared_gpu(placement: Placement | None, sharing: Sharing) -> int | None:
@@ -122,8 +122,8 @@ class SharedGpus:
     def has_memory(self, gpu: int, record: JobRecord) -> bool:
         """Whether the job's memory fits on the GPU, with a margin."""
         space = self.draft.space
-        margin = space.topology.type_of_gpu[gpu].memory // KEPT_FREE
-        return space.free_memory[gpu] - record.demand.nominal.memory >= margin
+        kind = space.topology.type_of_gpu[gpu]
+        return space.free_memory[gpu] - record.memory_on(kind) >= kind.memory // KEPT_FREE
 
     def make_room(self, gpu: int, tenants: list[JobRecord], record: JobRecord) -> Placement | None:
         """Reduce the shares of the jobs there so that this one can join; None, unchanged, if it cannot."""
@@ -150,5 +150,6 @@ class SharedGpus:
     def slice_of(self, record: JobRecord, gpu: int, share: int = WHOLE) -> Placement:
         """A placement of the job on this share of a GPU, in sharing mode."""
         space = self.draft.space
-        piece = Slice(space.node_of[gpu], gpu, share, record.demand.nominal.memory)
+        memory = record.memory_on(space.topology.type_of_gpu[gpu])
+        piece = Slice(space.node_of[gpu], gpu, share, memory)
         return Placement((piece,), space.topology.span_of_gpus([gpu]), self.sharing)

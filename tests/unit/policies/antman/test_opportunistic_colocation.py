@@ -9,7 +9,8 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.model.job import Demand, Part, Shape, gpus
 from trainmaster.model.placement import Role, Sharing
-from trainmaster.model.units import GIB, NOMINAL, WHOLE
+from trainmaster.model.profile import Profile
+from trainmaster.model.units import GIB, MIB, NOMINAL, WHOLE
 from trainmaster.policies.antman.opportunistic_colocation import (
     SpareCycles,
     place_guaranteed,
@@ -51,6 +52,24 @@ def test_a_guaranteed_run_shares_by_turns_and_books_its_memory() -> None:
 def test_unstated_memory_is_all_of_the_gpu() -> None:
     space = Occupancy(cluster("1x1"))
     placement = place_guaranteed(space, a_record(gpus(1)), WHOLE)
+    assert placement is not None
+    assert placement.slices[0].memory == 16 * GIB
+
+
+def test_measured_memory_and_utilisation_are_as_good_as_stated_ones() -> None:
+    space = taken("1x1", 0, gib=8)
+    guest = a_record(gpus(1))
+    assert SpareCycles(space, lambda gpu: 0, LIMIT).place(guest) is None, "it may use all memory"
+    guest.profile = Profile(gpu_util_ppm=250_000, gpu_memory=5 * GIB)
+    placement = SpareCycles(space, lambda gpu: 0, LIMIT).place(guest)
+    assert placement is not None
+    assert [(piece.share, piece.memory) for piece in placement.slices] == [(250, 5632 * MIB)]
+
+
+def test_a_peak_near_the_end_of_the_memory_still_finds_a_gpu() -> None:
+    record = a_record(gpus(1))
+    record.profile = Profile(gpu_memory=15 * GIB)
+    placement = place_guaranteed(Occupancy(cluster("1x1")), record, WHOLE // 2)
     assert placement is not None
     assert placement.slices[0].memory == 16 * GIB
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import cluster, on
+from tests.builders import a_job, cluster, on
 from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.state import JobRecord
 from trainmaster.model.job import Demand, Part, Shape, gpus
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import GIB, WHOLE
@@ -16,6 +17,10 @@ TIME = Sharing.TIME
 
 def sized(gib: int) -> Demand:
     return Demand(Shape(1, memory=gib * GIB), 1, 1)
+
+
+def whole(gib: int) -> JobRecord:
+    return JobRecord(a_job("j", sized(gib)), 0, 0, None, None)
 
 
 def anywhere(gpu: int) -> bool:
@@ -36,7 +41,7 @@ def test_idle_gpus_first_then_the_emptiest() -> None:
     space.book(on(space.topology, 1, share=300, memory=GIB, sharing=TIME), gpus(1))
     chosen = []
     for _ in range(3):
-        placement = place_in_slot(space, sized(2), 300, TIME, anywhere)
+        placement = place_in_slot(space, whole(2), 300, TIME, anywhere)
         assert placement is not None
         space.book(placement, gpus(1))
         chosen.append(placement.slices[0].gpu)
@@ -47,8 +52,8 @@ def test_a_gpu_that_is_not_open_or_shared_in_another_mode_is_passed_over() -> No
     space = Occupancy(cluster("1x2"))
     space.book(on(space.topology, 0, share=300, memory=GIB, sharing=TIME), gpus(1))
     space.book(on(space.topology, 1, share=300, memory=GIB, sharing=Sharing.MPS), gpus(1))
-    assert place_in_slot(space, sized(2), 300, TIME, lambda gpu: False) is None
-    found = place_in_slot(space, sized(2), 300, TIME, anywhere)
+    assert place_in_slot(space, whole(2), 300, TIME, lambda gpu: False) is None
+    found = place_in_slot(space, whole(2), 300, TIME, anywhere)
     assert found is not None
     assert found.slices[0].gpu == 0
 
@@ -56,8 +61,8 @@ def test_a_gpu_that_is_not_open_or_shared_in_another_mode_is_passed_over() -> No
 def test_memory_is_never_overbooked() -> None:
     space = Occupancy(cluster("1x1"))
     space.book(on(space.topology, 0, share=100, memory=10 * GIB, sharing=TIME), gpus(1))
-    assert place_in_slot(space, sized(7), 100, TIME, anywhere) is None
-    assert place_in_slot(space, sized(6), 100, TIME, anywhere) is not None
+    assert place_in_slot(space, whole(7), 100, TIME, anywhere) is None
+    assert place_in_slot(space, whole(6), 100, TIME, anywhere) is not None
 
 
 def with_free(*gib: int, topology: str) -> Occupancy:
