@@ -1,0 +1,269 @@
+"""The program that freezes CUDA processes, on the folder that plays the driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from pathlib import Path
+
+import pytest
+
+from trainmaster.gpu import checkpoint, cuda_process, fake_driver
+from trainmaster.gpu import freeze_conditions as conditions
+from trainmaster.gpu.driver import FAKE_GPUS
+from trainmaster.gpu.freeze_conditions import Room
+
+GIB = 1 << 30
+SIZE = 32 << 20
+
+
+class Results(IntEnum):
+    CUDA_ERROR_NOT_INITIALIZED = 3
+
+
+FAULTS = ("lock", "checkpoint", "restore", "unlock", "state")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine of two GPUs, on which nobody waits long."""
+    monkeypatch.setenv(FAKE_GPUS, str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(checkpoint, "EXIT_S", 0.2)
+    monkeypatch.setattr(checkpoint, "MEMORY_S", 0.1)
+    return fake_driver.make_folder(tmp_path, gpus=2)
+
+
+@pytest.fixture
+def pids() -> Iterator[list[int]]:
+    """Two processes of a run."""
+    started = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
+    try:
+        yield [each.pid for each in started]
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+
+
+def gpus(folder: Path) -> list[str]:
+    return [gpu.uuid for gpu in fake_driver.FakeDriver(folder).gpus()]
+
+
+def give(pids: list[int], folder: Path, size: int = SIZE, **said: object) -> None:
+    for pid in pids:
+        fake_driver.allocate(size, gpus(folder)[:1], pid=pid, folder=folder, **said)
+
+
+def states(pids: list[int]) -> list[str | None]:
+    return [fake_driver.state_of(pid) for pid in pids]
+
+
+def freeze(pids: list[int]) -> tuple[checkpoint.Outcome, list[Mapping[str, object]]]:
+    said: list[Mapping[str, object]] = []
+    return checkpoint.freeze(pids, said.append, lambda: False, 100), said
+
+
+def thaw(pids: list[int], moves: Mapping[str, str] | None = None) -> checkpoint.Outcome:
+    return checkpoint.thaw(pids, lambda said: None, moves or {})
+
+
+def calls(said: list[Mapping[str, object]]) -> list[tuple[object, object]]:
+    return [(each["did"], each["pid"]) for each in said if "did" in each]
+
+
+def test_the_table_leads_from_every_state_to_every_goal() -> None:
+    after = {"lock": "locked", "checkpoint": "checkpointed", "restore": "locked"}
+    after["unlock"] = "running"
+    for goals, end in ((checkpoint.FREEZE, "checkpointed"), (checkpoint.THAW, "running")):
+        for state in ("running", "locked", "checkpointed"):
+            for goal in goals:
+                while call := checkpoint.next_call(state, goal):
+                    state = after[call]
+            assert state == end
+
+
+def test_all_are_locked_before_one_is_checkpointed(folder: Path, pids: list[int]) -> None:
+    give(pids, folder)
+    one, two = pids
+    outcome, said = freeze([os.getpid(), *pids])
+    assert outcome == checkpoint.Outcome("frozen")
+    assert said[0] == {"plan": pids, "bytes": 2 * SIZE}
+    assert calls(said) == [
+        ("lock", one), ("lock", two), ("checkpoint", one), ("checkpoint", two),
+    ]  # fmt: skip
+    assert states(pids) == ["checkpointed"] * 2
+    assert freeze(pids)[0].end == "frozen", "again changes nothing"
+    assert thaw(pids) == checkpoint.Outcome("running")
+    assert thaw(pids) == checkpoint.Outcome("running")
+    assert states(pids) == ["running"] * 2
+
+
+def test_processes_without_a_gpu_are_left_alone(pids: list[int]) -> None:
+    outcome, said = freeze(pids)
+    assert (outcome.end, said) == ("frozen", [{"plan": [], "bytes": 0}])
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("call", ["lock", "checkpoint"])
+def test_one_failing_call_leaves_all_of_them_running(
+    folder: Path, pids: list[int], call: str, which: int
+) -> None:
+    give(pids, folder)
+    fake_driver.add_fault(call, pid=pids[which], folder=folder)
+    outcome, _ = freeze(pids)
+    assert (outcome.end, outcome.is_final) == ("running", False)
+    assert f"could not {call} process {pids[which]}: error 999" in outcome.why
+    assert states(pids) == ["running"] * 2
+
+
+def test_a_process_that_cannot_be_walked_back_is_stuck(folder: Path, pids: list[int]) -> None:
+    give(pids, folder)
+    fake_driver.add_fault("checkpoint", pid=pids[1], folder=folder)
+    fake_driver.add_fault("restore", pid=pids[0], folder=folder)
+    assert freeze(pids)[0].end == "stuck"
+    fake_driver.clear_faults(folder)
+    assert thaw(pids).end == "running"
+    fake_driver.set_state(pids[0], "failed", folder)
+    assert "has failed process" in thaw(pids).why
+
+
+@pytest.mark.parametrize("call", FAULTS)
+def test_a_process_that_ends_meanwhile_is_no_fault(
+    folder: Path, pids: list[int], call: str
+) -> None:
+    give(pids, folder)
+    is_late = call in ("restore", "unlock")
+    if is_late:
+        freeze(pids)
+    fake_driver.add_fault(call, "die", pid=pids[0], nth=2 if call == "state" else 1, folder=folder)
+    outcome = thaw(pids) if is_late else freeze(pids)[0]
+    assert outcome == checkpoint.Outcome("running" if is_late else "frozen")
+    assert states(pids) == [None, "running" if is_late else "checkpointed"]
+
+
+def test_what_the_driver_cannot_do_is_not_tried_again(folder: Path, pids: list[int]) -> None:
+    give(pids[:1], folder, mps=True)
+    outcome, _ = freeze(pids)
+    assert (outcome.end, outcome.is_final, states(pids)[0]) == ("running", True, "running")
+    assert "MPS" in outcome.why
+    give(pids[1:], folder, managed=True)
+    outcome, _ = freeze(pids[1:])
+    assert (outcome.end, outcome.is_final, states(pids)[1]) == ("running", True, "running")
+
+
+def test_gangs_with_nccl_are_not_touched(folder: Path, pids: list[int]) -> None:
+    give(pids, folder, nccl=True)
+    outcome, said = freeze(pids)
+    assert (outcome.end, outcome.is_final, said) == ("running", True, [])
+    assert "2 GPU processes are joined by NCCL" in outcome.why
+
+
+def test_what_is_frozen_must_fit_into_host_memory(
+    folder: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(pids, folder, GIB)
+    monkeypatch.setattr(conditions, "machine_room", lambda needed: Room("here", GIB, needed))
+    outcome, said = freeze(pids)
+    assert (outcome.end, outcome.is_final, said) == ("running", False, [])
+    assert outcome.why == (
+        "It has 2.0 GiB on its GPUs, and only 1.0 GiB of host memory are left here."
+    )
+
+
+def test_conditions_have_a_sentence_each() -> None:
+    assert conditions.driver_refusal("580.159.04") is None
+    assert "this is 550.54" in str(conditions.driver_refusal("550.54"))
+    assert "none answers here" in str(conditions.driver_refusal(""))
+    assert conditions.device_refusal(["GPU-1"], False) is None
+    assert "MIG" in str(conditions.device_refusal(["MIG-1"], False))
+    assert "MPS" in str(conditions.device_refusal(["GPU-1"], True))
+    assert conditions.nccl_refusal(1, True) is None
+    assert conditions.machine_room(0).left > 0
+    assert all(room.needed == 7 for room in conditions.cgroup_rooms(os.getpid(), 7))
+
+
+def test_an_old_driver_is_left_alone(folder: Path, pids: list[int]) -> None:
+    fake_driver.make_folder(folder, gpus=1, driver_version="550.54.15")
+    give(pids, folder)
+    outcome, said = freeze(pids)
+    assert (outcome.end, outcome.is_final, said) == ("running", True, [])
+
+
+def test_it_turns_round_when_it_is_not_wanted_any_more(folder: Path, pids: list[int]) -> None:
+    give(pids, folder)
+    said: list[Mapping[str, object]] = []
+    outcome = checkpoint.freeze(pids, said.append, lambda: len(said) >= 4, 100)
+    assert outcome.end == "running"
+    assert [call for call, _ in calls(said)] == [
+        *("lock", "lock", "checkpoint"),
+        *("restore", "unlock", "unlock"),
+    ]
+    assert states(pids) == ["running"] * 2
+
+
+def test_a_restore_waits_for_memory_that_is_being_given_back(
+    folder: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = pids
+    give([one], folder, 100 * GIB)
+    monkeypatch.setattr(conditions, "machine_room", lambda needed: Room("here", needed, needed))
+    freeze([one])
+    give([two], folder, 100 * GIB)
+    stuck = thaw([one])
+    assert (stuck.end, states([one])) == ("stuck", ["checkpointed"])
+    assert "error 2 (out of memory)" in stuck.why
+    monkeypatch.setattr(checkpoint.time, "sleep", lambda s: fake_driver.release(two, folder))
+    assert thaw([one]).end == "running"
+
+
+def test_the_map_names_every_gpu_of_the_machine() -> None:
+    assert checkpoint.full_map({"a": "a"}, "abc") == {}
+    assert checkpoint.full_map({"a": "b"}, "abc") == {"a": "b", "b": "a", "c": "c"}
+    assert checkpoint.full_map({"a": "b", "b": "c"}, "abc") == {"a": "b", "b": "c", "c": "a"}
+
+
+def test_a_frozen_process_goes_on_on_another_gpu(folder: Path, pids: list[int]) -> None:
+    first, second = gpus(folder)
+    give(pids[:1], folder)
+    freeze(pids)
+    assert thaw(pids, {first: "7"}).why == "This machine has no GPU 7."
+    assert states(pids)[0] == "checkpointed"
+    assert thaw(pids, {"0": second}).end == "running"
+    assert fake_driver.process_of(pids[0], folder)["gpus"] == {second: SIZE}
+
+
+def test_exceptions_of_cuda_core_have_a_number() -> None:
+    found = [
+        cuda_process.code_in(words, Results)
+        for words in (
+            "CUDA_ERROR_NOT_INITIALIZED: initialization error",
+            "CUDA checkpointing is not supported by the installed NVIDIA driver.",
+            "something else",
+        )
+    ]
+    assert found == [3, 801, 999]
+    assert cuda_process.is_nccl_thread("NCCL Service 0")
+    assert not cuda_process.is_nccl_thread("python")
+    assert cuda_process.thread_names(os.getpid())
+
+
+def test_the_program_speaks_json(folder: Path, pids: list[int]) -> None:
+    give(pids, folder)
+    program = [sys.executable, "-P", "-m", "trainmaster.gpu.checkpoint"]
+
+    def run(*words: object) -> tuple[int, list[dict[str, object]]]:
+        done = subprocess.run([*program, *map(str, words)], capture_output=True, text=True)
+        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+    code, said = run("freeze", *pids)
+    assert (code, said[-1]["end"], said[-1]["gpu_bytes"]) == (0, "frozen", 8 << 20)
+    code, said = run("state", *pids, os.getpid())
+    assert [each["state"] for each in said] == ["checkpointed", "checkpointed", None]
+    code, said = run("thaw", *pids)
+    assert (code, said[-1]["end"], said[-1]["gpu_bytes"]) == (0, "running", 2 * SIZE)
+    assert run("thaw")[0] == run("thaw", "--map", "a", "1")[0] == 2
