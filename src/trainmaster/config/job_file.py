@@ -398,6 +398,11 @@ class JobFile(FileModel):
             raise ValueError(
                 "sharing: exclusive gives whole GPUs only: ask for gpus: 1, or leave sharing out"
             )
+        if self.gpus.most > 1 and self.sharing == "mps":
+            raise ValueError(
+                "sharing: mps is for jobs on one GPU, because every GPU has an MPS daemon of its own and a"
+                " program can use only one of them: ask for gpus: 1 or a part of one, or sharing: time"
+            )
         return self
 
 

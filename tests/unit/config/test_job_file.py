@@ -130,6 +130,7 @@ MISTAKES = {
     "command: x\ndepends_on: last/job": "line 2: depends_on must name jobs by id or name",
     "command: x\narray: 0-9,3": "line 2: array names an index twice",
     "command: x\ngpus: 0.5\nsharing: exclusive": "sharing: exclusive gives whole GPUs only",
+    "command: x\ngpus: 1-2\nsharing: mps": "sharing: mps is for jobs on one GPU",
     "command: x\ncontainer: {}": "line 2: container must name one of apptainer, enroot or docker",
     "command: x\ncommand: y": "line 2: command is given twice.",
     "command: x\n\tname: y": "line 2: this is not YAML",

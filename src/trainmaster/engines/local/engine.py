@@ -26,10 +26,13 @@ from trainmaster.engines.local import (
     worker_environment,
 )
 from trainmaster.engines.local.fork_server_client import ForkServerClient
+from trainmaster.engines.local.mps_clients import MpsClients
 from trainmaster.engines.local.orphan_cleanup import RunRemains
 from trainmaster.engines.local.run_follower import LaunchSteps, RunFollower, report_of
+from trainmaster.engines.local.runfile import RunFile
 from trainmaster.engines.local.supervisor_watch import SupervisorWatch
 from trainmaster.engines.protocol import Abilities, Known, RecordedRun, StrayRun, Tell, any_job
+from trainmaster.gpu.mps import MpsPlace
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Rebind, Reshape, Thaw
 from trainmaster.model.engine_reports import Lost, Report
 from trainmaster.model.job import Run
@@ -79,6 +82,9 @@ class LocalEngine:
         self._followers: dict[Run, RunFollower] = {}
         self._watch = SupervisorWatch(self._followers, supervisor_silence_s)
         self._watching: asyncio.Task[None] | None = None
+        self._mps = MpsClients(
+            self._folder.parent / "mps", self._live_folders, has_gpus=bool(devices)
+        )
         self._tell: Tell | None = None
 
     @property
@@ -89,7 +95,7 @@ class LocalEngine:
     def abilities(self) -> Abilities:
         plan = self.probed.plan
         can_freeze = not self.host.uuids  # CPU slots are free as soon as processes are stopped
-        remarks = [*self.probed.remarks]
+        remarks = [*self.probed.remarks, *self._mps.remarks]
         if not can_freeze:
             remarks.append(
                 "Jobs are not suspended in memory: stopping a process does not free its GPU's memory."
@@ -101,8 +107,9 @@ class LocalEngine:
     def troubles(self) -> Sequence[str]:
         is_open = self._watching is not None
         if is_open and self.fork_server.pid is None:
-            return ("The fork server is not running; the next job that starts brings it back.",)
-        return ()
+            lost = "The fork server is not running; the next job that starts brings it back."
+            return (lost, *self._mps.troubles)
+        return self._mps.troubles
 
     def folder_of(self, run: Run) -> Path:
         return self._folder / run.job / str(run.attempt)
@@ -151,6 +158,7 @@ class LocalEngine:
         self._tell = tell
         self._sockets = socket_paths.folder_for(self._folder.parent)
         (self._folder / LIVE).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._mps.open(self._sockets)
         await self.fork_server.start()
         self._watching = asyncio.create_task(self._watch.watch())
 
@@ -241,6 +249,7 @@ class LocalEngine:
         for follower in [*self._followers.values()]:
             await follower.stop()
         self._followers.clear()
+        await self._mps.close()
         await self.fork_server.close()
 
     async def _supervisor_has_exited(self, folder: Path) -> bool:
@@ -271,8 +280,7 @@ class LocalEngine:
             if Path(spec.checkpoint_dir) == self._job_folder(run) / ownership.CHECKPOINTS:
                 ownership.claim_checkpoints(self._job_folder(run), spec.uuid)
             if not journal.is_locked(str(folder)):
-                file = worker_environment.run_file(run, order.placement, spec, self.host, at, 0)
-                runfile.write(str(folder), file)
+                self._write_run_file(run, order.placement, spec, at, 0)
 
         beginning = LaunchSteps(
             self.fork_server, prepare, lambda: self._end_earlier(run, spec.uuid)
@@ -307,15 +315,23 @@ class LocalEngine:
                 return {"order": "reshape", "generation": last.generation} | grace
             generation = 1 + max(_generations(folder), 0 if last is None else last.generation)
             socket = at if last is None else last.socket
-            file = worker_environment.run_file(
-                run, order.placement, spec, self.host, socket, generation
-            )
-            runfile.write(folder, file)
+            self._write_run_file(run, order.placement, spec, socket, generation)
             return {"order": "reshape", "generation": generation} | grace
 
         follower = self._follower_of(run, spec.uuid)
         if follower is not None:
             follower.send_when_ready(make)
+
+    def _write_run_file(
+        self, run: Run, placement: Placement, spec: LaunchSpec, at: str, generation: int
+    ) -> None:
+        def file(daemon: MpsPlace | None) -> RunFile:
+            return worker_environment.run_file(
+                run, placement, spec, self.host, at, generation, daemon
+            )
+
+        gpu = worker_environment.mps_gpu(placement, spec, self.host)
+        self._mps.write(str(self.folder_of(run)), gpu, file)
 
     def _rebind(self, run: Run, placement: Placement, spec: LaunchSpec) -> None:
         """Write down which slots it has now, for programs that are started beside it. What it was started
@@ -387,6 +403,7 @@ class LocalEngine:
         if follower.has_ended or follower.never_began:
             with suppress(OSError):  # the next manager removes one that stays
                 self._marker(run).unlink(missing_ok=True)
+            self._mps.look()
 
     def _has_remains(self, run: Run) -> bool:
         """Whether anything of it was written, or a supervisor holds it."""
@@ -400,6 +417,9 @@ class LocalEngine:
             if attempt.isdecimal():
                 found.append(Run(job, int(attempt)))
         return found
+
+    def _live_folders(self) -> list[str]:
+        return [str(self.folder_of(run)) for run in self._live_runs()]
 
     def _kill_orphan(self, run: Run, uuid: str) -> None:
         """Kill a run that its job does not need any more, without reports."""

@@ -65,9 +65,11 @@ class RunFile:
     """Of the job; empty for one that was submitted to an earlier version."""
     row: str = ""
     """The job as the store has it, as JSON: what a store is rebuilt from."""
+    sharing: str = ""
+    """`mps` for a client of its GPU's MPS daemon, which cannot be frozen; empty for any other."""
 
 
-LATER = frozenset({"uuid", "row"})
+LATER = frozenset({"uuid", "row", "sharing"})
 FIELDS = frozenset(each.name for each in fields(RunFile))
 
 

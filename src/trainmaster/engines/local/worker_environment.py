@@ -18,10 +18,12 @@ from trainmaster.engines.local import launchers
 from trainmaster.engines.local.path_entry import with_path_entry
 from trainmaster.engines.local.rank_places import RankPlace, rank_places
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
+from trainmaster.gpu import mps
 from trainmaster.gpu.driver import FAKE_GPUS
+from trainmaster.gpu.mps import MpsPlace
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
-from trainmaster.model.placement import Placement
+from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import Topology
 from trainmaster_sdk import wire
 
@@ -45,11 +47,17 @@ class Host:
 
 
 def run_file(
-    run: Run, placement: Placement, spec: LaunchSpec, host: Host, at: str, generation: int
+    run: Run,
+    placement: Placement,
+    spec: LaunchSpec,
+    host: Host,
+    at: str,
+    generation: int,
+    daemon: MpsPlace | None = None,
 ) -> RunFile:
     """Everything that the supervisor of this run, which listens there, must know.
 
-    A new port is chosen each time.
+    A new port is chosen each time. With a `daemon` it is a client of MPS.
     """
     cgroups = host.cgroups
     places = rank_places(placement, spec.ranks)
@@ -65,7 +73,9 @@ def run_file(
         ranks=tuple(
             RankSpec(
                 (*spec.prefix, *launchers.with_flags(spec.command, spec.launcher, place, port)),
-                rank_env(place, spec, host, own) | launchers.variables(spec.ranks, place, port),
+                rank_env(place, spec, host, own)
+                | launchers.variables(spec.ranks, place, port)
+                | mps_env(placement, daemon, own),
             )
             for place in places
         ),
@@ -83,7 +93,33 @@ def run_file(
         ),
         uuid=spec.uuid,
         row=spec.row,
+        sharing=Sharing.MPS.value if daemon is not None else "",
     )
+
+
+def mps_gpu(placement: Placement, spec: LaunchSpec, host: Host) -> str | None:
+    """The GPU whose MPS daemon it is to be a client of; None: it is to be no client.
+
+    A client has one daemon, and ours have one GPU each. Containers do not see the daemon's pipes.
+    """
+    is_client = placement.sharing is Sharing.MPS and len(placement.slices) == 1
+    if not (is_client and host.uuids) or spec.prefix:
+        return None
+    return host.uuids[placement.slices[0].gpu]
+
+
+def mps_env(
+    placement: Placement, daemon: MpsPlace | None, own: Mapping[str, str]
+) -> dict[str, str]:
+    """What makes a rank a client of MPS: its daemon, and its part of threads and memory.
+
+    Its owner may state another part of the threads, but no other limit of memory.
+    """
+    if daemon is None:
+        return {}
+    piece = placement.slices[0]
+    stated = {mps.THREADS: own[mps.THREADS]} if mps.THREADS in own else {}
+    return daemon.env | mps.limits(piece.share, piece.memory) | stated
 
 
 def rebound(file: RunFile, placement: Placement, spec: LaunchSpec, host: Host) -> RunFile:

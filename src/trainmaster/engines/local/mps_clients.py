@@ -1,0 +1,123 @@
+"""Runs that share a GPU by MPS: their GPU's daemon runs before they start and ends after the last of them.
+
+Which runs those are is read from the files of live runs, so that a new manager knows it as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import structlog
+
+from trainmaster.engines.local import runfile
+from trainmaster.engines.local.runfile import RunFile
+from trainmaster.gpu.mps import CONTROL, VISIBLE, MpsDaemons, MpsError, MpsPlace, control_program
+from trainmaster.model.placement import Sharing
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 2.0
+Folders = Callable[[], Iterable[str]]
+"""The folders of all runs that may be alive."""
+
+
+class MpsClients:
+    """The MPS daemons of an engine's GPUs, and which of them are in use."""
+
+    def __init__(self, folder: Path, live: Folders, *, has_gpus: bool) -> None:
+        self._folder = folder
+        self._live = live
+        self._has_gpus = has_gpus
+        self._program = control_program() if has_gpus else None
+        self._daemons: MpsDaemons | None = None
+        self._is_due = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user should know about sharing on this machine."""
+        if not self._has_gpus:
+            return ()
+        if self._program is None:
+            return (
+                f"{CONTROL} is not installed: jobs on parts of a GPU share it by time-slicing.",
+            )
+        return (
+            "MPS serves one user at a time: only programs of the manager's user"
+            f" ({getpass.getuser()}) share a GPU by it.",
+        )
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """One sentence for each GPU whose daemon does not start."""
+        found = {} if self._daemons is None else self._daemons.troubles
+        return tuple(f"{why}. Its jobs share it by time-slicing." for why in found.values())
+
+    def open(self, sockets: str) -> None:
+        self._daemons = MpsDaemons(self._folder, Path(sockets), self._program or CONTROL)
+        self._watching = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        """End the daemons that no run needs; others stay with their runs."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.to_thread(self._tend)
+
+    def look(self) -> None:
+        """A run has ended: perhaps it was the last of its daemon's."""
+        self._is_due.set()
+
+    def write(
+        self, folder: str, gpu: str | None, run_file: Callable[[MpsPlace | None], RunFile]
+    ) -> None:
+        """Write a run's file, as a client of this GPU's daemon, which is started; None: as no client.
+
+        Where the daemon does not start it is no client either: it shares the GPU by time-slicing.
+        """
+        daemons = self._daemons
+        if gpu is None or daemons is None or self._program is None:
+            runfile.write(folder, run_file(None))
+            return
+        with daemons.lock:  # its file comes first: a daemon without clients is ended
+            runfile.write(folder, run_file(daemons.place(gpu)))
+            try:
+                daemons.ensure(gpu)
+            except MpsError as problem:
+                log.error("a run shares its GPU without MPS", gpu=gpu, why=str(problem))
+                runfile.write(folder, run_file(None))
+
+    async def _watch(self) -> None:
+        while True:
+            self._is_due.clear()
+            try:
+                await asyncio.to_thread(self._tend)
+            except OSError as problem:
+                log.warning("MPS daemons cannot be looked at", why=str(problem))
+            if not self._has_gpus:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_due.wait(), LOOK_S)
+
+    def _tend(self) -> None:
+        daemons = self._daemons
+        if daemons is None or not daemons.known():
+            return
+        with daemons.lock:
+            daemons.tend(gpus_in_use(self._live()))
+
+
+def gpus_in_use(folders: Iterable[str]) -> Sequence[str]:
+    """The GPUs whose daemons these runs are clients of."""
+    found = []
+    for folder in folders:
+        try:
+            file = runfile.newest(folder)
+        except (OSError, ValueError):
+            continue
+        if file is not None and file.sharing == Sharing.MPS.value:
+            found.append(file.ranks[0].env[VISIBLE])
+    return found
