@@ -1,9 +1,9 @@
 """A controller as JSON, and a controller restored from it that makes the same decisions.
 
 Caches are left out: they are built again, as after `forget`. A snapshot of another topology is remapped:
-a device is the same one if its node has the same name and it has the same index there; of CPU slots any free
-one of the node will do. Other runs on devices that are gone are lost, and their jobs continue from their last
-checkpoint. The policy's memo, which may name nodes by their indices, starts again.
+a GPU is the same one if it has the same UUID, or where that is not known the same index on a node of the same
+name; of CPU slots any free one of the node will do. Other runs on devices that are gone are lost, and their
+jobs continue from their last checkpoint. The policy's memo, which may name nodes by their indices, starts again.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ def snapshot_of(controller: Controller) -> dict[str, Json]:
         "memo": encode(controller.memo),
         "layout": encode(layout_of(state.topology)),
         "kinds": encode(kinds_of(state.topology)),
+        "uuids": encode(state.topology.uuids),
         "records": [_image(*each) for each in _known(state).values()],
         "jobs": [record.seq for record in state.jobs.values()],
         "ended": [record.seq for record in log.ended],
@@ -191,7 +192,12 @@ def restored(
         for record in state.jobs.values():
             record.cannot_save = not record.saved_work
     kinds = decode(body["kinds"]) if "kinds" in body else None  # a store of an earlier version
-    is_same = layout == layout_of(topology) and kinds in (None, kinds_of(topology))
+    uuids: tuple[str, ...] = decode(body["uuids"]) if "uuids" in body else ()
+    is_same = (
+        layout == layout_of(topology)
+        and kinds in (None, kinds_of(topology))
+        and (not uuids or not topology.uuids or uuids == topology.uuids)
+    )
     memo = decode(body["memo"]) if is_same else policy.first_memo()
     controller.resume(memo, body["now"], body["wake_at"])
     lost: tuple[Run, ...] = ()
@@ -200,7 +206,7 @@ def restored(
             there.update((seq, records[seq]) for seq in seqs)
         state.occupancy = rebuilt(state, is_checked=False)
     else:
-        lost = _remap(state, IndexMapping.between(layout, topology, kinds), body["now"])
+        lost = _remap(state, IndexMapping.between(layout, topology, kinds, uuids), body["now"])
     controller.view = View(state)
     return Restored(controller, lost)
 

@@ -1,6 +1,7 @@
 """Map the indices of nodes and GPUs of an old topology to a new one, when nodes were added or removed.
 
-A CPU slot is only a number: a run whose slots are gone gets free ones of its node, where there are as many.
+A GPU whose UUID is known is the same one wherever it is found: the order of the PCI bus may change. A CPU
+slot is only a number: a run whose slots are gone gets free ones of its node, where there are as many.
 """
 
 from __future__ import annotations
@@ -36,18 +37,31 @@ class IndexMapping:
 
     @classmethod
     def between(
-        cls, layout: Layout, topology: Topology, kinds: Sequence[str] | None = None
+        cls,
+        layout: Layout,
+        topology: Topology,
+        kinds: Sequence[str] | None = None,
+        uuids: Sequence[str] = (),
     ) -> IndexMapping:
-        """Matches nodes by name and kind, if that is known, and devices by their index on the node."""
+        """Matches GPUs by UUID, and their nodes with them, where old and new UUIDs are known.
+
+        Else nodes by name and kind, if that is known, and devices by their index on the node.
+        """
         nodes: dict[int, int] = {}
         gpus: dict[int, int] = {}
+        now = {uuid: gpu for gpu, uuid in enumerate(topology.uuids)} if uuids else {}
         first = 0
         for index, (name, count, _) in enumerate(layout[1]):
-            node = topology.node_by_name.get(name)
-            if node is not None and (kinds is None or kinds[index] == node.type.name):
+            own, node = range(first, first + count), topology.node_by_name.get(name)
+            found = {gpu: now[uuids[gpu]] for gpu in own if now and uuids[gpu] in now}
+            if found:
+                nodes[index] = topology.node_of_gpu[min(found.values())]
+            elif node is not None and (kinds is None or kinds[index] == node.type.name):
                 nodes[index] = node.index
-                for local in range(min(count, node.gpus)):
-                    gpus[first + local] = node.first_gpu + local
+                if not now:
+                    there = range(node.first_gpu, node.first_gpu + node.gpus)
+                    found = dict(zip(own, there, strict=False))
+            gpus |= found
             first += count
         return cls(topology, nodes, gpus)
 

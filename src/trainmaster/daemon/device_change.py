@@ -79,7 +79,8 @@ def refuse_other_devices(store: Store, own: Topology) -> bool:
         return False
     leader = codec.decode(json.loads(snapshot.body_json)["topology"])
     assert isinstance(leader, Topology)
-    if (layout_of(leader), kinds_of(leader)) != (layout_of(own), kinds_of(own)):
+    has_same = (layout_of(leader), kinds_of(leader)) == (layout_of(own), kinds_of(own))
+    if not has_same or (leader.uuids and set(leader.uuids) != set(own.uuids)):
         raise BadStart(
             f"The leader has {_shown(leader)}, and this standby would have {_shown(own)}:"
             f" {_way_back(leader, own)}."

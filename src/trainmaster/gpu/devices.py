@@ -78,6 +78,7 @@ def machine_of(gpus: Sequence[Gpu], host: str, cpus: int, memory: int) -> Machin
             type=GpuType(name=kind, memory=each_memory),
             cpus=cpus * sum(map(len, row)) // len(gpus),
             memory=memory * sum(map(len, row)) // len(gpus),
+            uuids=tuple(gpu.uuid for isle in row for gpu in isle),
         )
         for index, ((kind, each_memory), row) in enumerate(zip(kinds, rows, strict=True))
     ]
@@ -86,9 +87,7 @@ def machine_of(gpus: Sequence[Gpu], host: str, cpus: int, memory: int) -> Machin
         nodes = tuple(map(_with_islands, topology.nodes, rows))
         topology = Topology(levels=LEVELS_WITH_ISLANDS, nodes=nodes)
     ordered = [gpu for row in rows for isle in row for gpu in isle]
-    return Machine(
-        topology, tuple(gpu.uuid for gpu in ordered), tuple(gpu.number for gpu in ordered)
-    )
+    return Machine(topology, topology.uuids, tuple(gpu.number for gpu in ordered))
 
 
 def _with_islands(node: Node, islands: Sequence[Sequence[Gpu]]) -> Node:

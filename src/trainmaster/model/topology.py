@@ -64,6 +64,8 @@ class Node:
     """For each level between `node` and `gpu`: the local GPU numbers of each island there."""
     domains: tuple[int, ...]
     """Index of the node's domain at each level from `cluster` down to `node`."""
+    uuids: tuple[str, ...] = ()
+    """What the driver calls its GPUs for good, by their local numbers; empty: not known, or CPU slots."""
 
     @property
     def islands(self) -> tuple[tuple[int, ...], ...]:
@@ -100,6 +102,12 @@ class Topology:
     @cached_property
     def type_of_gpu(self) -> tuple[GpuType, ...]:
         return tuple(node.type for node in self.nodes for _ in range(node.gpus))
+
+    @cached_property
+    def uuids(self) -> tuple[str, ...]:
+        """Of all GPUs, by their index; empty where those of any node are not known."""
+        known = all(len(node.uuids) == node.gpus for node in self.nodes)
+        return tuple(uuid for node in self.nodes for uuid in node.uuids) if known else ()
 
     @cached_property
     def types(self) -> tuple[GpuType, ...]:
@@ -203,6 +211,7 @@ class NodeSpec:
     sockets: int = 1
     switches: int = 1
     """PCIe switches of the whole node: equally many under each socket."""
+    uuids: tuple[str, ...] = ()
 
 
 CPUS_PER_GPU = 8_000
@@ -230,6 +239,7 @@ def build(levels: tuple[str, ...], specs: Sequence[NodeSpec]) -> Topology:
                 memory=spec.gpus * HOST_MEMORY_PER_GPU if spec.memory is None else spec.memory,
                 island_levels=_island_levels(levels, spec),
                 domains=(*spec.path, index),
+                uuids=spec.uuids,
             )
         )
         first_gpu += spec.gpus
