@@ -68,6 +68,8 @@ class Gang:
         self.ranks: list[RankProcess] = []
         self.changed_files: list[str] = []
         """Files of the program that are not as they were at submission."""
+        self.outsiders: set[int] = set()
+        """Children of ours that are not of the run, and have not ended."""
         self._list = processes.descendants if processes.can_list_children() else descendants_by_scan
 
     @property
@@ -108,6 +110,7 @@ class Gang:
                 break
             if pid == 0:
                 break
+            self.outsiders.discard(pid)
             rank = by_pid.get(pid)
             if rank is not None:
                 rank.code = code_of(status)
@@ -118,7 +121,8 @@ class Gang:
         """Every process of the run: as subreaper we are the ancestor of them all."""
         own = os.getpid()
         found = dict.fromkeys((*self._list(own), *self._cgroups.members()))
-        return [pid for pid in found if pid != own and is_alive(pid)]
+        others = {own, *self.outsiders}
+        return [pid for pid in found if pid not in others and is_alive(pid)]
 
     def lingering(self) -> list[int]:
         """Ranks that run, and what is left in the groups of others: a shell dies before its child."""

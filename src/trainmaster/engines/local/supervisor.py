@@ -20,9 +20,11 @@ from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.checkpoint_folder import last_written_ns, worked_ns
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of, withdrawal
+from trainmaster.engines.local.freezer_choice import devices_of, freezers_for
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
-from trainmaster.engines.process_freezer import freeze, send, thaw
+from trainmaster.engines.local.run_freezing import RunFreezing
+from trainmaster.engines.process_freezer import send
 from trainmaster_sdk.wire import CHECKPOINT_DIR, Message
 
 HOUSEKEEPING_S = 5.0
@@ -44,6 +46,8 @@ class Stopping:
     until: float
     since_ns: int
     killed: bool = False
+    grace_s: float = 0.0
+    """From when it can go on: a frozen one has to be thawed first."""
 
 
 class Supervisor:
@@ -70,15 +74,14 @@ class Supervisor:
         self._stopping: Stopping | None = None
         self._next: int | None = None
         """The generation to be reshaped into."""
-        self._is_freezing, self._is_frozen = False, False
+        self._lost_because = ""
+        """Why it had to be killed, through no fault of its own."""
+        self._freezing = self._new_freezing()
         self._has_left = False
         self._has_saved: bool | None = None  # since it was told to stop; None: it reports no saves
         self._unsaved_ms: int | None = None
         """How long it worked from its last file to the order to stop; None: it says itself that it saves."""
         self._started_ns = 0
-        self._pauses: list[tuple[int, int]] = []
-        """When it was stopped in memory, and when it went on."""
-        self._frozen_ns = 0
         self._heeds_stops = False
         self._done: set[int] = set()  # ranks that have said so
         self._has_session = False  # whether the program reports its own steps
@@ -137,15 +140,13 @@ class Supervisor:
             waits.append(self._stopping.until if is_watched else now + 0.02)
         if not self._journal.is_written:
             waits.append(now + RETRY_S)
-        if self._is_freezing:
-            waits.append(now + 0.01)
+        waits.append(self._freezing.due_at)
         return max(0.0, min(at for at in waits if at is not None) - now)
 
     def _tick(self) -> None:
         now = time.monotonic()
         self._reap()
-        if self._is_freezing:
-            self._freeze()
+        self._step_freezing(now)
         if self._track_at is not None and self._track_at <= now:
             self._track_at = None
             self._cgroups.track(self._gang.members)
@@ -158,7 +159,7 @@ class Supervisor:
         if self._housekeeping_at <= now:
             self._restore_files(now)
         stopping = self._stopping
-        if stopping is not None and stopping.until <= now and self._gang.lingering():
+        if stopping is not None and self._is_late(stopping, now) and self._gang.lingering():
             stopping.killed = True
             self._gang.kill_all()
             self._reap()
@@ -183,9 +184,9 @@ class Supervisor:
         """Bring up all ranks of the present generation."""
         self._failed, self._stopping, self._next = None, None, None
         self._has_left, self._has_saved, self._done = False, None, set()
-        self._started_ns, self._unsaved_ms, self._pauses = time.time_ns(), None, []
+        self._started_ns, self._unsaved_ms = time.time_ns(), None
         self._has_session, self._counter = False, None
-        self._is_freezing, self._is_frozen = False, False
+        self._freezing, self._lost_because = self._new_freezing(), ""
         self._control.forget_ranks()
         self._not_started = self._gang.start(self._run, self._folder)
         for rank in self._gang.ranks:
@@ -228,15 +229,16 @@ class Supervisor:
 
     def _stop(self, cause: StopCause, grace_ms: int | None = None) -> None:
         """Tell every rank to end; each has the same grace period, whatever the cause."""
-        until = time.monotonic() + (self._run.grace_ms if grace_ms is None else grace_ms) / 1000
+        grace_s = (self._run.grace_ms if grace_ms is None else grace_ms) / 1000
+        until = time.monotonic() + grace_s
         last, since_ns = self._stopping, time.time_ns()
         if last is not None:
             until, since_ns = min(until, last.until), last.since_ns
-        self._stopping = Stopping(cause, until, since_ns, last is not None and last.killed)
-        self._is_freezing = False
+        was_killed = last is not None and last.killed
+        self._stopping = Stopping(cause, until, since_ns, was_killed, grace_s)
         self._ask_to_stop()
         self._gang.terminate()
-        self._thaw()  # a stopped process cannot save
+        self._freezing.let_go()  # a frozen process cannot save
 
     def _ask_to_stop(self) -> None:
         stopping = self._stopping
@@ -257,6 +259,7 @@ class Supervisor:
             self._sweep_at = now + RETRY_S
             return
         self._sweep_at = None
+        self._freezing.close()
         self._gang.reap()
         self._control.drain()
         for rank in self._gang.ranks:
@@ -268,6 +271,8 @@ class Supervisor:
         self._write_progress()
         if self._not_started is not None and not self._not_started.is_final:
             self._conclude("lost", {"why": self._not_started.why})
+        elif self._lost_because:
+            self._conclude("lost", {"why": self._lost_because})
         elif self._is_resizing and not status.is_success:
             self._start_next_generation()
         else:
@@ -302,7 +307,9 @@ class Supervisor:
         if written_ns is None:
             return False
         if not self._has_left:
-            unsaved_ms = worked_ns(written_ns, self._stopping.since_ns, self._pauses) // 1_000_000
+            unsaved_ms = (
+                worked_ns(written_ns, self._stopping.since_ns, self._freezing.pauses) // 1_000_000
+            )
             self._unsaved_ms = 0 if unsaved_ms < FILE_CLOCK_MS else unsaved_ms
         return True
 
@@ -412,11 +419,11 @@ class Supervisor:
             self._reshape(said.get("generation"), grace_ms)
         elif self._stopping is not None:
             return
-        elif order == "freeze" and not self._is_frozen:
-            self._freeze()
-        elif order == "thaw" and (self._is_frozen or self._is_freezing):
-            self._thaw()
-            self._write("thawed", {})
+        elif order == "freeze":
+            self._freezing.freeze()
+        elif order == "thaw":
+            devices = said.get("devices")
+            self._freezing.thaw(devices if isinstance(devices, list) else None)
         elif order == "save":
             self._save()
 
@@ -427,6 +434,7 @@ class Supervisor:
         elif grace_ms is not None:
             until = time.monotonic() + grace_ms / 1000
             self._stopping.until = min(self._stopping.until, until)
+            self._stopping.grace_s = min(self._stopping.grace_s, grace_ms / 1000)
 
     def _reshape(self, generation: object, grace_ms: int | None) -> None:
         if isinstance(generation, int) and generation > self._run.generation:
@@ -439,23 +447,39 @@ class Supervisor:
     def _is_resizing(self) -> bool:
         return self._stopping is not None and self._stopping.cause is StopCause.RESIZE
 
-    def _freeze(self) -> None:
-        """Frozen is what it is when nothing of it moves any more; till then it is tried again."""
-        if freeze(self._gang.members):
-            self._is_freezing, self._is_frozen, self._frozen_ns = False, True, time.time_ns()
-            self._reap()
-            if self._is_frozen and not self._gang.has_ended:
-                self._write_progress()
-                self._write("frozen", {})
-        else:
-            self._is_freezing = True
+    def _new_freezing(self) -> RunFreezing:
+        devices = devices_of(self._run)
+        freezers = freezers_for(self._run, self._gang, self._selector)
+        said, lose = self._on_freezing, self._lose
+        return RunFreezing(self._gang.members, freezers, devices, said, lose)
 
-    def _thaw(self) -> None:
-        """Let it go on, and remember how long it did not."""
-        thaw(self._gang.members)
-        if self._is_frozen:
-            self._pauses.append((self._frozen_ns, time.time_ns()))
-        self._is_freezing, self._is_frozen = False, False
+    def _step_freezing(self, now: float) -> None:
+        """A run that is stopping has its whole grace period from when it can go on."""
+        was_busy = self._freezing.is_busy
+        self._freezing.step(now)
+        if was_busy and not self._freezing.is_busy and self._stopping is not None:
+            self._stopping.until = max(self._stopping.until, now + self._stopping.grace_s)
+
+    def _is_late(self, stopping: Stopping, now: float) -> bool:
+        is_waited_for = self._freezing.is_busy and stopping.grace_s > 0
+        return stopping.until <= now and not is_waited_for
+
+    def _on_freezing(self, what: str, said: Message) -> None:
+        """It is frozen when nothing of it moves any more; one that has ended by then has ended."""
+        if what == "frozen":
+            self._reap()
+            if self._gang.has_ended or not self._freezing.is_frozen:
+                return
+            self._write_progress()
+        self._write(what, said)
+
+    def _lose(self, why: str) -> None:
+        """It can neither be frozen nor go on: it starts again from its checkpoint."""
+        if self._stopping is None:
+            self._lost_because = why
+            self._stop(StopCause.FAILURE, 0)
+        else:
+            self._stopping.until, self._stopping.grace_s = time.monotonic(), 0.0
 
     def _save(self) -> None:
         """Ask ranks that use the SDK; signal only programs that have a handler for it."""

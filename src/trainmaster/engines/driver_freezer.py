@@ -1,0 +1,154 @@
+"""Freezes a run by the CUDA driver, which a program of its own calls: each call takes long, and may hang.
+
+Only the standard library is imported here: supervisors load it.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import time
+from collections.abc import Mapping, Sequence
+
+from trainmaster.engines.freezer import FROZEN, STUCK, Result
+from trainmaster.engines.local.helper_process import HelperProcess
+from trainmaster.engines.process_freezer import Members
+from trainmaster.gpu.freeze_conditions import Refusal, device_refusal
+from trainmaster_sdk.wire import Message
+
+PROGRAM = ("-m", "trainmaster.gpu.checkpoint")
+START_S = 90.0
+"""How long the program may take until it says what it is going to do."""
+LEAST_S = 60.0
+BYTES_PER_S = 200_000_000
+"""How long its calls may take: a tenth of the speed that was measured."""
+ROUNDS = 3
+RETRY_S = 0.5
+KILLED = "The program that freezes it was killed."
+MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
+
+
+class DriverFreezer:
+    """Starts the program for each freeze and thaw, and gives it as long as the bytes may take."""
+
+    name = "driver"
+    why = "Its program does not give back GPU memory by itself; the CUDA driver takes it out."
+
+    def __init__(
+        self,
+        members: Members,
+        devices: Sequence[str],
+        env: Mapping[str, str],
+        selector: selectors.BaseSelector,
+        outsiders: set[int],
+    ) -> None:
+        self._members = members
+        self._refusal = device_refusal(devices, bool(env.get(MPS_PIPE)))
+        self._selector = selector
+        self._outsiders = outsiders
+        self._helper: HelperProcess | None = None
+        self._words: tuple[str, ...] = ()
+        """What the program is told; empty: nothing is to be done."""
+        self._asked: list[int] = []
+        """The processes that it was told of."""
+        self._has_plan = False
+        self._given_s = self._until = 0.0
+        self._rounds = 0
+        self._bytes = 0
+        self._is_turned = False
+
+    @property
+    def due_at(self) -> float | None:
+        if not self._words:
+            return None
+        return self._until if self._helper is not None else time.monotonic() + RETRY_S
+
+    def refusal(self) -> Refusal | None:
+        return self._refusal
+
+    def release(self) -> None:
+        self._rounds, self._bytes, self._is_turned = 1, 0, False
+        self._begin("freeze")
+
+    def turn_back(self) -> None:
+        """The program turns round itself, after its present call."""
+        self._is_turned = True
+        if self._helper is not None:
+            self._helper.send(signal.SIGTERM)
+
+    def restore(self, moves: Mapping[str, str]) -> None:
+        self._begin("thaw", *(f"--map={old}={new}" for old, new in moves.items()))
+
+    def result(self, now: float) -> Result | None:
+        if not self._words:
+            return None
+        self._asked = self._asked or [*self._members()]
+        if not self._asked:
+            self.close()
+            return None  # all have ended
+        if self._helper is None and not self._is_started() and now < self._until:
+            return None
+        helper = self._helper
+        if helper is not None:
+            self._read_plan(helper, now)
+            if not helper.is_over and now < self._until:
+                return None
+        is_over = helper is not None and helper.is_over
+        self.close()
+        if helper is not None and is_over:
+            return self._ended(helper.lines[-1] if helper.lines else {})
+        why = f"The GPU driver did not answer within {self._given_s:.0f} s."
+        return Result(STUCK, why, is_final=True)
+
+    def heard(self, rank: int, said: Message) -> None:
+        pass
+
+    def close(self) -> None:
+        if self._helper is not None:
+            self._helper.kill()
+        self._helper, self._words = None, ()
+
+    def _begin(self, *words: str) -> None:
+        self.close()
+        self._words, self._asked, self._has_plan = words, [], False
+        self._given_s = START_S
+        self._until = time.monotonic() + START_S
+
+    def _is_started(self) -> bool:
+        """False where the machine cannot start more processes: it is tried again."""
+        pids = map(str, self._asked)
+        try:
+            self._helper = HelperProcess(
+                (*PROGRAM, *self._words, *pids), self._selector, self._outsiders
+            )
+        except OSError:
+            return False
+        return True
+
+    def _read_plan(self, helper: HelperProcess, now: float) -> None:
+        """It has begun: from here on the bytes count."""
+        if not self._has_plan and helper.lines and "plan" in helper.lines[0]:
+            self._has_plan = True
+            self._bytes = max(self._bytes, helper.lines[0].get("bytes", 0))
+            self._given_s = LEAST_S + self._bytes / BYTES_PER_S
+            self._until = now + self._given_s
+
+    def _ended(self, last: Message) -> Result | None:
+        end = last.get("end")
+        if not isinstance(end, str):
+            return Result(STUCK, KILLED)
+        if end == FROZEN and self._has_grown() and self._rounds < ROUNDS:
+            self._rounds += 1
+            self._begin("freeze")
+            return self.result(time.monotonic())
+        return Result(
+            end,
+            last.get("why", ""),
+            bool(last.get("is_final")),
+            self._bytes if end == FROZEN else None,
+            last.get("gpu_bytes"),
+        )
+
+    def _has_grown(self) -> bool:
+        """Whether it has started processes meanwhile, which may use the GPU."""
+        return not self._is_turned and not set(self._members()) <= set(self._asked)

@@ -1,0 +1,24 @@
+"""Which freezers a run may use, in the order in which they are tried: a new one is a line here."""
+
+from __future__ import annotations
+
+import selectors
+
+from trainmaster.engines.driver_freezer import DriverFreezer
+from trainmaster.engines.freezer import Freezer, StopFreezer
+from trainmaster.engines.local.rank_processes import Gang
+from trainmaster.engines.local.runfile import RunFile
+
+
+def devices_of(run: RunFile) -> list[str]:
+    """Its GPUs rank by rank, as its programs are told; none: it has CPU slots."""
+    named = [rank.env.get("CUDA_VISIBLE_DEVICES", "") for rank in run.ranks]
+    return [each for names in named for each in names.split(",") if each]
+
+
+def freezers_for(run: RunFile, gang: Gang, selector: selectors.BaseSelector) -> list[Freezer]:
+    devices = devices_of(run)
+    if not devices:
+        return [StopFreezer()]
+    env = run.env | run.ranks[0].env
+    return [DriverFreezer(gang.members, devices, env, selector, gang.outsiders)]

@@ -1,0 +1,84 @@
+"""A program that helps a supervisor: its child, but no process of the run. The loop reads its lines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from trainmaster.engines.local import processes
+from trainmaster_sdk.wire import Message, MessageReader
+
+
+class HelperProcess:
+    """Started at once. `outsiders` are children that are not of the run, and have not ended."""
+
+    def __init__(
+        self, argv: Sequence[str], selector: selectors.BaseSelector, outsiders: set[int]
+    ) -> None:
+        self._selector = selector
+        self._outsiders = outsiders
+        self._reader = MessageReader()
+        self.lines: list[Message] = []
+        self.is_over = False
+        """Whether it has closed its output: it has ended, or is about to."""
+        ours, theirs = os.pipe2(os.O_CLOEXEC)
+        try:
+            self.pid = os.fork()
+            if self.pid == 0:
+                _become([sys.executable, "-P", *argv], theirs)
+        except OSError:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+        outsiders.add(self.pid)
+        os.set_blocking(ours, False)
+        self._output = ours
+        selector.register(ours, selectors.EVENT_READ, self._read)
+
+    def send(self, number: int) -> None:
+        """A signal, if it has not ended: its number may be another process's then."""
+        if self.pid in self._outsiders:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it, and wait for nothing: a call into the driver may hold it."""
+        self.send(signal.SIGKILL)
+        self._close()
+
+    def _read(self, mask: int = 0) -> None:
+        try:
+            piece = os.read(self._output, 1 << 16)
+        except BlockingIOError:
+            return
+        self.lines += self._reader.feed(piece)
+        if not piece:
+            self._close()
+
+    def _close(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._selector.unregister(self._output)
+            os.close(self._output)
+
+
+def _become(argv: list[str], output: int) -> NoReturn:
+    """In the child; errors go where the supervisor's go."""
+    try:
+        os.setsid()
+        processes.die_with_parent()
+        for number in signal.valid_signals():
+            with contextlib.suppress(OSError, ValueError):
+                signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.execv(argv[0], argv)
+    finally:
+        os._exit(127)
