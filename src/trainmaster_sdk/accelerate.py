@@ -15,6 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from trainmaster_sdk.offload import can_release
 from trainmaster_sdk.saving_loop import SavingLoop
 from trainmaster_sdk.session import Session
 
@@ -27,6 +28,7 @@ class AccelerateLoop(SavingLoop):
     def __init__(self, tm: Session, accelerator: Any, save_every: int | None = None) -> None:
         super().__init__(tm, save_every)
         self._accelerator = accelerator
+        can_release(tm, accelerator._models, accelerator._optimizers, accelerator.scaler)
 
     def _write(self, folder: Path) -> None:
         self._accelerator.save_state(str(folder / STATE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -64,6 +65,15 @@ class ControlClient:
             self._pump()
             heard, self._heard = self._heard, []
         return heard
+
+    def wait(self, most_s: float) -> None:
+        """Until something can be heard, or this time has passed."""
+        line = self._socket
+        if line is None:
+            time.sleep(min(most_s, RETRY_S))
+            return
+        with contextlib.suppress(OSError, ValueError):  # closed by another thread meanwhile
+            select.select([line], [], [], most_s)
 
     def close(self, wait_s: float) -> None:
         """Send what is waiting, for at most `wait_s`, then disconnect."""

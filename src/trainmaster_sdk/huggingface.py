@@ -16,6 +16,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainmaster_sdk.checkpoints import Checkpoints
+from trainmaster_sdk.offload import can_release
 from trainmaster_sdk.session import Session
 
 
@@ -30,6 +31,17 @@ class TrainmasterCallback(TrainerCallback):
 
     def __init__(self, tm: Session) -> None:
         self._tm = tm
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        optimizer: Any = None,
+        **_: Any,
+    ) -> None:
+        can_release(self._tm, model, optimizer)
 
     def on_log(
         self,

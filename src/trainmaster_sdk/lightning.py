@@ -12,6 +12,7 @@ import math
 import signal
 from typing import Any
 
+from trainmaster_sdk.offload import can_release
 from trainmaster_sdk.session import Session
 
 try:
@@ -48,6 +49,8 @@ class TrainmasterCallback(Callback):
         self._step = trainer.global_step
         total = trainer.estimated_stepping_batches
         self._total = int(total) if 0 < total < math.inf else None
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        can_release(self._tm, pl_module, trainer.optimizers, scaler)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

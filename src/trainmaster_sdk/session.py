@@ -16,6 +16,7 @@ from trainmaster_sdk.control_client import ControlClient
 from trainmaster_sdk.environment import JobEnvironment, local_folder
 from trainmaster_sdk.rank_consensus import RankConsensus, is_gang_initialised
 from trainmaster_sdk.stop_requests import StopRequests
+from trainmaster_sdk.suspension import Releaser, Suspension
 from trainmaster_sdk.wire import Message
 
 REPORT_S = 0.1
@@ -60,6 +61,7 @@ class Session:
         self._client = ControlClient(
             place.socket, {"say": "hello", "rank": place.rank, "pid": os.getpid()}
         )
+        self._suspension = Suspension(self._client)
         self._step: int | None = None
         self._total_steps: int | None = None
         self._saved_step: int | None = None
@@ -105,6 +107,7 @@ class Session:
         if self.is_rank_zero:
             self.checkpoints.clear_away()
         self._stop_consensus = self._agreement("stop")
+        self._release_consensus = self._agreement("release")
         self._save_consensus = self._agreement("save")
         self._requests.listen()
         self._hear()
@@ -125,6 +128,7 @@ class Session:
             ignore_stop=ends_well and (is_leaving or self._place.socket is not None)
         )
         self._stop_consensus.close()
+        self._release_consensus.close()
         self._save_consensus.close()
         if is_leaving and kind is None:
             raise SystemExit(0)
@@ -184,24 +188,41 @@ class Session:
         self._client.say_newest(said, now=is_due)
 
     def should_stop(self) -> bool:
-        """Whether to save and leave now: the same answer on all ranks, which must ask at the same steps."""
+        """Whether to save and leave now: the same answer on all ranks, which must ask at the same steps.
+
+        Where the program can release its GPU's memory (`trainmaster_sdk.torch.can_release`), it does so in
+        here when it is suspended, and this returns when it goes on.
+        """
         if not self._heeds_stops:
             self._heeds_stops = True
             self._client.say({"say": "heeds stops"})
+        self._suspension.declare()
         self._hear()
-        if self._has_stopped:
-            return True
-        if is_gang_initialised():
-            from trainmaster_sdk.torch import any_rank
+        while not self._has_stopped:
+            stop, release = self._settle()
+            self._has_stopped = stop
+            if stop or not release:
+                break
+            self._suspension.wait(self._hear, lambda: self._requests.stop)
+            self._reported_step = None  # the pause is not part of its speed
+        return self._has_stopped
 
-            # What rank 0 knows of the end, all must know: they say the same last word.
-            stop, is_finished = any_rank([self._requests.stop, self._has_finished()])
-            if stop and is_finished:
-                self._is_finished = True
-        else:
-            stop = self._stop_consensus.settle(self._requests.stop)
-        self._has_stopped = stop
-        return stop
+    def can_release(self, releaser: Releaser) -> None:
+        """From now on it can be suspended by this. All ranks must say so."""
+        self._suspension.set_releaser(releaser)
+
+    def _settle(self) -> tuple[bool, bool]:
+        """Whether all ranks leave now, and whether all release their memory now."""
+        stop, release = self._requests.stop, self._suspension.is_asked
+        if not is_gang_initialised():
+            return self._stop_consensus.settle(stop), self._release_consensus.settle(release)
+        from trainmaster_sdk.torch import any_rank
+
+        # What rank 0 knows of the end, all must know: they say the same last word.
+        stop, release, is_finished = any_rank([stop, release, self._has_finished()])
+        if stop and is_finished:
+            self._is_finished = True
+        return stop, release
 
     def should_save(self) -> bool:
         """Whether to save now and go on, once for each request: the same answer on all ranks, as above."""
@@ -221,6 +242,7 @@ class Session:
     def _hear(self) -> None:
         for said in self._client.hear():
             self._requests.take(said)
+            self._suspension.take(said)
 
     def _agreement(self, name: str) -> RankConsensus:
         return RankConsensus(

@@ -24,8 +24,20 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.utils.data import Sampler
 
 from trainmaster_sdk import stop_requests
+from trainmaster_sdk.offload import can_release
 from trainmaster_sdk.session import Session
 
+__all__ = [
+    "ShardedCheckpoints",
+    "StepBatches",
+    "any_rank",
+    "batch_of",
+    "can_release",
+    "gang",
+    "global_mean",
+    "outlive_stop",
+    "seed_step",
+]
 _asking: list[Any] = [None, None]
 """The world, and the group in it that flags are exchanged on: by CPU, without waiting for a GPU."""
 

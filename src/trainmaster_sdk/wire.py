@@ -13,9 +13,15 @@ A program sends:
     {"say": "saved", "step": 120}                            a checkpoint has become durable
     {"say": "leaving", "step": 120}                          told to stop, saved, about to exit: go on later
     {"say": "done"}                                          all its work is done, about to exit
+    {"say": "can release"}                                   it can give back its GPU memory after a step
+    {"say": "released", "n": 3, "bytes": 4096, "host_bytes": 4096, "left": 512, "took_ms": 20}
+                                                             did so as asked; `left` is what it keeps there
+    {"say": "taken back", "n": 3, "bytes": 4096, "took_ms": 21}
 The supervisor asks a program (every rank that has said hello; again on a new hello while it holds):
     {"ask": "stop", "why": "suspend" | "resize" | "cancel", "grace_s": 30.0}
     {"ask": "save"}
+    {"ask": "release", "n": 3}                               free the GPU after this step, and wait
+    {"ask": "take back", "n": 3}                             go on; n = 3 is over, even if it had not begun
 The manager sends to the supervisor:
     {"say": "follow", "after": 7}                            send me your journal from entry 8 on, and go on
     {"order": "halt" | "kill" | "freeze" | "thaw" | "save"}
