@@ -41,9 +41,10 @@ def build(folder: Path) -> None:
     download(wheels, "--no-deps", *CUDA)
     for each in sorted(HERE.iterdir()):
         if each.suffix in {".py", ".sh"}:
-            target = folder if each.suffix == ".sh" else folder / "gpu"
-            target.mkdir(exist_ok=True)
+            target = folder if each.suffix == ".sh" else folder / "benchmarks" / "gpu"
+            target.mkdir(parents=True, exist_ok=True)
             shutil.copy(each, target)
+    (folder / "benchmarks" / "__init__.py").touch()
     lacking = missing(wheels.glob("*.whl"))
     if lacking:
         sys.exit(f"the bundle lacks {', '.join(lacking)}")
