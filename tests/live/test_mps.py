@@ -13,7 +13,7 @@ from tests.live.stage import Stage, perform, until
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.gpu.mps import CONTROL, PID, MpsDaemons
 from trainmaster.model.actions import Kill, Launch
-from trainmaster.model.engine_reports import Started
+from trainmaster.model.engine_reports import Ended, Lost, Started
 from trainmaster.model.job import Run
 from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.topology import parse_shorthand
@@ -93,5 +93,20 @@ def test_where_the_daemon_does_not_start_a_run_shares_by_time_slicing_and_it_is_
         assert not env_of(stage, "CUDA_MPS_PIPE_DIRECTORY")
         (trouble,) = stage.engine.troubles()
         assert "MPS is not supported on this system. Its jobs share it by time" in trouble
+
+    perform(tmp_path, act, partial(one_gpu))
+
+
+def test_a_neighbour_that_a_fault_takes_down_is_lost_and_not_blamed(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        fail, go = "echo 'CUDA error: unspecified launch failure'; exit 1", stage.workdir / "go"
+        wait = f"while [ ! -e {go} ]; do sleep 0.05; done; {fail}"
+        for job, script in (("1", fail), ("2", wait)):
+            await stage.order(Launch(Run(job, 1), HALF, 0), stage.shell(script))
+        first = await stage.heard(Run("1", 1), Ended)
+        go.touch()
+        second = await stage.heard(Run("2", 1), Lost)
+        assert first.code == 1
+        assert "A fault of job 1 ended it as well" in second.why
 
     perform(tmp_path, act, partial(one_gpu))

@@ -155,7 +155,10 @@ class LocalEngine:
     # -- the contract --------------------------------------------------------------------------------
 
     async def open(self, tell: Tell) -> None:
-        self._tell = tell
+        def tell_judged(report: Report, number: int) -> None:
+            tell(self._mps.judged(report, str(self.folder_of(report.run))), number)
+
+        self._tell = tell_judged
         self._sockets = socket_paths.folder_for(self._folder.parent)
         (self._folder / LIVE).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._mps.open(self._sockets)

@@ -8,19 +8,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import structlog
 
 from trainmaster.engines.local import runfile
+from trainmaster.engines.local.mps_faults import (
+    ClientFailure,
+    collateral,
+    fault_line,
+    has_failed,
+)
 from trainmaster.engines.local.runfile import RunFile
 from trainmaster.gpu.mps import CONTROL, VISIBLE, MpsDaemons, MpsError, MpsPlace, control_program
+from trainmaster.model.engine_reports import Ended, Report
 from trainmaster.model.placement import Sharing
 
 log = structlog.get_logger(__name__)
 
 LOOK_S = 2.0
+KEPT = 64
+LAST_BYTES = 1 << 16
+"""Of each log: what was written last."""
 Folders = Callable[[], Iterable[str]]
 """The folders of all runs that may be alive."""
 
@@ -34,6 +45,8 @@ class MpsClients:
         self._has_gpus = has_gpus
         self._program = control_program() if has_gpus else None
         self._daemons: MpsDaemons | None = None
+        self._failures: list[ClientFailure] = []
+        """The last ones that were their own fault."""
         self._is_due = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
@@ -90,6 +103,20 @@ class MpsClients:
                 log.error("a run shares its GPU without MPS", gpu=gpu, why=str(problem))
                 runfile.write(folder, run_file(None))
 
+    def judged(self, report: Report, folder: str) -> Report:
+        """The report, or that its run is lost, where a fault of a neighbour has ended it."""
+        if not isinstance(report, Ended) or self._daemons is None or not has_failed(report):
+            return report
+        for gpu in gpus_in_use([folder]):
+            failure = ClientFailure(gpu, report)
+            logs = self._daemons.place(gpu).logs
+            evidence = fault_line(_last_lines(logs), report.at_ms)
+            lost = collateral(failure, self._failures, evidence)
+            if lost is not None:
+                return lost
+            self._failures = [*self._failures[1 - KEPT :], failure]
+        return report
+
     async def _watch(self) -> None:
         while True:
             self._is_due.clear()
@@ -108,6 +135,16 @@ class MpsClients:
             return
         with daemons.lock:
             daemons.tend(gpus_in_use(self._live()))
+
+
+def _last_lines(logs: Path) -> list[str]:
+    """Of the daemon and its servers."""
+    found: list[str] = []
+    for name in ("control.log", "server.log"):
+        with contextlib.suppress(OSError), open(logs / name, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
+            found += file.read().decode(errors="replace").splitlines()
+    return found
 
 
 def gpus_in_use(folders: Iterable[str]) -> Sequence[str]:
