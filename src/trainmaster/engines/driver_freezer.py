@@ -97,8 +97,7 @@ class DriverFreezer:
         self.close()
         if helper is not None and is_over:
             return self._ended(helper.lines[-1] if helper.lines else {})
-        why = f"The GPU driver did not answer within {self._given_s:.0f} s."
-        return Result(STUCK, why, is_final=True)
+        return Result(STUCK, f"The GPU driver did not answer within {self._given_s:.0f} s.")
 
     def heard(self, rank: int, said: Message) -> None:
         pass

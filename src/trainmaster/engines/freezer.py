@@ -64,7 +64,7 @@ class Freezer(Protocol):
     def restore(self, moves: Mapping[str, str]) -> None:
         """Begin to give everything back, from wherever it is; on other GPUs where `moves` says so.
 
-        Its result is running or stuck. It is tried again after one that is stuck and not final.
+        Its result is running or stuck; one that is stuck is begun again, a few times.
         """
         ...
 

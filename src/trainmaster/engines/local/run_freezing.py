@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
-from trainmaster.engines.freezer import FROZEN, RUNNING, STUCK, Freezer, Result, moves_between
+from trainmaster.engines.freezer import FROZEN, RUNNING, Freezer, Result, moves_between
 from trainmaster.engines.process_freezer import Members, freeze, thaw
 from trainmaster_sdk.wire import Message
 
 AGAIN_S = 0.01
 """How soon processes are stopped again where one forked meanwhile."""
 TRIES = 3
-"""How often a restore is begun whose helper was killed."""
+"""How often a restore is begun before the run is given up."""
 CANNOT_MOVE = "It cannot go on on those GPUs: the driver moves a whole GPU to another one."
 NO_FREEZER = "Nothing here can free its GPU memory."
 
@@ -205,7 +205,7 @@ class RunFreezing:
         if result.end == RUNNING:
             self._devices, self._moves = self._next_devices, {}
             self._phase = Phase.RUNNING
-        elif result.end == STUCK and not result.is_final and self._tries < TRIES:
+        elif self._tries < TRIES:
             self._tries += 1
             self._chosen.restore(self._moves)
         else:

@@ -1,0 +1,195 @@
+"""Every call of the driver's freezer fails or hangs, the process or a helper dies, at each step.
+
+Orders come from managers that die as soon as they have said them: the supervisor goes on alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from tests.contract.frozen_runs import FrozenRun, driver_kit, frozen_run, until
+from tests.live.stage import state_of
+from trainmaster.gpu import fake_driver
+
+pytestmark = pytest.mark.live
+
+MakeRun = Callable[..., AbstractContextManager[FrozenRun]]
+PATIENT_S = 60.0
+HANG_S = 1.0
+"""How long a helper may hang here."""
+FREEZING, THAWING = ("state", "lock", "checkpoint"), ("state", "restore", "unlock")
+
+
+@pytest.fixture
+def gpus(tmp_path: Path) -> Path:
+    return tmp_path / "gpus"
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, gpus: Path) -> MakeRun:
+    kit = driver_kit(gpus)
+    (tmp_path / "run").mkdir()
+    return lambda **more: frozen_run(tmp_path / "run", kit, **more)
+
+
+def once(call: str) -> int:
+    """The first call, but for questions about the state: the first of those comes before the plan."""
+    return 2 if call == "state" else 1
+
+
+def held(run: FrozenRun, gpus: Path, call: str, order: str) -> int:
+    """The helper, which hangs in this call."""
+    fake_driver.add_fault(call, "hang", pid=run.pids[0], nth=once(call), folder=gpus)
+    run.order(order)
+
+    def is_hanging() -> bool:
+        faults = fake_driver._read(gpus / "faults.json", [])
+        return any(each.get("seen", 0) >= once(call) for each in faults)
+
+    until(is_hanging)
+    helper = run.helper()
+    assert helper is not None
+    return helper
+
+
+@pytest.mark.parametrize("does", ["fail", "hang"])
+def test_a_freeze_that_fails_leaves_the_whole_gang_running(
+    make_run: MakeRun, gpus: Path, does: str
+) -> None:
+    with make_run(ranks=2, least_s=HANG_S if does == "hang" else PATIENT_S) as run:
+        for call in FREEZING:
+            fake_driver.add_fault(call, does, pid=run.pids[1], nth=once(call), folder=gpus)
+            said = run.freeze()
+            assert (said["what"], said["is_final"]) == ("not frozen", False), call
+            assert ("error 999" if does == "fail" else "did not answer") in said["why"]
+            run.goes_on()
+            fake_driver.clear_faults(gpus)
+        assert run.freeze()["what"] == "frozen"
+        for call in THAWING:
+            fake_driver.add_fault(call, does, pid=run.pids[1], nth=once(call), folder=gpus)
+            assert run.thaw()["what"] == "thawed", call
+            run.goes_on()
+            fake_driver.clear_faults(gpus)
+            assert run.freeze()["what"] == "frozen"
+
+
+def test_a_walk_back_that_fails_is_tried_again(make_run: MakeRun, gpus: Path) -> None:
+    with make_run(ranks=2) as run:
+        fake_driver.add_fault("checkpoint", pid=run.pids[1], folder=gpus)
+        fake_driver.add_fault("restore", pid=run.pids[0], nth=1, folder=gpus)
+        fake_driver.add_fault("unlock", pid=run.pids[1], nth=1, folder=gpus)
+        assert run.freeze()["what"] == "not frozen"
+        run.goes_on()
+
+
+def test_what_cannot_be_walked_back_is_lost_and_leaves_nothing(
+    make_run: MakeRun, gpus: Path
+) -> None:
+    with make_run(ranks=2) as run:
+        run.freeze()
+        fake_driver.add_fault("restore", pid=run.pids[1], folder=gpus)
+        said = run.thaw()
+        assert said["what"] == "lost"
+        assert "could not be made to go on" in said["why"]
+        assert "could not restore" in said["why"]
+
+
+def test_one_that_is_to_stop_and_cannot_go_on_is_killed(make_run: MakeRun, gpus: Path) -> None:
+    with make_run() as run:
+        run.freeze()
+        fake_driver.add_fault("restore", pid=run.pids[0], folder=gpus)
+        run.order("halt")
+        over = run.heard("ended")
+        assert (over["asked"], over["was_killed"], over["has_left"]) == ("halt", True, False)
+
+
+@pytest.mark.parametrize(
+    ("order", "call"),
+    [*(("freeze", call) for call in FREEZING), *(("thaw", call) for call in THAWING)],
+)
+def test_a_process_that_dies_has_ended(
+    make_run: MakeRun, gpus: Path, order: str, call: str
+) -> None:
+    with make_run() as run:
+        if order == "thaw":
+            run.freeze()
+        fake_driver.add_fault(call, "die", pid=run.pids[0], nth=once(call), folder=gpus)
+        run.order(order)
+        over = run.heard("ended", "lost")
+        assert (over["what"], over["code"], over["asked"]) == ("ended", 137, "nothing")
+        assert not run.entries("not frozen")
+
+
+def test_a_helper_that_is_killed_leaves_nothing_locked(make_run: MakeRun, gpus: Path) -> None:
+    with make_run(least_s=PATIENT_S) as run:
+        for number, call in enumerate(FREEZING):
+            os.kill(held(run, gpus, call, "freeze"), signal.SIGKILL)
+            assert "was killed" in run.heard("not frozen", which=number)["why"]
+            run.goes_on()
+            fake_driver.clear_faults(gpus)
+        for number, call in enumerate(THAWING):
+            assert run.freeze()["what"] == "frozen"
+            os.kill(held(run, gpus, call, "thaw"), signal.SIGKILL)
+            run.heard("thawed", which=number)
+            run.goes_on()
+            fake_driver.clear_faults(gpus)
+
+
+@pytest.mark.parametrize("call", ["lock", "checkpoint", "restore"])
+def test_a_supervisor_that_is_killed_takes_all_with_it(
+    make_run: MakeRun, gpus: Path, call: str
+) -> None:
+    with make_run() as run:
+        if call == "restore":
+            run.freeze()
+        helper = held(run, gpus, call, "thaw" if call == "restore" else "freeze")
+        run.supervisor.kill()
+        until(lambda: not any(map(state_of, [*run.pids, helper])))
+
+
+@pytest.mark.parametrize("order", ["thaw", "halt"])
+def test_orders_are_followed_though_the_driver_hangs(
+    make_run: MakeRun, gpus: Path, order: str
+) -> None:
+    with make_run(least_s=HANG_S) as run:
+        held(run, gpus, "checkpoint", "freeze")
+        run.order(order)
+        if order == "thaw":
+            run.heard("thawed")
+            run.goes_on()
+            assert not run.entries("frozen", "not frozen")
+        else:
+            over = run.heard("ended")
+            assert (over["asked"], over["was_killed"]) == ("halt", False)
+
+
+def test_what_can_never_be_frozen_says_so(make_run: MakeRun, gpus: Path) -> None:
+    with make_run(ranks=2) as run:
+        for reason, said in {"nccl": "NCCL", "managed": "managed memory", "mps": "MPS"}.items():
+            for pid in run.pids:
+                fake_driver.allocate(0, [], pid=pid, folder=gpus, **{reason: True})
+            refused = run.freeze()
+            assert (refused["what"], refused["is_final"]) == ("not frozen", True)
+            assert said in refused["why"]
+            run.goes_on()
+            for pid in run.pids:
+                fake_driver.allocate(0, [], pid=pid, folder=gpus, **{reason: False})
+
+
+def test_a_frozen_run_goes_on_on_another_gpu(make_run: MakeRun, gpus: Path) -> None:
+    first, second = (gpu.uuid for gpu in fake_driver.FakeDriver(gpus).gpus())
+    with make_run() as run:
+        for target in (second, second, first):
+            run.freeze()
+            assert run.thaw(devices=[target])["what"] == "thawed"
+            run.goes_on()
+            assert [*fake_driver.process_of(run.pids[0], gpus)["gpus"]] == [target]
+        run.freeze()
+        said = run.thaw(devices=[first, second])
+        assert (said["what"], "those GPUs" in said["why"]) == ("lost", True)
