@@ -159,9 +159,9 @@ class FirstLook:
         jobs = [manager.train(name, *words, gpus=0.5) for name in ("left", "right")]
         try:
             pid = manager.wait_ready(gate, jobs, 25)[0]
-            said = environment(pid)
+            said = harness.environment(pid)
             add("halves", environment=said)
-            if any(each.startswith("CUDA_MPS_PIPE") for each in said):
+            if harness.is_mps_client(pid):
                 add("halves", state_of_a_client=harness.checkpoint("state", pid, seconds=10))
                 add("halves", freeze_of_a_client=harness.checkpoint("freeze", pid, seconds=10))
                 harness.checkpoint("thaw", pid, seconds=10)
@@ -203,12 +203,6 @@ def process_state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "gone"
-
-
-def environment(pid: int) -> list[str]:
-    """What says to a program how it shares its GPU."""
-    said = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
-    return sorted(each for each in said if each.startswith(("CUDA_", "TRAINMASTER_")))
 
 
 def main() -> None:

@@ -55,7 +55,15 @@ class Results:
             "script": name,
             "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         }
-        self.found |= {"machine": machine(), "steps": {}}
+        self.found |= {"machine": machine(), "steps": self._former()}
+
+    def _former(self) -> Found:
+        """Steps of an earlier run on the same machine stay until they are measured again."""
+        if not self.path.exists():
+            return {}
+        read = json.loads(self.path.read_text())
+        steps: Found = read["steps"] if read.get("machine") == machine() else {}
+        return steps
 
     def say(self, text: str) -> None:
         print(f"[{time.monotonic() - self.began:6.1f} s] {text}", flush=True)
@@ -72,6 +80,7 @@ class Results:
     def step(self, name: str, limit_s: float, does: Callable[[], None]) -> bool:
         """Do one step within its time. What goes wrong is a result, and the next step comes."""
         began = time.monotonic()
+        self.found["steps"].pop(name, None)
         self.say(f"--- {name} (at most {limit_s:.0f} s)")
         try:
             with time_limit(limit_s):
@@ -265,6 +274,16 @@ def checkpoint(verb: str, *pids: int, seconds: float = 60.0) -> Found:
     if not has_module("trainmaster.gpu.checkpoint"):
         raise Absent("trainmaster.gpu.checkpoint is not there")
     return call([sys.executable, "-m", "trainmaster.gpu.checkpoint", verb, *pids], seconds)
+
+
+def environment(pid: int) -> list[str]:
+    """What says to a program how it shares its GPU."""
+    said = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    return sorted(each for each in said if each.startswith(("CUDA_", "TRAINMASTER_")))
+
+
+def is_mps_client(pid: int) -> bool:
+    return any(each.startswith("CUDA_MPS_PIPE_DIRECTORY=") for each in environment(pid))
 
 
 # -- a manager -----------------------------------------------------------------------------------------------
