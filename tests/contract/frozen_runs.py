@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from trainmaster.engines.local.journal import JournalEntry
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
 from trainmaster.gpu import fake_driver
 from trainmaster.gpu.driver import FAKE_GPUS
-from trainmaster_sdk.wire import encode_message
+from trainmaster_sdk.wire import SOCKET, encode_message
 
 R = TypeVar("R")
 PATIENCE_S = 60.0
@@ -58,6 +58,25 @@ def step():  # no handler runs while a program waits for the driver
     fake_driver.step(0.01)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 """
+COOPERATES = """
+import trainmaster_sdk
+from trainmaster.gpu import fake_driver
+class Memory:
+    def prepare(self):
+        fake_driver.allocate(%d)
+    def release(self):
+        fake_driver.release()
+        return {"bytes": %d, "host_bytes": %d, "left": 0}
+    def take_back(self):
+        self.prepare()
+        return {}
+session = trainmaster_sdk.run(checkpoint_dir="kept")
+session.__enter__()
+session.can_release(Memory())
+def step():
+    time.sleep(0.01)
+    session.should_stop()
+"""
 
 
 @dataclass(frozen=True)
@@ -88,6 +107,16 @@ def driver_kit(folder: Path) -> Kit:
     )
 
 
+def cooperative_kit(folder: Path) -> Kit:
+    kit = driver_kit(folder)
+    return replace(
+        kit,
+        how="cooperative",
+        prepare=COOPERATES % (SIZE, SIZE, SIZE),
+        is_out=lambda pid: not fake_driver.process_of(pid, folder).get("gpus"),
+    )
+
+
 class FrozenRun:
     """One run."""
 
@@ -112,7 +141,7 @@ class FrozenRun:
             name="1.1",
             generation=0,
             workdir=str(self.work),
-            env={"PATH": os.environ["PATH"], **self.kit.env},
+            env={"PATH": os.environ["PATH"], SOCKET: self.socket, **self.kit.env},
             ranks=tuple(RankSpec(argv, {"RANK": str(rank), **visible}) for rank in range(ranks)),
             socket=self.socket,
             grace_ms=20_000,

@@ -10,12 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.frozen_runs import FrozenRun, Kit, driver_kit, frozen_run, stop_kit
+from tests.contract.frozen_runs import (
+    FrozenRun,
+    Kit,
+    cooperative_kit,
+    driver_kit,
+    frozen_run,
+    stop_kit,
+)
 from tests.live.stage import state_of
 
 pytestmark = pytest.mark.live
 
-FREEZERS: dict[str, Callable[[Path], Kit]] = {"stop": stop_kit, "driver": driver_kit}
+FREEZERS: dict[str, Callable[[Path], Kit]] = {
+    "cooperative": cooperative_kit,
+    "driver": driver_kit,
+    "stop": stop_kit,
+}
 """How each freezer's run is made; a new one is a line here."""
 MakeRun = Callable[..., AbstractContextManager[FrozenRun]]
 

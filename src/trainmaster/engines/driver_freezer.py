@@ -32,7 +32,7 @@ class DriverFreezer:
     """Starts the program for each freeze and thaw, and gives it as long as the bytes may take."""
 
     name = "driver"
-    why = "Its program does not give back GPU memory by itself; the CUDA driver takes it out."
+    why = "The CUDA driver takes out its GPU memory."
 
     def __init__(
         self,

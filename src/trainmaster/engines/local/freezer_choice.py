@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import selectors
 
-from trainmaster.engines.driver_freezer import DriverFreezer
+from trainmaster.engines.cooperative_freezer import CooperativeFreezer
+from trainmaster.engines.driver_freezer import MPS_PIPE, DriverFreezer
 from trainmaster.engines.freezer import Freezer, StopFreezer
+from trainmaster.engines.local.control_socket import ControlSocket
 from trainmaster.engines.local.rank_processes import Gang
 from trainmaster.engines.local.runfile import RunFile
 
@@ -16,9 +18,15 @@ def devices_of(run: RunFile) -> list[str]:
     return [each for names in named for each in names.split(",") if each]
 
 
-def freezers_for(run: RunFile, gang: Gang, selector: selectors.BaseSelector) -> list[Freezer]:
+def freezers_for(
+    run: RunFile, gang: Gang, selector: selectors.BaseSelector, control: ControlSocket
+) -> list[Freezer]:
     devices = devices_of(run)
     if not devices:
         return [StopFreezer()]
     env = run.env | run.ranks[0].env
-    return [DriverFreezer(gang.members, devices, env, selector, gang.outsiders)]
+    driver = DriverFreezer(gang.members, devices, env, selector, gang.outsiders)
+    cooperative = CooperativeFreezer(
+        control.send_to_ranks, control.ranks, gang.running, bool(env.get(MPS_PIPE)), driver
+    )
+    return [cooperative, driver]

@@ -77,6 +77,10 @@ class Gang:
         """Whether no rank runs; what they started may."""
         return all(rank.code is not None for rank in self.ranks)
 
+    def running(self) -> int:
+        """How many of its ranks have not ended."""
+        return sum(rank.code is None for rank in self.ranks)
+
     def start(self, run: RunFile, folder: str) -> NotStarted | None:
         """All ranks; else why the first of them could not be started."""
         self.ranks, self.changed_files, errors = [], [], []

@@ -366,10 +366,13 @@ class Supervisor:
     def _on_line(self, connection: Connection, said: Message) -> None:
         """One line; unknown ones are ignored."""
         word = said.get("say")
+        if connection.rank is not None:
+            self._freezing.heard(connection.rank, said)
         if word == "hello":
             connection.rank = rank if isinstance(rank := said.get("rank"), int) else 0
             self._has_session = True
             self._ask_to_stop()
+            self._freezing.heard(connection.rank, said)
         elif word == "follow":
             after = said.get("after")
             connection.follows = True
@@ -449,7 +452,7 @@ class Supervisor:
 
     def _new_freezing(self) -> RunFreezing:
         devices = devices_of(self._run)
-        freezers = freezers_for(self._run, self._gang, self._selector)
+        freezers = freezers_for(self._run, self._gang, self._selector, self._control)
         said, lose = self._on_freezing, self._lose
         return RunFreezing(self._gang.members, freezers, devices, said, lose)
 

@@ -1,0 +1,166 @@
+"""Freezes a run whose program gives back its GPU memory itself, at the end of a step, through the SDK.
+
+All ranks are asked; each answers when it has released its memory, and waits. Only the standard library is
+imported here: supervisors load it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from trainmaster.engines.freezer import FROZEN, RUNNING, STUCK, Freezer, Result
+from trainmaster.gpu.freeze_conditions import Refusal
+from trainmaster_sdk.wire import Message
+
+RELEASE_S = 30.0
+"""How long a rank may take to end its step and release its memory."""
+LEAST_S = 120.0
+BYTES_PER_S = 1_000_000_000
+"""How long it may take to come back: programs themselves wait a minute for a GPU that is still full."""
+
+
+class CooperativeFreezer:
+    """Asks all ranks by `tell`; `ranks` are those that are connected, `rank_count` how many processes run."""
+
+    name = "cooperative"
+    why = "Its program gives back GPU memory by itself."
+
+    def __init__(
+        self,
+        tell: Callable[[Message], None],
+        ranks: Callable[[], set[int]],
+        rank_count: Callable[[], int],
+        is_mps_client: bool,
+        mover: Freezer,
+    ) -> None:
+        self._tell = tell
+        self._ranks = ranks
+        self._rank_count = rank_count
+        self._is_mps_client = is_mps_client
+        self._mover = mover
+        """Takes what is left to another GPU: the CUDA context."""
+        self._able: set[int] = set()
+        self._settled: set[int] = set()
+        """Ranks that have come to the end of a step, where they would have said that they can."""
+        self._number = 0
+        """Of the last request."""
+        self._asked = ""
+        """What the ranks have been asked for: release, take back or nothing."""
+        self._until = 0.0
+        self._released: dict[int, Message] = {}
+        self._back: set[int] = set()
+        self._why = ""
+        """Why a release was called off."""
+        self._is_restoring = False
+        self._moves: Mapping[str, str] = {}
+        self._is_taken_out = False
+
+    @property
+    def due_at(self) -> float | None:
+        if self._moves:
+            return self._mover.due_at
+        return self._until if self._asked else None
+
+    def refusal(self) -> Refusal | None:
+        connected = self._ranks()
+        if self._is_mps_client:
+            return Refusal("Clients of MPS are not suspended in memory.", True)
+        if not self._able or len(connected) < self._rank_count() or connected - self._able:
+            is_final = connected <= self._settled
+            return Refusal("Its program does not give back GPU memory by itself.", is_final)
+        return None
+
+    def release(self) -> None:
+        self._number += 1
+        self._released, self._back = {}, set()
+        self._why, self._is_restoring = "", False
+        self._ask("release", RELEASE_S)
+
+    def turn_back(self) -> None:
+        if self._asked == "release":
+            self._call_off("It was not to be suspended any more.")
+
+    def restore(self, moves: Mapping[str, str]) -> None:
+        self._is_restoring = True
+        if moves and self._mover.refusal() is None:
+            self._moves, self._is_taken_out = moves, False
+            self._mover.release()
+        elif not self._back.issuperset(self._released):
+            size = sum(_count(said, "bytes") for said in self._released.values())
+            self._ask("take back", LEAST_S + size / BYTES_PER_S)
+        else:
+            self._asked = "take back"
+
+    def result(self, now: float) -> Result | None:
+        if self._moves:
+            return self._moved(now)
+        waited_for = self._ranks()
+        if self._asked == "release":
+            if waited_for and waited_for <= self._released.keys():
+                self._asked = ""
+                return Result(
+                    FROZEN, host_bytes=self._sum("host_bytes"), gpu_bytes=self._sum("left")
+                )
+            if now >= self._until:
+                silent = len(waited_for - self._released.keys())
+                self._call_off(
+                    f"{silent} of its {len(waited_for)} processes did not give back GPU memory within "
+                    f"{RELEASE_S:.0f} s."
+                )
+        if self._asked == "take back":
+            if waited_for & self._released.keys() <= self._back:
+                self._asked = ""
+                return Result(RUNNING, "" if self._is_restoring else self._why)
+            if now >= self._until:
+                self._asked = ""
+                return Result(STUCK, "Its program did not take its GPU memory again.", True)
+        return None
+
+    def heard(self, rank: int, said: Message) -> None:
+        word, number = said.get("say"), said.get("n")
+        if word == "can release":
+            self._able.add(rank)
+        elif word == "heeds stops":
+            self._settled.add(rank)
+        elif word == "hello" and self._number > 0:  # connected again: it may have missed a line
+            is_wanted = self._asked == "release"
+            self._tell({"ask": "release" if is_wanted else "take back", "n": self._number})
+        elif word == "released" and number == self._number:
+            self._released[rank] = said
+        elif word == "taken back" and number == self._number:
+            self._back.add(rank)
+
+    def close(self) -> None:
+        self._asked, self._moves = "", {}
+
+    def _ask(self, what: str, within_s: float) -> None:
+        self._asked, self._until = what, time.monotonic() + within_s
+        self._tell({"ask": what, "n": self._number})
+
+    def _call_off(self, why: str) -> None:
+        self._why = why
+        self._ask("take back", LEAST_S)
+
+    def _moved(self, now: float) -> Result | None:
+        """The rest of it is taken to the other GPU by the driver; then the program fills it again."""
+        result = self._mover.result(now)
+        if result is None:
+            return None
+        if result.end == FROZEN and not self._is_taken_out:
+            self._is_taken_out = True
+            self._mover.restore(self._moves)
+            return self._moved(now)
+        self._moves = {}
+        if result.end == RUNNING and self._is_taken_out:
+            self.restore({})
+            return None
+        return Result(STUCK, result.why, True)
+
+    def _sum(self, name: str) -> int:
+        return sum(_count(said, name) for said in self._released.values())
+
+
+def _count(said: Message, name: str) -> int:
+    value = said.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
