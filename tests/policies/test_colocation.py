@@ -155,7 +155,7 @@ def test_each_holds_half_while_together_and_all_of_it_alone() -> None:
     def recorded(now: int, events):  # type: ignore[no-untyped-def]
         decision = step(now, events)
         for order in decision.orders:
-            if isinstance(order, a.Launch | a.Reshape):
+            if isinstance(order, a.Launch | a.Rebind):
                 seen.append((now // SECOND, order.run.job, order.placement.slices[0].share))
         return decision
 

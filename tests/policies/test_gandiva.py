@@ -276,14 +276,21 @@ def packable(
 
 
 def packed_launches(scenario: Scenario, **options: object) -> list[tuple[int, str]]:
-    """(second, job) for each launch onto a shared GPU."""
+    """(second, job) for each launch onto a shared GPU, and for each run that gets company."""
     drive = Drive(scenario, a_policy("gandiva", **options)).run()
     return [
         (now // SECOND, order.run.job)
         for now, orders in drive.orders()
         for order in orders
-        if isinstance(order, a.Launch) and order.placement.sharing is Sharing.TIME
+        if isinstance(order, a.Launch | a.Rebind) and order.placement.sharing is Sharing.TIME
     ]
+
+
+def test_a_run_gets_company_without_being_launched_again() -> None:
+    """b runs when a comes to it, at 120 s: only a is launched, b goes on with half of its GPU."""
+    drive = Drive(two_on_one(0.6, 0.5), a_policy("gandiva")).run()
+    joined = [order for now, orders in drive.orders() for order in orders if now == 120 * SECOND]
+    assert [(type(order), order.run.job) for order in joined] == [(a.Rebind, "b"), (a.Launch, "a")]
 
 
 @pytest.mark.parametrize(

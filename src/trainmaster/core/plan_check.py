@@ -11,7 +11,7 @@ from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import begin_release, launch
 from trainmaster.core.plan_rules import ending_refusal, shape_refusal
 from trainmaster.core.reducer import stop
-from trainmaster.core.state import JobRecord, State, can_rebind, in_node_order_of
+from trainmaster.core.state import JobRecord, State, can_rebind, in_node_order_of, is_in_place
 from trainmaster.core.suspension import NOTHING_PLANNED, PlannedMemory, order_suspension, suspend
 from trainmaster.model import actions as a
 from trainmaster.model.placement import Placement, Role, Sharing
@@ -164,7 +164,7 @@ def _migrate_all(
 
 
 def _rebind(state: State, record: JobRecord, old: Placement, now: int) -> None:
-    """Exchange a run's CPU slots for others of its nodes, which it does not notice."""
+    """Exchange a run's CPU slots for others of its nodes, or its part of its GPUs, which it does not notice."""
     assert record.placement is not None
     record.placement = in_node_order_of(old, record.placement)
     state.outbox.append(a.Rebind(record.run, record.placement))
@@ -201,7 +201,8 @@ def _resize(
     if not is_unnoticed and not is_requested:
         why = why or ending_refusal(record)
     kept = {piece.gpu for piece in new.slices}
-    if why is not None or any(gpu in state.releasing for gpu in kept):
+    is_held_up = not is_in_place(old, new) and any(gpu in state.releasing for gpu in kept)
+    if why is not None or is_held_up:
         return why or Refused.GPU_TAKEN
     state.deallocate(record)
     why = state.allocate(record, new)

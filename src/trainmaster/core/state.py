@@ -308,14 +308,29 @@ def can_continue_at(topology: Topology, old: Placement, new: Placement) -> bool:
 def can_rebind(topology: Topology, old: Placement, new: Placement) -> bool:
     """Whether the one can be exchanged for the other under the feet of a run.
 
-    A CPU slot is only a number: any slots of the same nodes are as good, as many on each.
+    A CPU slot is only a number: any slots of the same nodes are as good, as many on each. On GPUs it stays
+    on its own, and others come or go beside it.
     """
-    return (
+    return is_in_place(old, new) or (
         is_on_slots(topology, old)
         and is_on_slots(topology, new)
         and Counter(piece.node for piece in old.slices)
         == Counter(piece.node for piece in new.slices)
     )
+
+
+def is_in_place(old: Placement, new: Placement) -> bool:
+    """Whether a run has the same devices in both, shared or not, in a way that its processes do not notice.
+
+    Alone and by turns are the same to the driver. What MPS allows a process is fixed at its launch.
+    """
+    if [piece.gpu for piece in old.slices] != [piece.gpu for piece in new.slices]:
+        return False
+    modes = {old.sharing, new.sharing}
+    if Sharing.MPS not in modes:
+        return True
+    memories = [[piece.memory for piece in each.slices] for each in (old, new)]
+    return len(modes) == 1 and memories[0] == memories[1]
 
 
 def in_node_order_of(old: Placement, new: Placement) -> Placement:

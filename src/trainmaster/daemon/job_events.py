@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import is_on_slots
 from trainmaster.daemon.live_job import LiveJob, named_devices
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.deadline_notices import DeadlineNotice
+from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import Topology
 from trainmaster.store.rows import StoryRow
 
@@ -81,13 +83,31 @@ def story_of(
     for order in orders:
         detail = {"attempt": order.run.attempt}
         placement = getattr(order, "placement", None)
+        what = ORDERED[type(order)]
         if placement is not None:
             detail["on"] = named_devices(placement, topology)
+            beside = _beside(order.run.job, placement, jobs)
+            if beside:
+                detail["beside"] = beside
+            if isinstance(order, a.Rebind) and not is_on_slots(topology, placement):
+                what = "sharing changed"
         if isinstance(order, a.Freeze | a.Halt):
             if _is_in_story(order, events):
                 continue
             detail |= _suspension_detail(jobs.get(order.run.job), jobs, topology)
-        yield StoryRow(order.run.job, now, step, ORDERED[type(order)], _json(detail))
+        yield StoryRow(order.run.job, now, step, what, _json(detail))
+
+
+def _beside(job: str, placement: Placement, jobs: Mapping[str, LiveJob]) -> list[str]:
+    """The other jobs on the GPUs that it shares."""
+    if placement.sharing is Sharing.EXCLUSIVE:
+        return []
+    mine, found = set(placement.gpus()), []
+    for other in jobs.values():
+        held = None if other.record is None else other.record.placement
+        if held is not None and other.id != job and not mine.isdisjoint(held.gpus()):
+            found.append(f"{other.id} ({other.name})")
+    return found
 
 
 def _is_in_story(order: a.Freeze | a.Halt, events: Sequence[LoggedEvent]) -> bool:

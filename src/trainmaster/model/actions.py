@@ -92,7 +92,7 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True)
 class Thaw:
-    """Continue a frozen run: where it was, or on these CPU slots of the same nodes."""
+    """Continue a frozen run: where it was, or on these CPU slots of the same nodes, or beside others."""
 
     run: Run
     placement: Placement | None = None
@@ -100,7 +100,9 @@ class Thaw:
 
 @dataclass(frozen=True, slots=True)
 class Rebind:
-    """Give a run other CPU slots of its nodes: its processes do not notice, and nothing is reported."""
+    """Give a run other CPU slots of its nodes, or another part of the GPUs that it has: its processes do not
+    notice, and nothing is reported.
+    """
 
     run: Run
     placement: Placement

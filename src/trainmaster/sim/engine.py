@@ -262,14 +262,22 @@ class SimEngine:
             self._schedule(run, now + self._perf.preemption_cost.thawing(self._size(run)))
 
     def _rebind(self, order: a.Rebind, now: int) -> None:
-        """CPU slots are only numbers: what it holds changes, and nothing else."""
+        """What it holds changes under its feet, and its speed if it shares its GPUs from now on, or no more."""
         run = self._named(order.run)
         if run is None:
             return
-        self._settle(run, now)
+        trains, before = run.activity is Activity.TRAINING, run.speed_ppm
+        if trains:
+            self._stop_training(run, now, self.pending_facts)
         self._ledger.left(run.account, run.share, now)
         run.reshape(order.placement)
         self._ledger.took(run.account, run.share, run.placement, now)
+        if trains:
+            felt_by = self._train(run, now)
+            if run.speed_ppm != before:
+                self.pending_facts.append(e.RunSpeedChanged(run.run, run.work, run.speed_ppm))
+            if felt_by:
+                self._reprice(felt_by, now, self.pending_facts)
 
     def _kill(self, order: a.Kill, now: int) -> None:
         run = self._find(order.run)

@@ -131,6 +131,14 @@ def _on_devices(verb: str, *worded_keys: str) -> Callable[[Detail], Opening]:
     return opening
 
 
+def _sharing(detail: Detail) -> Opening:
+    worded_keys = ("on", "beside", "attempt")
+    on, beside = _detail("", detail.get("on", "")), detail.get("beside")
+    if not isinstance(beside, list):
+        return f"alone on {on}, without a restart", worded_keys
+    return f"sharing {on} with {names([str(each) for each in beside])}, without a restart", worded_keys
+
+
 def _adopted(detail: Detail) -> Opening:
     verb = "found stopped in memory" if detail.get("frozen") else "found running"
     opening, worded_keys = _on_devices(verb, "attempt")(detail)
@@ -149,6 +157,7 @@ OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
     "suspended": _suspended,
     "thaw ordered": _on_devices("resuming", "attempt"),
     "resumed": lambda _: ("running again", ("attempt",)),
+    "sharing changed": _sharing,
     "resize ordered": _on_devices("resizing to run"),
     "end ordered": lambda _: ("stopping", ("attempt",)),
 }
@@ -156,6 +165,7 @@ OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
 
 DETAILS: Mapping[str, Callable[[str, object], str]] = {
     "changed": lambda _, value: f"changed since submission: {_detail('', value)}",
+    "beside": lambda _, value: f"beside {_detail('', value)}",
     "at_step": lambda _, value: f"at step {value}",
     "code": lambda _, value: f"exit code {value}",
     "how": lambda _, value: str(value),
