@@ -164,7 +164,7 @@ def _migrate_all(
 
 
 def _rebind(state: State, record: JobRecord, old: Placement, now: int) -> None:
-    """Exchange a run's CPU slots for others of its nodes, or its part of its GPUs, which it does not notice."""
+    """Exchange a run's CPU slots for others of its nodes, or its part of its GPUs, unnoticed by it."""
     assert record.placement is not None
     record.placement = in_node_order_of(old, record.placement)
     state.outbox.append(a.Rebind(record.run, record.placement))

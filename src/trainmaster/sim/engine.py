@@ -262,7 +262,7 @@ class SimEngine:
             self._schedule(run, now + self._perf.preemption_cost.thawing(self._size(run)))
 
     def _rebind(self, order: a.Rebind, now: int) -> None:
-        """What it holds changes under its feet, and its speed if it shares its GPUs from now on, or no more."""
+        """What it holds changes under its feet, and its speed where others come or go beside it."""
         run = self._named(order.run)
         if run is None:
             return

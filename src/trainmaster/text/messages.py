@@ -136,7 +136,10 @@ def _sharing(detail: Detail) -> Opening:
     on, beside = _detail("", detail.get("on", "")), detail.get("beside")
     if not isinstance(beside, list):
         return f"alone on {on}, without a restart", worded_keys
-    return f"sharing {on} with {names([str(each) for each in beside])}, without a restart", worded_keys
+    return (
+        f"sharing {on} with {names([str(each) for each in beside])}, without a restart",
+        worded_keys,
+    )
 
 
 def _adopted(detail: Detail) -> Opening:
