@@ -10,6 +10,9 @@ STATE  := .trainmaster
 TRACES ?= ../shared/data
 MINUTES ?= 30
 
+# Python is started hundreds of times here; without its compiled files each start compiles everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup run test lint type unit chaos crashes bench bench-live reality gpu-bundle results results-large docs format clean

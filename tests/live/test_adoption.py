@@ -73,7 +73,7 @@ def test_a_frozen_run_goes_on_when_its_turn_comes(
 
 @pytest.mark.parametrize("is_empty", [False, True], ids=["older", "empty"])
 def test_a_suspension_by_its_user_survives(data: Path, tmp_path: Path, is_empty: bool) -> None:
-    with live(data, "--slots", "2") as manager:
+    with live(data, "--slots", "3") as manager:
         in_memory = manager.submit(command=ticking(tmp_path / "memory"), name="memory")
         pid = pid_of(manager, in_memory)
         saved = manager.submit(
@@ -88,7 +88,7 @@ def test_a_suspension_by_its_user_survives(data: Path, tmp_path: Path, is_empty:
         other = pid_of(manager, goes_on)
         manager.kill()
         put_back(None if is_empty else tmp_path / "backup.db", data)
-        with restarted(manager, "--adopt", "--slots", "2"):
+        with restarted(manager, "--adopt", "--slots", "3"):
             row = manager.job(goes_on)
             assert (row["state"], row["pids"]) == ("running", [other])
             for id in (in_memory, saved):

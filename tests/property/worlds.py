@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -170,17 +172,27 @@ FRAIL = replace(FREEZING, name="frail", node_failures=BREAKING.node_failures)
 WORLDS = (IDEAL, DEFAULT, FREEZING, BREAKING, FREE_FREEZING, FRAIL)
 
 
+WORLD = st.sampled_from(WORLDS)
+ESTIMATES = st.sampled_from(
+    [Estimates(), Estimates(), Estimates(known=False), Estimates(error=0.5)]
+)
+
+
+@cache
+def among(*choices: Any) -> st.SearchStrategy[Any]:
+    """One of these; the same strategy for the same choices, as making one takes longer than a draw."""
+    return st.sampled_from(choices)
+
+
 @st.composite
 def topologies(draw: st.DrawFn, *, uniform: bool = False) -> Topology:
     racks = draw(st.integers(1, 2))
-    kinds = (
-        ["gpu"] if uniform else draw(st.sampled_from([["gpu"], ["fast", "slow"], ["gpu", "cpu"]]))
-    )
-    islands = 1 if uniform else draw(st.sampled_from([1, 1, 2]))
+    kinds = ("gpu",) if uniform else draw(among(("gpu",), ("fast", "slow"), ("gpu", "cpu")))
+    islands = 1 if uniform else draw(among(1, 1, 2))
     specs = []
     for rack in range(racks):
         for _ in range(draw(st.integers(1, 3))):
-            kind = draw(st.sampled_from(kinds)) if specs else kinds[0]
+            kind = draw(among(*kinds)) if specs else kinds[0]
             size = draw(st.integers(1, 4))
             specs.append(NodeSpec(f"n{len(specs)}", size, (0, rack), TYPES[kind], islands=islands))
     inner = ("node", "island", "gpu") if islands > 1 else ("node", "gpu")
@@ -192,62 +204,60 @@ def demands(draw: st.DrawFn, *, plain: bool = False) -> Demand:
     kind = (
         "whole"
         if plain
-        else draw(
-            st.sampled_from(["whole"] * 4 + ["part", "elastic", "hosty", "split", "small", "small"])
-        )
+        else draw(among(*["whole"] * 4, "part", "elastic", "hosty", "split", "small", "small"))
     )
-    size = draw(st.sampled_from([1, 1, 2, 2, 3, 4, 6]))
+    size = draw(among(1, 1, 2, 2, 3, 4, 6))
     if kind == "part":
-        share = draw(st.sampled_from([200, 250, 500, 600]))
-        memory = draw(st.sampled_from([0, 0, 2 * GIB, 5 * GIB]))
-        count = draw(st.sampled_from([1, 1, 1, 2]))
-        sharing = draw(st.sampled_from([None, None, Sharing.TIME]))
+        share = draw(among(200, 250, 500, 600))
+        memory = draw(among(0, 0, 2 * GIB, 5 * GIB))
+        count = draw(among(1, 1, 1, 2))
+        sharing = draw(among(None, None, Sharing.TIME))
         return Demand(Shape(count, share, memory), count, count, sharing=sharing)
     if kind == "small":
-        return Demand(Shape(1, memory=draw(st.sampled_from([GIB, 3 * GIB, 7 * GIB]))), 1, 1)
+        return Demand(Shape(1, memory=draw(among(GIB, 3 * GIB, 7 * GIB))), 1, 1)
     if kind == "elastic":
         low, high = draw(st.integers(1, size)), size + draw(st.integers(0, 3))
-        return Demand(Shape(size), low, high, gpu_type=draw(st.sampled_from(TYPE_CHOICES)))
+        return Demand(Shape(size), low, high, gpu_type=draw(among(*TYPE_CHOICES)))
     if kind == "hosty":
         return Demand(
-            Shape(size, memory=draw(st.sampled_from([0, 6 * GIB]))),
+            Shape(size, memory=draw(among(0, 6 * GIB))),
             size,
             size,
-            cpus=draw(st.sampled_from([None, 4_000, 12_000])),
-            host_memory=draw(st.sampled_from([None, 1 * GIB, 90 * GIB])),
+            cpus=draw(among(None, 4_000, 12_000)),
+            host_memory=draw(among(None, 1 * GIB, 90 * GIB)),
         )
     if kind == "split":
         parts = tuple(
-            Part(draw(st.sampled_from([300, 500, WHOLE])), draw(st.sampled_from([GIB, 3 * GIB])))
+            Part(draw(among(300, 500, WHOLE)), draw(among(GIB, 3 * GIB)))
             for _ in range(draw(st.integers(1, 3)))
         )
         split = Shape(len(parts), parts=parts, speed_ppm=700_000)
         return Demand(Shape(size), max(1, size - 1), size, splits=(split,))
-    kinds = [None] if plain else TYPE_CHOICES
-    return Demand(Shape(size), size, size, gpu_type=draw(st.sampled_from(kinds)))
+    kinds = (None,) if plain else TYPE_CHOICES
+    return Demand(Shape(size), size, size, gpu_type=draw(among(*kinds)))
 
 
 @st.composite
 def workloads(draw: st.DrawFn, *, plain: bool = False, most: int = 10) -> Trace:
-    count = draw(st.sampled_from([1, 2, *range(3, most + 1), most, most]))
-    submits = sorted(draw(st.lists(st.sampled_from(_instants()), min_size=count, max_size=count)))
-    menu = draw(st.lists(demands(plain=plain), min_size=1, max_size=4))
+    count = draw(among(1, 2, *range(3, most + 1), most, most))
+    submits = sorted(draw(st.lists(among(*_instants()), min_size=count, max_size=count)))
+    menu = st.sampled_from(draw(st.lists(demands(plain=plain), min_size=1, max_size=4)))
     jobs = []
     for index, submit in enumerate(submits):
-        failing = () if plain else draw(st.sampled_from([()] * 6 + [(3_000,), (1_001, 9_000)]))
+        failing = () if plain else draw(among(*[()] * 6, (3_000,), (1_001, 9_000)))
         job = Job(
             f"j{index}",
             submit,
-            draw(st.sampled_from(menu)),
-            queue=draw(st.sampled_from(["default", "other"])),
-            model=draw(st.sampled_from(MODELS)),
-            role=Role.GUARANTEED if plain else draw(st.sampled_from([*Role])),
-            priority=0 if plain else draw(st.sampled_from([0, 0, 0, 1])),
-            gpu_util_ppm=draw(st.sampled_from([None, 300_000, 900_000])),
+            draw(menu),
+            queue=draw(among("default", "other")),
+            model=draw(among(*MODELS)),
+            role=Role.GUARANTEED if plain else draw(among(*Role)),
+            priority=0 if plain else draw(among(0, 0, 0, 1)),
+            gpu_util_ppm=draw(among(None, 300_000, 900_000)),
             retries=len(failing),
         )
-        service = draw(st.sampled_from([1, 500, 3_000, 7_001, 20_000, 33_333, 60_000]))
-        outcome = Outcome.SUCCEEDED if plain else draw(st.sampled_from([*Outcome]))
+        service = draw(among(1, 500, 3_000, 7_001, 20_000, 33_333, 60_000))
+        outcome = Outcome.SUCCEEDED if plain else draw(among(*Outcome))
         jobs.append(TracedJob(job, service, outcome, failing))
     return Trace(tuple(jobs))
 
@@ -262,8 +272,8 @@ def changes(draw: st.DrawFn, nodes: int) -> tuple[e.NodeChange, ...]:
     kinds = [e.NodeJoined, e.NodeLeft, e.NodeDraining, e.NodeUndrained]
     found = [
         at(
-            draw(st.sampled_from([0, 1, 2.5, 5, 8, 12, 20, 31, 50])),
-            draw(st.sampled_from(kinds))(node),
+            draw(among(0, 1, 2.5, 5, 8, 12, 20, 31, 50)),
+            draw(among(*kinds))(node),
         )
         for node in draw(st.lists(st.integers(0, nodes - 1), max_size=6))
     ]
@@ -276,13 +286,12 @@ def changes(draw: st.DrawFn, nodes: int) -> tuple[e.NodeChange, ...]:
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
     topology = draw(topologies())
-    estimates = [Estimates(), Estimates(), Estimates(known=False), Estimates(error=0.5)]
     return Scenario(
         trace=draw(workloads()),
         topology=topology,
         cluster="random",
-        perf=draw(st.sampled_from(WORLDS)),
-        estimates=draw(st.sampled_from(estimates)),
+        perf=draw(WORLD),
+        estimates=draw(ESTIMATES),
         node_changes=draw(st.one_of(st.just(()), changes(len(topology.nodes)))),
         seed=draw(st.integers(0, 3)),
     )

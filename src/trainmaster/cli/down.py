@@ -74,7 +74,7 @@ def _takes_over(standbys: Sequence[int]) -> str:
 
 def _managers_of(folder: str) -> list[int]:
     """Processes of the managers that use a data folder."""
-    from trainmaster.daemon.data_folder import LOCK
+    from trainmaster.daemon.folder_lock import LOCK
     from trainmaster.engines.local.processes import lock_holders
 
     return sorted(lock_holders(str(Path(folder) / LOCK)))

@@ -84,7 +84,6 @@ def up(
         trainmaster up --data ./.trainmaster --demo
     """
     _refuse_network(host)
-    cold_start = _cold_start(adopt, starts_fresh)
     folder = state_folder(data)
     try:
         is_file = folder.exists() and not folder.is_dir()
@@ -100,6 +99,7 @@ def up(
     from trainmaster.cli.support.manager import StartOptions, run_manager
     from trainmaster.cli.support.remembered_slots import devices_of
 
+    cold_start = _cold_start(adopt, starts_fresh)
     url = database_of(database, database_file)
     chosen = _stated_policy(policy, settings_of(settings or (), "--set"))
     bounds = _limits(limits or (), max_grace)

@@ -22,7 +22,6 @@ from trainmaster.daemon.cluster_control import ClusterControl
 from trainmaster.daemon.data_folder import (
     COPIES,
     ColdStart,
-    FolderLock,
     Identity,
     StoreMark,
     home_of,
@@ -37,6 +36,7 @@ from trainmaster.daemon.data_folder import (
 from trainmaster.daemon.device_change import apply_change, refuse_lost_runs, refuse_other_devices
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.export import events_of, trace_of
+from trainmaster.daemon.folder_lock import FolderLock
 from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.job_outputs import JobOutputs
 from trainmaster.daemon.lease import LeaderWatch, Lease

@@ -21,7 +21,8 @@ from trainmaster.cli.support.private_folder import keep_private
 from trainmaster.cli.support.remembered_slots import Devices, remember_slots
 from trainmaster.config.limits import Limits
 from trainmaster.daemon.daemon import Daemon
-from trainmaster.daemon.data_folder import COPIES, ColdStart, is_in_use
+from trainmaster.daemon.data_folder import COPIES, ColdStart
+from trainmaster.daemon.folder_lock import is_in_use
 from trainmaster.daemon.request_errors import BadStart, RequestError
 from trainmaster.engines.local.descriptors import raise_limit
 from trainmaster.engines.local.engine import LocalEngine
