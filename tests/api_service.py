@@ -18,10 +18,12 @@ from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.config.limits import Limits
 from trainmaster.config.options import OptionError, read_options
 from trainmaster.daemon import response_models
+from trainmaster.daemon.gpu_readings import RunUse
 from trainmaster.daemon.job_history import JobHistory, Progress
 from trainmaster.daemon.response_models import (
     ChangeRow,
     DeviceRow,
+    GpuRow,
     NodeRow,
     PolicyRow,
     QueueRow,
@@ -40,6 +42,7 @@ from trainmaster.daemon.service_api import (
     Submission,
     Unavailable,
 )
+from trainmaster.model.job import Run
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
@@ -298,6 +301,18 @@ class MemoryService:
                 found.append(LogFile(attempt, rank, (*older, base)))
         return found
 
+    def running_gpu_use(self) -> Sequence[tuple[str, str, RunUse]]:
+        return [
+            (id, known.row.name, RunUse(Run(id, 1), {"GPU-0": GIB}, {"GPU-0": 250_000}, 1))
+            for id, known in self.known.items()
+            if 0 in known.devices and self.device_type != "slot"
+        ]
+
+    def _gpu(self, number: int) -> GpuRow | None:
+        if self.device_type == "slot":
+            return None
+        return GpuRow(f"GPU-{number}", 80 * GIB, 3 * GIB, 0.25, 41, 120, 700, 0)
+
     def nodes(self) -> Sequence[NodeRow]:
         self._needs_lead()
         on: list[list[str]] = [[] for _ in range(self.devices)]
@@ -309,7 +324,10 @@ class MemoryService:
                 name="n0",
                 type=self.device_type,
                 state=self.node_state,
-                devices=[DeviceRow(f"n0:{number}", jobs) for number, jobs in enumerate(on)],
+                devices=[
+                    DeviceRow(f"n0:{number}", jobs, self._gpu(number))
+                    for number, jobs in enumerate(on)
+                ],
                 frozen=[],
                 cpus=8,
                 memory_bytes=64 * GIB,

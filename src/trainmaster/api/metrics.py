@@ -10,8 +10,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from trainmaster.api import messages
 from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.gpu_rows import ratio
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.response_models import QueueRow
+from trainmaster.daemon.response_models import GpuRow, QueueRow
 from trainmaster.model.job_state import WAITING_STATES
 from trainmaster.store.rows import JobFilter
 
@@ -65,6 +66,7 @@ async def page(service: Daemon, metrics: Metrics) -> bytes:
             _gauge("jobs", "Jobs in each state, ended ones included.", ("state",), states),
             await _unadmitted(service, counts),
             *_devices(service),
+            *_gpus(service),
             *_progress(service),
         ]
     registry = CollectorRegistry()
@@ -115,6 +117,48 @@ def _progress(service: Daemon) -> list[Metric]:
         _gauge("job_step", "Training steps that a running job has made.", own, steps),
         _gauge("job_steps_per_second", "How fast a running job makes steps.", own, rates),
     ]
+
+
+GPU_GAUGES: tuple[tuple[str, str, Callable[[GpuRow], float | None]], ...] = (
+    ("gpu_memory_bytes", "Memory of a GPU.", lambda gpu: gpu.memory_bytes),
+    ("gpu_memory_used_bytes", "Memory in use, whoever uses it.", lambda gpu: gpu.memory_used_bytes),
+    ("gpu_utilization_ratio", "Part of the time in which a GPU computed.", lambda gpu: gpu.util),
+    ("gpu_temperature_celsius", "Temperature of a GPU.", lambda gpu: gpu.temperature_c),
+    ("gpu_power_watts", "Power that a GPU draws.", lambda gpu: gpu.power_w),
+    ("gpu_ecc_errors", "Uncorrected memory errors of a GPU.", lambda gpu: gpu.ecc_errors),
+    ("gpu_xid_events", "XID events since the manager started.", lambda gpu: gpu.xid_events),
+    ("gpu_up", "1 where a GPU answers, 0 where it has trouble.", lambda gpu: gpu.trouble is None),
+)
+
+
+def _gpus(service: Daemon) -> list[Metric]:
+    found = [
+        ((node.name, node.type, device.name, device.gpu.uuid), device.gpu)
+        for node in service.queries.nodes()
+        for device in node.devices
+        if device.gpu is not None
+    ]
+    own = ("node", "type", "device", "uuid")
+    made = [
+        _gauge(name, words, own, _known((label, of(gpu)) for label, gpu in found))
+        for name, words, of in GPU_GAUGES
+        if found
+    ]
+    uses = service.queries.running_gpu_use()
+    jobs = ("job", "name")
+    memory = [((id, name), use.total_memory) for id, name, use in uses]
+    busy = _known(((id, name), ratio(use.mean_util_ppm)) for id, name, use in uses)
+    return [
+        *made,
+        _gauge("job_gpu_memory_bytes", "GPU memory of a job's processes.", jobs, memory),
+        _gauge("job_gpu_utilization_ratio", "Part of the time in which they compute.", jobs, busy),
+    ]
+
+
+def _known(
+    values: Iterable[tuple[tuple[str, ...], float | None]],
+) -> list[tuple[tuple[str, ...], float]]:
+    return [(label, value) for label, value in values if value is not None]
 
 
 def _devices(service: Daemon) -> list[Metric]:

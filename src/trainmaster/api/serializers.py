@@ -177,6 +177,7 @@ def job_details(status: JobStatus, now: int, last_lines: Sequence[str] = ()) -> 
         saved_at_s=seconds(status.history.saved_at_ms),
         remarks=list(status.remarks),
         elements=array_summary(status) if status.elements else None,
+        gpu_use=list(status.gpu_use),
         last_lines=list(last_lines),
         spec=plain(spec.get("spec", spec)),  # the file alone, without what the manager made of it
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from trainmaster.cli.support.client import Client
-from trainmaster.cli.support.console import remark, show_table, write_json
+from trainmaster.cli.support.console import NOTHING, remark, show_table, write_json
+from trainmaster.cli.support.format import percent
 from trainmaster.cli.support.options import AsJson, option
 from trainmaster.model.units import GIB
 
@@ -13,6 +14,9 @@ HEADINGS = (
     *("node", "state", "type", "devices", "free", "cpus", "memory", "jobs"),
     "suspended here",
 )
+GPU_HEADINGS = ("GPU memory", "busy")
+DEVICE_HEADINGS = ("node", "device", "type")
+READ_HEADINGS = ("memory", "busy", "temperature", "power", "NVLink", "remarks")
 
 
 Devices = Annotated[bool, option("--devices", "Show every device on its own line.")]
@@ -35,16 +39,58 @@ def show_nodes(client: Client, devices: bool, as_json: bool) -> None:
     if as_json:
         write_json(answer)
         return
+    has_gpus = any(_gpus(node) for node in found)
     if devices:
         rows = [
-            (node["name"], str(device["name"]), node["type"], device["jobs"])
+            (
+                *(node["name"], str(device["name"]), node["type"]),
+                *(_read(device.get("gpu") or {}) if has_gpus else ()),
+                device["jobs"],
+            )
             for node in found
             for device in node["devices"]
         ]
-        show_table(("node", "device", "type", "jobs"), rows)
+        read = READ_HEADINGS if has_gpus else ()
+        show_table((*DEVICE_HEADINGS, *read, "jobs"), rows)
     else:
-        show_table(HEADINGS, map(_row, found))
+        more = GPU_HEADINGS if has_gpus else ()
+        rows = [(*_row(node), *(_sums(_gpus(node)) if has_gpus else ())) for node in found]
+        show_table((*HEADINGS, *more), rows)
     remark("Note", (f"{node['name']}: {line}" for node in found for line in node["remarks"]))
+
+
+def _gpus(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was read of its GPUs; nothing for CPU slots."""
+    return [device["gpu"] for device in node["devices"] if device.get("gpu")]
+
+
+def _sums(gpus: list[dict[str, Any]]) -> tuple[object, ...]:
+    """Memory of all that answer, and their mean use."""
+    read = [gpu for gpu in gpus if gpu["memory_bytes"] is not None]
+    busy = [gpu["util"] for gpu in read if gpu["util"] is not None]
+    used, total = (sum(gpu[name] for gpu in read) for name in ("memory_used_bytes", "memory_bytes"))
+    memory = f"{used / GIB:.1f} of {total / GIB:.0f} GiB" if read else NOTHING
+    return memory, percent(sum(busy) / len(busy) if busy else None)
+
+
+def _read(gpu: dict[str, Any]) -> tuple[object, ...]:
+    """What was read of one device."""
+    if gpu.get("memory_bytes") is None:
+        return (NOTHING,) * 5 + (gpu.get("trouble") or NOTHING,)
+    limit = f" of {gpu['power_limit_w']} W" if gpu["power_limit_w"] else " W"
+    said = [
+        f"MIG {gpu['mig']}" if gpu["mig"] else "",
+        f"{gpu['ecc_errors']} ECC" if gpu["ecc_errors"] else "",
+        f"XID {gpu['last_xid']}" if gpu["xid_events"] else "",
+    ]
+    return (
+        f"{gpu['memory_used_bytes'] / GIB:.1f} of {gpu['memory_bytes'] / GIB:.0f} GiB",
+        percent(gpu["util"]),
+        NOTHING if gpu["temperature_c"] is None else f"{gpu['temperature_c']} C",
+        NOTHING if gpu["power_w"] is None else f"{gpu['power_w']}{limit}",
+        ", ".join(gpu["nvlink"]) or NOTHING,
+        ", ".join(filter(None, said)) or NOTHING,
+    )
 
 
 def _row(node: dict[str, Any]) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import NOTHING, remark, screen, show_pairs, write_json
 from trainmaster.cli.support.options import AsJson, JobName
 from trainmaster.daemon.job_rows import JobRow
-from trainmaster.text.formatting import plural, step_rate
+from trainmaster.text.formatting import plural, size, step_rate
 
 
 def show(client: Client, job: JobName, as_json: AsJson = False) -> None:
@@ -37,6 +37,7 @@ def pairs_of(answer: Json) -> dict[str, str]:
     kept: Json = answer.get("spec") or {}
     elements: Json = answer.get("elements") or {}
     spec: Json = kept.get("spec", kept)  # the file itself, also beside what the manager made of it
+    uses: list[Json] = answer.get("gpu_use") or []
     loss = None if row.progress is None else row.progress.loss
     speed = None if row.progress is None else row.progress.steps_per_s
     found = {
@@ -53,6 +54,14 @@ def pairs_of(answer: Json) -> dict[str, str]:
         "may run for": words.stated_length(limit) if (limit := spec.get("max_runtime")) else "",
         "gpus": f"{row.gpus:g}",
         "runs on": ", ".join(row.devices) or ", ".join(row.nodes),
+        "GPU memory": ", ".join(
+            f"{size(each['memory_bytes'])} on {each['device']}" for each in uses
+        ),
+        "GPU busy": ", ".join(
+            f"{words.percent(each['util'])} of {each['device']}"
+            for each in uses
+            if each["util"] is not None
+        ),
         "processes": ", ".join(map(str, answer.get("pids") or ())),
         "submitted": words.at(row.submit_s),
         "started": words.at(row.start_s) if row.start_s is not None else "",

@@ -3,7 +3,8 @@
 Caches are left out: they are built again, as after `forget`. A snapshot of another topology is remapped:
 a GPU is the same one if it has the same UUID, or where that is not known the same index on a node of the same
 name; of CPU slots any free one of the node will do. Other runs on devices that are gone are lost, and their
-jobs continue from their last checkpoint. The policy's memo, which may name nodes by their indices, starts again.
+jobs continue from their last checkpoint. The policy's memo, which may name nodes by their indices, starts
+again.
 """
 
 from __future__ import annotations

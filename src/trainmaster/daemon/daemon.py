@@ -176,6 +176,7 @@ class Daemon:
                 driver.run(),
                 self._beating,
                 self._threads.watch(),
+                driver.readings.watch(),
                 self._snapshots(driver),
                 self._tidy(driver),
                 self._check_store(),
@@ -473,7 +474,7 @@ class Daemon:
             self._folder, driver.stepped_s, driver.step_begun_s, self._threads.wait_s
         )
         notes = [*driver.notes(), *([self._not_copied] if self._not_copied else [])]
-        notes += [*self._engine.troubles(), *signs.notes(self.limits)]
+        notes += [*self._engine.troubles(), *driver.readings.notes(), *signs.notes(self.limits)]
         trouble = (
             driver.writer.trouble or self._removed or self._damage or signs.trouble(self.limits)
         )

@@ -21,6 +21,7 @@ from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.dependencies import Dependencies, StateOf
+from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.job_events import job_of, story_of, thinned
 from trainmaster.daemon.live_job import Hold, LiveJob
@@ -106,6 +107,7 @@ class Driver:
         self.limits = RuntimeLimits()
         self.feed = ChangeFeed()
         self.metrics = metrics or Metrics()
+        self.readings = GpuReadings(engine)
         self.inbox = Inbox()
         self.writer = StepWriter(store, self.metrics, seq)
         self.refused = ""

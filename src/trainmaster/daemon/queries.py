@@ -13,6 +13,8 @@ from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.gpu_readings import RunUse
+from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
 from trainmaster.daemon.job_history import JobHistory, Progress
 from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, named_nodes
 from trainmaster.daemon.policies import effective_options
@@ -142,7 +144,13 @@ class Queries:
         live = self._driver.jobs.get(row.id)
         if live is None or live.record is None:
             return status
-        return replace(status, row=live.row(now), remarks=self._remarks(live, live.record))
+        use = self._driver.readings.of_run(live.record.run)
+        return replace(
+            status,
+            row=live.row(now),
+            remarks=self._remarks(live, live.record),
+            gpu_use=gpu_uses(use, self._driver.controller.state.topology),
+        )
 
     def _listed(self, row: StoredJob, now: int) -> JobStatus:
         """The same for lists: without remarks, and with the row as it was read if its state is the same."""
@@ -289,6 +297,15 @@ class Queries:
             if live.history.since_ms is not None and live.history.progress is not None
         ]
 
+    def running_gpu_use(self) -> Sequence[tuple[str, str, RunUse]]:
+        """Id, name and use of each job that has processes on GPUs now."""
+        jobs = self._driver.jobs
+        return [
+            (use.run.job, jobs[use.run.job].recipe.name, use)
+            for use in self._driver.readings.runs()
+            if use.run.job in jobs
+        ]
+
     async def progress(self, job: str) -> Sequence[StoredProgress]:
         """By the id of a job."""
         return await asyncio.to_thread(self._driver.store.progress, job)
@@ -355,19 +372,23 @@ class Queries:
             elif record.frozen is not None:
                 for node in record.frozen.nodes:
                     frozen.setdefault(node, []).append(record.id)
+        gpus = gpu_rows(self._driver.readings, state.topology)
+        troubles = self._driver.readings.notes()
         return [
             NodeRow(
                 name=node.name,
                 type=node.type.name,
                 state=self._node_state(node.index),
                 devices=[
-                    DeviceRow(f"{node.name}:{local}", on.get(node.first_gpu + local, []))
-                    for local in range(node.gpus)
+                    DeviceRow(
+                        f"{node.name}:{each - node.first_gpu}", on.get(each, []), gpus.get(each)
+                    )
+                    for each in range(node.first_gpu, node.first_gpu + node.gpus)
                 ],
                 frozen=frozen.get(node.index, []),
                 cpus=amount(node.cpus),
                 memory_bytes=node.memory,
-                remarks=list(self._driver.engine.abilities.remarks),
+                remarks=[*self._driver.engine.abilities.remarks, *troubles],
             )
             for node in state.topology.nodes
         ]

@@ -77,6 +77,8 @@ class JobDetails(JobRow):
     """What is not possible for this job, and what would have to change."""
     elements: ArraySummary | None
     """Its jobs, where it is an array."""
+    gpu_use: list[GpuUse]
+    """What its processes use on GPUs now; empty while it does not run, and on CPU slots."""
     last_lines: list[str]
     """The end of its output, where it ended without success."""
     spec: dict[str, Any]
@@ -191,9 +193,48 @@ class RunEnvironment(ResponseModel):
     environment: dict[str, str]
 
 
+class GpuRow(ResponseModel):
+    """What the driver said of a GPU, or of a MIG slice, last; null where it does not say."""
+
+    uuid: str
+    memory_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    """By everybody, whether it is a job of ours or not."""
+    util: float | None = None
+    """Part of the time in which any program computed, from 0 to 1."""
+    temperature_c: int | None = None
+    power_w: int | None = None
+    power_limit_w: int | None = None
+    ecc_errors: int | None = None
+    """Uncorrected memory errors since the driver was loaded."""
+    xid_events: int = 0
+    """Since the manager started."""
+    last_xid: int | None = None
+    mig: str | None = None
+    """The profile of a MIG slice, such as 1g.10gb; null for a whole GPU."""
+    nvlink: tuple[str, ...] = ()
+    """The devices that it reaches by NVLink."""
+    near: tuple[str, ...] = ()
+    """Those that it reaches by NVLink or under one PCIe switch."""
+    trouble: str | None = None
+    """Why it does not answer."""
+
+
 class DeviceRow(ResponseModel):
     name: str
     jobs: list[str]
+    gpu: GpuRow | None = None
+    """Null for a CPU slot."""
+
+
+class GpuUse(ResponseModel):
+    """What the processes of a job use on one device."""
+
+    device: str
+    uuid: str
+    memory_bytes: int
+    util: float | None
+    """Part of the time in which they computed, from 0 to 1; null where the driver does not say."""
 
 
 class NodeRow(ResponseModel):

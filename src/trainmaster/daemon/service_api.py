@@ -12,6 +12,7 @@ from trainmaster.config.job_file import Duration, JobName, Name, Priority, Retri
 from trainmaster.config.validation import StrictModel
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.request_errors import Conflict, NotFound, RequestError, TooMany, Unavailable
+from trainmaster.daemon.response_models import GpuUse
 from trainmaster.daemon.vital_signs import VitalSigns
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.job import Job
@@ -107,6 +108,8 @@ class JobStatus:
     """What is not possible for this job, and what would have to change."""
     elements: tuple[JobStatus, ...] = ()
     """Of an array: its jobs, the first one first."""
+    gpu_use: tuple[GpuUse, ...] = ()
+    """What its processes use on GPUs now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,10 @@ class Engine(Protocol):
         """Working directory and environment of its first rank."""
         ...
 
+    def run_of(self, pid: int) -> Run | None:
+        """The run that a process of this machine is a member of; None: of none of this engine's."""
+        ...
+
     def recorded(self, run: Run) -> RecordedRun | None:
         """What is written down of a run, whether it goes on or not; None if nothing is."""
         ...

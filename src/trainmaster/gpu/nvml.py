@@ -193,7 +193,12 @@ class NvmlDriver:
     def _processes(self) -> Iterator[GpuProcess]:
         nvml = self._nvml
         for handle, gpu, uuid in self._devices():
-            found = self._maybe(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
+            lists = (
+                nvml.nvmlDeviceGetComputeRunningProcesses,
+                nvml.nvmlDeviceGetMPSComputeRunningProcesses,
+            )
+            said = [each for call in lists for each in self._maybe(call, handle) or ()]
+            found = {int(each.pid): each for each in said}.values()  # some drivers say it in both
             busy = self._busy(gpu, uuid) if found and handle is gpu else {}
             for each in found:
                 yield GpuProcess(

@@ -25,6 +25,7 @@ from trainmaster.daemon.service_api import JobStatus
 from trainmaster.model.job_state import JobState
 from trainmaster.store.errors import StoreError
 from trainmaster.store.rows import JobFilter
+from trainmaster.model.units import GIB
 
 V1 = "/api/v1"
 
@@ -326,7 +327,9 @@ def test_an_array_is_cancelled_as_one(client: TestClient, service: MemoryService
 def test_nodes_queues_and_policy(client: TestClient) -> None:
     submit(client, queue="vision")
     [node] = client.get(f"{V1}/nodes").json()["nodes"]
-    assert node["devices"][0] == {"name": "n0:0", "jobs": ["1"]}
+    device = node["devices"][0]
+    assert (device["name"], device["jobs"]) == ("n0:0", ["1"])
+    assert (device["gpu"]["uuid"], device["gpu"]["memory_used_bytes"]) == ("GPU-0", 3 * GIB)
     assert node["cpus"] == 8
     made = client.put(f"{V1}/queues/vision", json={"weight": 3, "guaranteed_gpus": 1.5})
     assert made.status_code == 200

@@ -52,6 +52,11 @@ def ago(seconds: float | None) -> str:
     return f"{short_length(since)} ago" if since >= 1 else "just now"
 
 
+def percent(part: float | None) -> str:
+    """A part of 1: 42 %."""
+    return "-" if part is None else f"{100 * part:.0f} %"
+
+
 def progress(row: JobRow) -> str:
     """How far it has come: part and step where it says so."""
     if row.progress is None:

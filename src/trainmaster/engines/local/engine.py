@@ -39,6 +39,7 @@ from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
+from trainmaster_sdk import wire
 from trainmaster_sdk.wire import Message, encode_message
 
 log = structlog.get_logger(__name__)
@@ -126,6 +127,17 @@ class LocalEngine:
         if file is None:
             raise FileNotFoundError(f"nothing is known of run {run.job}.{run.attempt}")
         return Path(file.workdir), file.env | file.ranks[0].env
+
+    def run_of(self, pid: int) -> Run | None:
+        said = processes.variables_of(pid, (worker_environment.RUN, wire.SOCKET))
+        if said is None:
+            return None
+        job, _, attempt = said[0].rpartition(".")
+        run = Run(job, int(attempt)) if attempt.isdecimal() else None
+        if run is None or not self._sockets:
+            return None
+        own = socket_paths.path_in(self._sockets, self.folder_of(run))
+        return run if os.path.basename(own) == os.path.basename(said[1]) else None
 
     def recorded(self, run: Run) -> RecordedRun | None:
         folder = str(self.folder_of(run))

@@ -7,7 +7,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from trainmaster_sdk.process_tree import all_pids, is_alive, stat_of
 
@@ -101,6 +101,23 @@ def processes_of_run(mark: str, name: str, ends: Collection[str]) -> list[int]:
         if is_marked and is_alive(pid):
             found.append(pid)
     return found
+
+
+def variables_of(pid: int, names: Sequence[str]) -> tuple[str, ...] | None:
+    """These variables of a process, or of the nearest process above it that has them all; None: none has."""
+    wanted = [f"{name}=".encode() for name in names]
+    while pid > 1:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                said = file.read().split(b"\0")
+        except OSError:
+            said = []
+        found = [next((each for each in said if each.startswith(name)), None) for name in wanted]
+        if None not in found:
+            return tuple(each.partition(b"=")[2].decode() for each in found if each is not None)
+        fields = stat_of(pid)
+        pid = int(fields[1]) if fields else 0
+    return None
 
 
 def lock_holders(path: str) -> list[int]:

@@ -1,0 +1,240 @@
+"""What the GPUs, and the runs on them, use now: read every few seconds by a process beside the manager.
+
+Others read it by `of_run` and `device`, or are called after each look: `readings.listeners.append(call)`, in
+the event loop, with the readings themselves. Nothing here is a fact of the log; whoever wants one makes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+import trainmaster
+from trainmaster.engines.protocol import Engine
+from trainmaster.gpu.driver import Gpu, GpuEvent, GpuProcess, Reading
+from trainmaster.gpu.watch import Look
+from trainmaster.model.job import Run
+from trainmaster.model.topology import Topology
+from trainmaster.model.units import NOMINAL
+from trainmaster.text.formatting import as_sentence, plural
+
+log = structlog.get_logger("trainmaster.gpu")
+
+EVERY_S = 2.0
+SILENCE_S = 20.0
+"""A driver that has not answered for so long is said not to, and asked by a new process."""
+AGAIN_S = 5.0
+"""Before a new process is started."""
+NEWS_S = 3600.0
+"""How long an XID event is said in the status."""
+MOST_LINE = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class RunUse:
+    """What the processes of one run use together."""
+
+    run: Run
+    memory: Mapping[str, int] = field(default_factory=dict)
+    """Bytes on each device, by UUID."""
+    util_ppm: Mapping[str, int | None] = field(default_factory=dict)
+    """Part of the time in which it computed, for each device; None: the driver does not say."""
+    processes: int = 0
+
+    @property
+    def total_memory(self) -> int:
+        return sum(self.memory.values())
+
+    @property
+    def most_memory(self) -> int:
+        """On the device where it has most."""
+        return max(self.memory.values(), default=0)
+
+    @property
+    def mean_util_ppm(self) -> int | None:
+        """Over its devices; None where that is not known of all of them."""
+        known = [each for each in self.util_ppm.values() if each is not None]
+        return sum(known) // len(known) if known and len(known) == len(self.util_ppm) else None
+
+
+@dataclass(slots=True)
+class XidCount:
+    """XID events of one GPU since the manager started. Not seen on hardware."""
+
+    count: int = 0
+    last: int | None = None
+    last_s: float = 0.0
+    """By the steady clock."""
+
+
+class GpuReadings:
+    """The last look, and what follows from it; empty where there are no GPUs, or the driver has trouble."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.listeners: list[Callable[[GpuReadings], None]] = []
+        self.look = Look()
+        self.trouble = ""
+        """Why there are no readings; empty where there are."""
+        self.xids: dict[str, XidCount] = {}
+        self._readings: dict[str, Reading] = {}
+        self._gpus: dict[str, Gpu] = {}
+        self._runs: dict[Run, RunUse] = {}
+        self.every_s, self.silence_s, self.again_s = EVERY_S, SILENCE_S, AGAIN_S
+
+    # -- asking --------------------------------------------------------------------------------------
+
+    def device(self, uuid: str) -> Reading | None:
+        """What was read of a device last; None: nothing."""
+        return self._readings.get(uuid)
+
+    def gpu(self, uuid: str) -> Gpu | None:
+        """What the driver says that it is."""
+        return self._gpus.get(uuid)
+
+    def of_run(self, run: Run) -> RunUse | None:
+        """What this run uses; None while none of its processes has memory on a GPU."""
+        return self._runs.get(run)
+
+    def runs(self) -> Iterable[RunUse]:
+        return self._runs.values()
+
+    def notes(self) -> list[str]:
+        """What does not work as it should, a sentence each."""
+        topology = self._engine.topology
+        if self.trouble:
+            return [as_sentence(f"GPUs are not read: {self.trouble}")]
+        said = []
+        for uuid, name in named_gpus(topology).items():
+            reading, xid = self._readings.get(uuid), self.xids.get(uuid)
+            if reading is None and self._readings:
+                said.append(f"GPU {name} is gone: the driver does not know {uuid} any more.")
+            elif reading is not None and reading.trouble:
+                said.append(
+                    f"GPU {name} does not answer ({reading.trouble}): drain its node, and reset the"
+                    " GPU or restart the machine."
+                )
+            elif reading is not None and reading.ecc_errors:
+                errors = plural(reading.ecc_errors, "uncorrected memory error")
+                said.append(f"GPU {name} has had {errors} (ECC).")
+            if xid is not None and time.monotonic() - xid.last_s < NEWS_S:
+                said.append(f"GPU {name} reported XID {xid.last} ({plural(xid.count, 'event')}).")
+        return said
+
+    # -- looking -------------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Until cancelled; nothing to do where there are no GPUs."""
+        while self._engine.topology.uuids:
+            try:
+                why = f"the GPU driver {await self._follow()}"
+            except OSError as problem:
+                why = f"no process can be started for it: {problem}"
+            self._fail(why)
+            await asyncio.sleep(self.again_s)
+
+    async def _follow(self) -> str:
+        """Take in what a new process reads until it ends or says nothing more; what became of it."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "trainmaster.gpu.watch", str(self.every_s)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": _python_path()},
+            start_new_session=True,
+            limit=MOST_LINE,
+        )
+        assert process.stdout is not None
+        try:
+            while line := await asyncio.wait_for(process.stdout.readline(), self.silence_s):
+                await self.take(Look.from_json(line))
+            return f"ended the process that asked it (exit code {await process.wait()})"
+        except TimeoutError:
+            self._fail(f"the GPU driver has not answered for {self.silence_s:g} s")
+            process.kill()
+            await process.wait()  # one that hangs in the kernel stays: a second one would too
+            return f"has not answered for {self.silence_s:g} s"
+        except (ValueError, TypeError, KeyError) as problem:
+            return f"gave an answer that cannot be read: {problem}"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+
+    def _fail(self, why: str) -> None:
+        if self.trouble != why:
+            log.error("GPUs cannot be read", why=why)
+        self._set(Look(trouble=why), {})
+
+    async def take(self, look: Look) -> None:
+        """Take in what was read; whose processes they are is looked up beside the event loop."""
+        pids = {each.pid for each in look.processes}
+        run_of = await asyncio.to_thread(lambda: {pid: self._engine.run_of(pid) for pid in pids})
+        if look.trouble and look.trouble != self.trouble:
+            log.error("GPUs cannot be read", why=look.trouble)
+        self._set(look, run_of)
+
+    def _set(self, look: Look, run_of: Mapping[int, Run | None]) -> None:
+        self.look, self.trouble = look, look.trouble
+        self._readings = {each.uuid: each for each in look.readings}
+        self._gpus = {each.uuid: each for each in look.gpus}
+        self._runs = uses_of(look, run_of)
+        for event in look.events:
+            self._note(event)
+        for call in self.listeners:
+            call(self)
+
+    def _note(self, event: GpuEvent) -> None:
+        log.error("a GPU reported an event", gpu=event.uuid, kind=event.kind, code=event.code)
+        if event.kind == "xid":
+            known = self.xids.setdefault(event.uuid, XidCount())
+            known.count, known.last, known.last_s = known.count + 1, event.code, time.monotonic()
+
+
+def uses_of(look: Look, run_of: Mapping[int, Run | None]) -> dict[Run, RunUse]:
+    """The processes of each run added up.
+
+    Of a run that is alone on a GPU its use is that of the GPU, where the driver says nothing of processes.
+    """
+    own: dict[Run, list[GpuProcess]] = {}
+    on: dict[str, set[Run | None]] = {}
+    for process in look.processes:
+        run = run_of.get(process.pid)
+        on.setdefault(process.uuid, set()).add(run)
+        if run is not None:
+            own.setdefault(run, []).append(process)
+    gpus = {each.uuid: each.util_ppm for each in look.readings}
+    found = {}
+    for run, processes in own.items():
+        memory: dict[str, int] = {}
+        busy: dict[str, int | None] = {}
+        for uuid in dict.fromkeys(each.uuid for each in processes):
+            here = [each for each in processes if each.uuid == uuid]
+            memory[uuid] = sum(each.memory for each in here)
+            said = [each.util_ppm for each in here if each.util_ppm is not None]
+            alone = gpus.get(uuid) if on[uuid] == {run} else None
+            busy[uuid] = min(NOMINAL, sum(said)) if said else alone
+        found[run] = RunUse(run, memory, busy, len({each.pid for each in processes}))
+    return found
+
+
+def named_gpus(topology: Topology) -> dict[str, str]:
+    """UUIDs, and the devices' names, as `node:number`."""
+    return {
+        uuid: f"{node.name}:{local}"
+        for node in topology.nodes
+        for local, uuid in enumerate(node.uuids)
+    }
+
+
+def _python_path() -> str:
+    """This Trainmaster's own folder first, then the user's path."""
+    here = str(Path(trainmaster.__file__).parents[1])
+    return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))
