@@ -35,6 +35,8 @@ AGAIN_S = 5.0
 """Before a new process is started."""
 NEWS_S = 3600.0
 """How long an XID event is said in the status."""
+END_S = 2.0
+"""How long a process that was killed is waited for."""
 MOST_LINE = 1 << 24
 
 
@@ -167,6 +169,8 @@ class GpuReadings:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
+            with contextlib.suppress(TimeoutError):  # it hangs in the kernel
+                await asyncio.wait_for(process.wait(), END_S)
 
     def _fail(self, why: str) -> None:
         if self.trouble != why:

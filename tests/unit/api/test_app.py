@@ -23,9 +23,9 @@ from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import PolicyRow, QueueRow
 from trainmaster.daemon.service_api import JobStatus
 from trainmaster.model.job_state import JobState
+from trainmaster.model.units import GIB
 from trainmaster.store.errors import StoreError
 from trainmaster.store.rows import JobFilter
-from trainmaster.model.units import GIB
 
 V1 = "/api/v1"
 
