@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.state import JobRecord, frozen_host
+from trainmaster.core.state import JobRecord, kept_memory
 from trainmaster.core.view import View
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Sharing
@@ -70,7 +70,7 @@ def _kept(space: Occupancy, record: JobRecord, node: int) -> int:
     if at is None:
         return 0
     here = sum(piece.node == node for piece in at.slices)
-    return here * frozen_host(space.topology, record.demand, at)
+    return here * kept_memory(space.topology, record, at).host
 
 
 def _used(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Phase
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.state import State, frozen_host, frozen_memory
+from trainmaster.core.state import State, kept_memory
 from trainmaster.model.actions import OpenTo
 from trainmaster.model.reasons import Refused
 from trainmaster.model.units import WHOLE
@@ -35,8 +35,7 @@ def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
         placement = record.placement
         thaws = placement is not None and state.can_thaw_at(record, placement)
         if record.frozen is not None and not thaws:
-            host = frozen_host(state.topology, record.demand, record.frozen)
-            memory = frozen_memory(state.topology, record.frozen)
+            host, memory, _ = kept_memory(state.topology, record, record.frozen)
             fresh.book_frozen(record.frozen.gpus(), memory, host)
     for held in state.reservations.values():
         fresh.reserve_gpus(held.slices, open_to_spare=held.open_to is OpenTo.OPPORTUNISTIC)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trainmaster.core.frozen_memory import KeptMemory
 from trainmaster.core.lifecycle import ENDED, Phase
 from trainmaster.model.job import Demand, Estimate, Job, Oracle, Run
 from trainmaster.model.placement import Placement, Sharing
@@ -48,6 +49,8 @@ class JobRecord:
     """The GPUs allocated to it; None while it waits."""
     frozen: Placement | None = field(init=False, default=None)
     """Where a frozen run of it is bound."""
+    kept: KeptMemory | None = field(init=False, default=None)
+    """What its frozen run keeps; once it is thawed, what it kept when it was frozen last."""
     first_start_ms: int | None = field(init=False, default=None)
     since_ms: int | None = field(init=False, default=None)
     """When it began to make progress at its current speed; None while it makes none."""
@@ -165,6 +168,7 @@ class JobRecord:
     def take_run(self, run: Run) -> None:
         """This is its run from now on, of which nothing is known yet."""
         self.attempt, self.run = run.attempt, run
+        self.kept = None
         self.freeze_refusals, self.cannot_freeze, self.no_freeze_before_ms = 0, False, 0
 
     def may_be_frozen(self, now: int) -> bool:

@@ -6,31 +6,29 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from trainmaster.core.change_log import ChangeLog
+from trainmaster.core.frozen_memory import KeptMemory, reckoned
 from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import EDGES, ENDED, WAITING, Cause, LifecycleError, Phase
-from trainmaster.core.occupancy import Occupancy, is_opportunistic
+from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.submission_siblings import RecentSubmissions
 from trainmaster.core.switch_times import SwitchTimes
 from trainmaster.model.actions import Action, Order, Reserve
 from trainmaster.model.codec import stored_as
 from trainmaster.model.events import PolicyChanged, RunAdopted
 from trainmaster.model.job import Demand, Run
-from trainmaster.model.placement import Placement, Sharing, Slice
+from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import SLOT_TYPE, Topology
-from trainmaster.model.units import MIB, SECOND, WHOLE
+from trainmaster.model.units import SECOND
 
 __all__ = [
-    "FROZEN_GPU_MEMORY",
     "LAUNCH_SLACK",
     "JobRecord",
     "PendingLaunch",
     "State",
 ]
 
-FROZEN_GPU_MEMORY = 4 * MIB
-"""What a run frozen by the CUDA driver leaves on each GPU (measured, docs/design/0001)."""
 LAUNCH_SLACK = 60 * SECOND
 """How long after the grace period a release may still come before the node is set aside."""
 
@@ -256,7 +254,13 @@ class State:
 
     def freeze(self, record: JobRecord, placement: Placement) -> None:
         """Keep its suspended run on its node, and book the memory that it keeps there."""
-        record.frozen = placement
+        record.frozen, record.kept = placement, kept_memory(self.topology, record, placement)
+        self._book_frozen(record, 1)
+
+    def correct_frozen(self, record: JobRecord, kept: KeptMemory) -> None:
+        """Book what its frozen run really keeps instead of what was reckoned."""
+        self._book_frozen(record, -1)
+        record.kept = kept
         self._book_frozen(record, 1)
 
     def forget_frozen(self, record: JobRecord) -> None:
@@ -267,9 +271,8 @@ class State:
     def _book_frozen(self, record: JobRecord, sign: int) -> None:
         """Book (1) or unbook (-1) what a frozen run keeps on its GPUs and in host memory."""
         assert record.frozen is not None
-        host = frozen_host(self.topology, record.demand, record.frozen)
         self.log.note_nodes([piece.node for piece in record.frozen.slices])
-        memory = frozen_memory(self.topology, record.frozen)
+        host, memory, _ = kept_memory(self.topology, record, record.frozen)
         self.occupancy.book_frozen(record.frozen.gpus(), sign * memory, sign * host)
 
     def drop_reservation(self, job: str) -> None:
@@ -279,25 +282,13 @@ class State:
             self.log.note_nodes([piece.node for piece in reservation.slices])
 
 
-def frozen_host(topology: Topology, demand: Demand, placement: Placement) -> int:
-    """Host memory per GPU that a run frozen there would hold: its GPU memory.
-
-    On slots it has none, and keeps what it has of the host's.
-    """
-    kind = topology.type_of_gpu[placement.slices[0].gpu]
-    if kind.name == SLOT_TYPE:
-        host = kind.memory if demand.host_memory is None else demand.host_memory
-        if placement.sharing is Sharing.EXCLUSIVE:
-            return host
-        if demand.host_memory is None and is_opportunistic(placement):
-            return 0
-        return host * max(piece.share for piece in placement.slices) // WHOLE
-    return demand.nominal.memory or kind.memory
-
-
-def frozen_memory(topology: Topology, placement: Placement) -> int:
-    """Memory that a run frozen there would keep on each device: none on slots, which have no driver."""
-    return 0 if is_on_slots(topology, placement) else FROZEN_GPU_MEMORY
+def kept_memory(topology: Topology, record: JobRecord, placement: Placement) -> KeptMemory:
+    """What its frozen run keeps, or would keep if it were frozen there."""
+    kept = record.kept
+    if record.frozen is not None and kept is not None:
+        return kept
+    before = kept if kept is not None and kept.is_reported else None
+    return reckoned(topology, record.demand, placement, record.gpu_memory, before)
 
 
 def can_continue_at(topology: Topology, old: Placement, new: Placement) -> bool:

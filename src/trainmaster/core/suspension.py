@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from trainmaster.core.lifecycle import ALLOCATED, ENDED, WAITING, Cause, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.pending_launches import begin_release, launch, revoke_launch
-from trainmaster.core.state import JobRecord, State, frozen_host, frozen_memory, is_on_slots
+from trainmaster.core.state import JobRecord, State, is_on_slots, kept_memory
 from trainmaster.model import actions as a
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Sharing
@@ -109,8 +109,7 @@ def _can_freeze(
         return False
     if not (is_alone or is_on_slots(topology, placement)):
         return False
-    host = frozen_host(topology, record.demand, placement)
-    memory = frozen_memory(topology, placement)
+    host, memory, _ = kept_memory(topology, record, placement)
     space = state.occupancy
     own_host: dict[int, int] = {}
     own_memory: dict[int, int] = {}
@@ -172,8 +171,7 @@ def _count_memory(state: State, frozen: Iterable[JobRecord], sign: int) -> None:
     for record in frozen:
         at = record.frozen
         assert at is not None
-        memory = frozen_memory(state.topology, at)
-        host = frozen_host(state.topology, record.demand, at)
+        host, memory, _ = kept_memory(state.topology, record, at)
         state.occupancy.book_frozen(at.gpus(), sign * memory, sign * host)
 
 

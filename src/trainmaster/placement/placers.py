@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.state import JobRecord, frozen_host, is_on_slots
+from trainmaster.core.state import JobRecord, is_on_slots, kept_memory
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import WHOLE
@@ -163,7 +163,7 @@ def can_thaw(space: Occupancy, record: JobRecord, frozen: Placement) -> bool:
         if not is_idle or node in space.closed:
             return False
         shares[node] = shares.get(node, 0) + WHOLE
-    kept = frozen_host(space.topology, record.demand, frozen)
+    kept = kept_memory(space.topology, record, frozen).host
     return all(
         space.has_host_room(node, share, record.demand, kept=kept * share // WHOLE)
         for node, share in shares.items()

@@ -1,0 +1,72 @@
+"""What a frozen run keeps: memory on its GPUs and in host memory, reckoned until its engine reports it.
+
+The host memory that runs out first is what the run had on its GPUs. That is what was measured, with a margin,
+else what its job states, else all memory of the GPU, which may be more than the host has.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trainmaster.core.occupancy import is_opportunistic
+from trainmaster.model.codec import stored_as
+from trainmaster.model.job import Demand
+from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.topology import SLOT_TYPE, GpuType, Topology
+from trainmaster.model.units import MIB, WHOLE, ceil_div
+
+FROZEN_GPU_MEMORY = 4 * MIB
+"""What a run frozen by the CUDA driver leaves on each GPU (measured, docs/design/0001)."""
+MARGIN = 8
+"""A measured amount of memory may have grown by one part in so many since."""
+
+
+@stored_as("core.KeptMemory")
+class KeptMemory(NamedTuple):
+    """Memory of a frozen run, per GPU."""
+
+    host: int
+    gpu: int
+    is_reported: bool = False
+    """Whether its engine said so; else it is reckoned."""
+
+
+def reckoned(
+    topology: Topology,
+    demand: Demand,
+    placement: Placement,
+    measured: int = 0,
+    reported: KeptMemory | None = None,
+) -> KeptMemory:
+    """What a run frozen there would keep; on slots it keeps what it has of the host's memory.
+
+    `measured`: its memory on each GPU, 0 = unknown; `reported`: what it kept when it was frozen before.
+    """
+    kind = topology.type_of_gpu[placement.slices[0].gpu]
+    if kind.name == SLOT_TYPE:
+        return KeptMemory(_host_on_slots(kind, demand, placement), 0)
+    needed = min(measured + measured // MARGIN, kind.memory)
+    if reported is not None:
+        return KeptMemory(max(needed, reported.host), reported.gpu)
+    return KeptMemory(needed or demand.nominal.memory or kind.memory, FROZEN_GPU_MEMORY)
+
+
+def _host_on_slots(kind: GpuType, demand: Demand, placement: Placement) -> int:
+    host = kind.memory if demand.host_memory is None else demand.host_memory
+    if placement.sharing is Sharing.EXCLUSIVE:
+        return host
+    if demand.host_memory is None and is_opportunistic(placement):
+        return 0
+    return host * max(piece.share for piece in placement.slices) // WHOLE
+
+
+def reported(
+    before: KeptMemory, placement: Placement, host_bytes: int | None, gpu_bytes: int | None
+) -> KeptMemory:
+    """What a frozen run keeps by its engine's report, in all; what that does not say is as reckoned."""
+    if host_bytes is None and gpu_bytes is None:
+        return before
+    count = len(placement.slices)
+    host = before.host if host_bytes is None else ceil_div(host_bytes, count)
+    gpu = before.gpu if gpu_bytes is None else ceil_div(gpu_bytes, count)
+    return KeptMemory(host, gpu, is_reported=True)
