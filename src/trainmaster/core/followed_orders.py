@@ -123,8 +123,8 @@ def has_devices(topology: Topology, order: a.Order) -> bool:
 
 def _lose(state: State, record: JobRecord, run: Run, now: int) -> bool:
     """Its run is where this cluster has no device: the job waits, and that attempt is over."""
-    record.take_run(run)
     _rest(state, record, now)
+    record.take_run(run)
     return True
 
 

@@ -17,8 +17,6 @@ from trainmaster.model.units import MIB, WHOLE, ceil_div
 
 FROZEN_GPU_MEMORY = 4 * MIB
 """What a run frozen by the CUDA driver leaves on each GPU (measured, docs/design/0001)."""
-MARGIN = 8
-"""A measured amount of memory may have grown by one part in so many since."""
 
 
 @stored_as("core.KeptMemory")
@@ -40,14 +38,14 @@ def reckoned(
 ) -> KeptMemory:
     """What a run frozen there would keep; on slots it keeps what it has of the host's memory.
 
-    `measured`: its memory on each GPU, 0 = unknown; `reported`: what it kept when it was frozen before.
+    `measured`: its memory on each GPU with a margin, 0 = unknown. `reported`: what it kept the last time.
     """
     kind = topology.type_of_gpu[placement.slices[0].gpu]
     if kind.name == SLOT_TYPE:
         return KeptMemory(_host_on_slots(kind, demand, placement), 0)
-    needed = min(measured + measured // MARGIN, kind.memory)
+    needed = min(measured, kind.memory)
     if reported is not None:
-        return KeptMemory(max(needed, reported.host), reported.gpu)
+        return reported._replace(host=max(needed, reported.host))
     return KeptMemory(needed or demand.nominal.memory or kind.memory, FROZEN_GPU_MEMORY)
 
 

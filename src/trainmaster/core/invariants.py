@@ -21,6 +21,9 @@ COMPARED = (
 )
 
 
+OVER_BOOKED = (Refused.HOST_TAKEN, Refused.MEMORY_TAKEN)
+
+
 def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
     """The occupancy as the records alone say it should be; unchecked, it may be over-booked."""
     fresh = Occupancy(state.topology, can_freeze=state.can_freeze)
@@ -28,7 +31,7 @@ def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
     for record in state.jobs.values():
         if record.placement is not None:
             why = fresh.refusal(record.placement, record.demand) if is_checked else None
-            if why is Refused.HOST_TAKEN and not crowded.isdisjoint(record.placement.nodes):
+            if why in OVER_BOOKED and not crowded.isdisjoint(record.placement.nodes):
                 why = None
             assert why is None, f"job {record.id} is over-booked: {why}"
             fresh.book(record.placement, record.demand)
@@ -45,9 +48,17 @@ def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
 
 
 def crowded_nodes(state: State) -> set[int]:
-    """Nodes whose CPUs and host memory may be over-booked: a run that was to leave could not be frozen."""
-    stayed = (each.placement for each in state.jobs.values() if each.freeze_refusals)
-    return {node for placement in stayed if placement is not None for node in placement.nodes}
+    """Nodes whose CPUs and memory may be over-booked by what turned out otherwise than was reckoned.
+
+    A run that was to leave could not be frozen, or a frozen one keeps more than it was expected to.
+    """
+    found: set[int] = set()
+    for record in state.jobs.values():
+        if record.freeze_refusals and record.placement is not None:
+            found.update(record.placement.nodes)
+        if record.kept is not None and record.kept.is_reported and record.frozen is not None:
+            found.update(record.frozen.nodes)
+    return found
 
 
 def check(state: State) -> None:
@@ -63,10 +74,13 @@ def check(state: State) -> None:
     for shares in (now.free_share, now.free_spare):
         assert all(0 <= share <= WHOLE for share in shares), "a GPU is over-booked"
     assert not now.undo_log, "a draft has left bookings behind"
-    assert all(memory >= 0 for memory in now.free_memory), "GPU memory is over-booked"
-    for node in set(range(len(state.topology.nodes))) - crowded_nodes(state):
+    crowded = crowded_nodes(state)
+    for node in [each.index for each in state.topology.nodes if each.index not in crowded]:
         assert now.free_cpus[node] >= 0, "CPUs are over-booked"
         assert now.free_host[node] >= 0, "host memory is over-booked"
+    for gpu, memory in enumerate(now.free_memory):
+        is_crowded = state.topology.node_of_gpu[gpu] in crowded
+        assert memory >= 0 or is_crowded, "GPU memory is over-booked"
     for record in state.jobs.values():
         if record.phase in WAITING or record.phase is Phase.HELD:
             assert record.placement is None, f"{record.id} waits and holds GPUs"

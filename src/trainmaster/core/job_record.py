@@ -142,11 +142,13 @@ class JobRecord:
     @property
     def gpu_memory(self) -> int:
         """Bytes to book on each of its GPUs: as stated, else as measured, with a margin; 0 = unknown."""
-        stated = self.demand.nominal.memory
-        if stated or self.profile is None:
-            return stated
-        booked = self.profile.gpu_memory * (100 + MEMORY_MARGIN_PERCENT)
-        return ceil_div(booked, 100 * MIB) * MIB
+        return self.demand.nominal.memory or self.measured_memory
+
+    @property
+    def measured_memory(self) -> int:
+        """The most that it was seen to use on each of its GPUs, with a margin; 0 = unknown."""
+        peak = 0 if self.profile is None else self.profile.gpu_memory
+        return ceil_div(peak * (100 + MEMORY_MARGIN_PERCENT), 100 * MIB) * MIB
 
     def memory_on(self, kind: GpuType) -> int:
         """Bytes to book on a GPU of that type, at most all where they are measured or unknown."""

@@ -19,6 +19,7 @@ from trainmaster.core.pending_launches import (
 from trainmaster.core.refused_freeze import go_on_unfrozen
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import (
+    book_report,
     delay_retry,
     hold,
     hold_if_waiting,
@@ -197,6 +198,8 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
     record.run_since_ms = None
     if record.phase in ALLOCATED and record.id not in state.pending_launches:
         _leave_unordered(state, record, event, now)
+    if event.frozen:
+        book_report(state, record, event.host_bytes, event.gpu_bytes)
     if record.phase is Phase.SUSPENDING:
         if record.suspend_ordered_ms is not None and not event.was_killed:
             state.switch_times.suspensions.add(now - record.suspend_ordered_ms)

@@ -8,12 +8,11 @@ cannot be frozen (core/last_resort.py).
 
 from __future__ import annotations
 
-from trainmaster.core.lifecycle import Cause, Phase
+from trainmaster.core.lifecycle import Cause
 from trainmaster.core.pending_launches import extend_launches, released
 from trainmaster.core.state import JobRecord, State
-from trainmaster.core.suspension import revoke_start
+from trainmaster.core.suspension import is_start_unsent, revoke_start
 from trainmaster.model.actions import Halt
-from trainmaster.model.job import Run
 from trainmaster.model.placement import Placement
 from trainmaster.model.reasons import Refused
 from trainmaster.model.units import HOUR, MINUTE, NOMINAL
@@ -45,7 +44,7 @@ def _can_keep_gpus(state: State, record: JobRecord, placement: Placement) -> boo
     Its CPUs and host memory may have gone to starts on other GPUs of the node by now. They are over-booked
     then, until one of those jobs has ended: both run.
     """
-    for other in _coming(state, record, placement):
+    for other in _coming(state, placement):
         revoke_start(state, other)
     for job, held in list(state.reservations.items()):
         if not {piece.gpu for piece in held.slices}.isdisjoint(placement.gpus()):
@@ -68,7 +67,7 @@ def _keep_gpus(state: State, record: JobRecord, placement: Placement, now: int) 
     state.log.caches_stale = state.log.needs_pass = True
 
 
-def _coming(state: State, record: JobRecord, placement: Placement) -> list[JobRecord]:
+def _coming(state: State, placement: Placement) -> list[JobRecord]:
     """Jobs that are to start, or to go on after a move, on these GPUs."""
     gpus = set(placement.gpus())
     there = {
@@ -79,15 +78,5 @@ def _coming(state: State, record: JobRecord, placement: Placement) -> list[JobRe
         for other in there.values()
         if other.placement is not None
         and not gpus.isdisjoint(other.placement.gpus())
-        and (_awaits(state, other, record.run) or _is_moving_in(other))
+        and is_start_unsent(state, other)
     ]
-
-
-def _awaits(state: State, record: JobRecord, run: Run) -> bool:
-    pending = state.pending_launches.get(record.id)
-    return pending is not None and run in pending.awaiting
-
-
-def _is_moving_in(record: JobRecord) -> bool:
-    """Whether it has yet to leave other GPUs for these."""
-    return record.is_moving and record.phase is Phase.SUSPENDING

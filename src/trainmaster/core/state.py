@@ -288,7 +288,7 @@ def kept_memory(topology: Topology, record: JobRecord, placement: Placement) -> 
     if record.frozen is not None and kept is not None:
         return kept
     before = kept if kept is not None and kept.is_reported else None
-    return reckoned(topology, record.demand, placement, record.gpu_memory, before)
+    return reckoned(topology, record.demand, placement, record.measured_memory, before)
 
 
 def can_continue_at(topology: Topology, old: Placement, new: Placement) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from trainmaster.core.frozen_memory import reported
 from trainmaster.core.lifecycle import ALLOCATED, ENDED, WAITING, Cause, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.pending_launches import begin_release, launch, revoke_launch
@@ -126,6 +127,35 @@ def _can_freeze(
         space.free_memory[gpu] + own_memory.get(gpu, 0) - planned.memory.get(gpu, 0) >= memory
         for gpu in placement.gpus()
     )
+
+
+def book_report(
+    state: State, record: JobRecord, host_bytes: int | None, gpu_bytes: int | None
+) -> None:
+    """Book what a frozen run keeps by its engine's report; starts that do not fit beside it are revoked."""
+    at, kept = record.frozen, record.kept
+    if at is None or kept is None or is_on_slots(state.topology, at):
+        return
+    told = reported(kept, at, host_bytes, gpu_bytes)
+    if told == kept:
+        return
+    state.correct_frozen(record, told)
+    space = state.occupancy
+    for other in [each for node in at.nodes for each in state.residents[node].values()]:
+        placement = other.placement
+        if placement is None or not is_start_unsent(state, other):
+            continue
+        if any(space.free_memory[gpu] < 0 for gpu in placement.gpus()) or any(
+            space.free_host[node] < 0 for node in placement.nodes
+        ):
+            revoke_start(state, other)
+            state.log.needs_pass = True
+
+
+def is_start_unsent(state: State, record: JobRecord) -> bool:
+    """Whether it is to start on its GPUs, or to move there, and its engine has not been told yet."""
+    is_moving_in = record.is_moving and record.phase is Phase.SUSPENDING
+    return record.id in state.pending_launches or is_moving_in
 
 
 def clear_frozen(state: State, now: int) -> None:

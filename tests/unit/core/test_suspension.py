@@ -5,14 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import a_job, a_policy, cluster
+from tests.policies.cases import Scripted
 from tests.unit.core.stage import Strings
 from trainmaster.core.controller import Controller
+from trainmaster.core.frozen_memory import FROZEN_GPU_MEMORY
 from trainmaster.core.invariants import check
 from trainmaster.core.lifecycle import Phase
+from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Run, Shape
-from trainmaster.model.units import NOMINAL
+from trainmaster.model.profile import Profile
+from trainmaster.model.topology import GpuType, NodeSpec, build
+from trainmaster.model.units import GIB, MIB, NOMINAL
 
 
 def test_a_waiting_job_is_held_at_once_and_no_policy_sees_it() -> None:
@@ -192,3 +197,98 @@ def test_a_frozen_run_is_halted_where_no_job_could_run_otherwise() -> None:
     (launch,) = controller.step(7, [e.RunSuspended(run, 6)]).orders
     assert launch.run == Run("a", 1)
     check(controller.state)
+
+
+# -- what a frozen run keeps ---------------------------------------------------------------------------
+
+H200 = GpuType("H200", 40 * GIB)
+
+
+def one_h200(host: int = 128 * GIB) -> Strings:
+    specs = [NodeSpec("n0", 1, (0,), H200, memory=host)]
+    return Strings(
+        build(("cluster", "node", "gpu"), specs), can_freeze=True, cannot_save_at_first=True
+    )
+
+
+def needs(memory: int) -> Demand:
+    return Demand(Shape(1, memory=memory), 1, 1, host_memory=8 * GIB)
+
+
+def frozen(stage: Strings, name: str, **kept: int) -> None:
+    run = stage.job(name).run
+    assert stage.plan(a.Suspend(name)) == [a.Freeze(run)]
+    stage.tell(e.RunSuspended(run, 0, frozen=True, **kept))
+
+
+def kept(stage: Strings) -> tuple[int, int]:
+    """Host memory and GPU memory that are booked where only a frozen run is left."""
+    space = stage.state.occupancy
+    return 128 * GIB - space.free_host[0], 40 * GIB - space.free_memory[0]
+
+
+def test_until_it_is_reported_the_stated_memory_is_booked_and_then_what_it_keeps() -> None:
+    stage = one_h200().submit("a", needs(24 * GIB)).start("a", 0, memory=24 * GIB)
+    stage.plan(a.Suspend("a"))
+    assert kept(stage) == (24 * GIB, FROZEN_GPU_MEMORY)
+    stage.tell(e.RunSuspended(Run("a", 1), 0, frozen=True, host_bytes=GIB, gpu_bytes=500 * MIB))
+    assert kept(stage) == (GIB, 500 * MIB)
+    stage.plan(a.Resume("a", stage.on(0, memory=24 * GIB)))
+    stage.tell(e.RunResumed(Run("a", 1), NOMINAL))
+    stage.tell(e.RunSucceeded(Run("a", 1)))
+    assert kept(stage) == (0, 0)
+
+
+def test_measured_memory_comes_before_stated_memory() -> None:
+    stage = one_h200().submit("a", needs(24 * GIB)).start("a", 0, memory=24 * GIB)
+    stage.tell(e.JobProfiled("a", profile=Profile(gpu_memory=10 * GIB)))
+    frozen(stage, "a")
+    assert kept(stage) == (11 * GIB, FROZEN_GPU_MEMORY)
+    stage.tell(e.JobProfiled("a", profile=Profile(gpu_memory=20 * GIB)))
+    stage.tell(e.RunLost(Run("a", 1)))
+    assert kept(stage) == (0, 0), "what was booked is unbooked, whatever was measured since"
+
+
+def test_a_gpu_with_more_memory_than_the_host_cannot_be_freed_until_the_job_is_measured() -> None:
+    stage = one_h200(host=32 * GIB).submit("a").start("a", 0).later(60)
+    assert stage.try_plan(a.Suspend("a")) == []
+    assert stage.job("a").is_protected
+    stage.later(600)
+    stage.tell(e.JobProfiled("a", profile=Profile(gpu_memory=4 * GIB)))
+    assert stage.plan(a.Suspend("a")) == [a.Freeze(Run("a", 1))]
+
+
+def test_what_it_kept_the_last_time_is_expected_the_next_time() -> None:
+    """A cooperative freeze leaves so much on the GPU that the other job does not fit: it is not repeated."""
+    stage = one_h200().submit("a", needs(24 * GIB)).start("a", 0, memory=24 * GIB)
+    stage.submit("b", needs(40 * GIB - 8 * MIB))
+    swap = (a.Suspend("a"), a.Start("b", stage.on(0, memory=40 * GIB - 8 * MIB)))
+    assert stage.plan(*swap) == [a.Freeze(Run("a", 1))]
+    report = e.RunSuspended(Run("a", 1), 0, frozen=True, gpu_bytes=500 * MIB)
+    assert stage.tell(report) == [a.Thaw(Run("a", 1))], "nothing else could run"
+    assert stage.phase("b") is Phase.PENDING, "its start is revoked"
+    stage.tell(e.RunResumed(Run("a", 1), NOMINAL))
+    stage.later(60)
+    assert stage.try_plan(*swap) == []
+    assert stage.job("a").is_protected
+
+
+def test_a_run_that_keeps_more_host_memory_than_there_is_is_booked_as_it_is() -> None:
+    stage = one_h200().submit("a", needs(24 * GIB)).start("a", 0, memory=24 * GIB)
+    frozen(stage, "a", host_bytes=200 * GIB)
+    assert stage.state.occupancy.free_host[0] == -72 * GIB
+    stage.tell(e.JobWithdrawn("a"))
+    stage.tell(e.RunStopped(Run("a", 1)))
+    assert kept(stage) == (0, 0)
+
+
+@pytest.mark.parametrize(("is_older", "host"), [(False, 3 * GIB), (True, 24 * GIB)])
+def test_what_a_frozen_run_keeps_is_in_the_snapshot(is_older: bool, host: int) -> None:
+    stage = one_h200().submit("a", needs(24 * GIB)).start("a", 0, memory=24 * GIB)
+    frozen(stage, "a", host_bytes=3 * GIB, gpu_bytes=0)
+    body = snapshot_of(stage.controller)
+    if is_older:
+        del body["records"][0]["kept"]
+    back = restored(body, stage.topology, Scripted(), can_freeze=True).controller
+    check(back.state)
+    assert 128 * GIB - back.state.occupancy.free_host[0] == host
