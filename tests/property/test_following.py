@@ -24,11 +24,11 @@ from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.topology import SLOT_TYPE, Topology
-from trainmaster.model.units import HOUR, NOMINAL
+from trainmaster.model.units import GIB, HOUR, MIB, NOMINAL
 from trainmaster.sim.driver import Scenario
 
 COMPARED = (
-    *("freeze_refusals", "cannot_freeze", "no_freeze_before_ms"),
+    *("kept", "freeze_refusals", "cannot_freeze", "no_freeze_before_ms"),
     *("phase", "run", "placement", "frozen", "is_held", "retry_at_ms", "failures", "losses"),
     *("first_start_ms", "run_since_ms", "since_ms", "speed_ppm", "rate", "work", "saved_work"),
     *("attained", "launched_ms", "suspend_ordered_ms", "waiting_since_ms", "switch_ms"),
@@ -39,7 +39,9 @@ WAITS = {"phase": "waits", "placement": None}
 def image(state: State, record: JobRecord) -> dict[str, Any]:
     """What a record says; of a start that is not sent, only that the job waits, or will."""
     found = {name: getattr(record, name) for name in COMPARED}
-    if record.id in state.pending_launches or record.phase in (Phase.PENDING, Phase.SUSPENDED):
+    if record.phase is Phase.STOPPING:
+        del found["placement"]  # what it leaves is compared
+    elif record.id in state.pending_launches or record.phase in (Phase.PENDING, Phase.SUSPENDED):
         found |= WAITS
     elif record.is_moving and record.placement is not None:
         left = state.leaving.get(record.run)
@@ -98,7 +100,8 @@ def answer(order: a.Order, chance: Random) -> e.Event | None:
             return e.RunNotFrozen(order.run, is_final=chance.random() < 0.2)
         case a.Freeze() | a.Halt():
             is_frozen = isinstance(order, a.Freeze) and chance.random() < 0.9
-            return e.RunSuspended(order.run, 0, frozen=is_frozen)
+            host, gpu = chance.choice([(None, None), (GIB, 4 * MIB), (0, 500 * MIB), (40 * GIB, 0)])
+            return e.RunSuspended(order.run, 0, frozen=is_frozen, host_bytes=host, gpu_bytes=gpu)
         case a.Kill():
             return e.RunStopped(order.run)
         case a.Reshape():

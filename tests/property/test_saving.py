@@ -16,7 +16,7 @@ from tests.property.worlds import CONTENDERS, FRAIL, FREEZING, scenarios
 from trainmaster.core.controller import Controller
 from trainmaster.model import events as e
 from trainmaster.model.units import SECOND
-from trainmaster.perf.perf_model import DEFAULT, IDEAL, FailureModel, PerfModel
+from trainmaster.perf.perf_model import DEFAULT, IDEAL, FailureModel, PerfModel, PreemptionCost
 from trainmaster.sim.driver import Scenario
 
 UNNOTICED = replace(
@@ -129,6 +129,33 @@ def test_a_replayed_log_gives_the_same_decisions(
     )
     for (now, events), step in zip(stored, log, strict=True):
         assert controller.step(now, events) == step.decision, f"at {now}"
+
+
+KEEPING = replace(
+    IDEAL,
+    name="keeping",
+    preemption_cost=PreemptionCost(
+        *(2_000, 3_000, 4_000, 1_500, 2_500),
+        can_freeze=True,
+        saves_on_demand=False,
+        saves_ever=False,
+        refuse_every=2,
+    ),
+)
+"""Runs lose their work when they are ended, and every second freeze fails."""
+
+
+@pytest.mark.parametrize("contender", ["las", "gandiva", "themis", "tiresias-l", "trainmaster"])
+@settings(some, max_examples=8)
+@given(scenario=scenarios())
+def test_runs_that_could_not_be_frozen_go_on_and_all_jobs_end(
+    contender: str, scenario: Scenario
+) -> None:
+    drive = driven(
+        in_world(replace(scenario, node_changes=()), KEEPING), contender, may_refuse=True
+    )
+    drive.everything_ended()
+    drive.work_is_conserved()
 
 
 @settings(some, max_examples=30)

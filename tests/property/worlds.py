@@ -168,8 +168,13 @@ BREAKING = replace(
 FREE_FREEZING = replace(
     IDEAL, name="free freezing", preemption_cost=PreemptionCost(can_freeze=True)
 )
+REFUSING = replace(
+    FREEZING,
+    name="refusing",
+    preemption_cost=replace(FREEZING.preemption_cost, refuse_every=3),
+)
 FRAIL = replace(FREEZING, name="frail", node_failures=BREAKING.node_failures)
-WORLDS = (IDEAL, DEFAULT, FREEZING, BREAKING, FREE_FREEZING, FRAIL)
+WORLDS = (IDEAL, DEFAULT, FREEZING, REFUSING, BREAKING, FREE_FREEZING, FRAIL)
 
 
 WORLD = st.sampled_from(WORLDS)

@@ -38,6 +38,9 @@ class PreemptionCost:
     """Whether runs save at all; else all of their work is lost when they are ended, and they are
     protected as live programs are that cannot save."""
 
+    refuse_every: int = 0
+    """Of so many freezes one is refused, and the run goes on; 0 = none."""
+
     def suspending(self, size: int, *, freezes: bool = False) -> int:
         """Milliseconds to release GPUs with this many bytes each; without saving, no bytes move."""
         if not freezes and not self.saves_on_demand:

@@ -49,6 +49,8 @@ class SimEngine:
         """Failed nodes whose failure is not detected yet."""
         self.futile_suspensions = 0
         """Consecutive suspensions, of any run, that lost all of the run's work."""
+        self._freezes = 0
+        """Orders to freeze a run, so far."""
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -218,6 +220,7 @@ class SimEngine:
         self._stop_training(run, now, self.pending_facts)
         run.activity = Activity.SUSPENDING
         run.freezes = isinstance(order, a.Freeze) and run.account.traced.stays_in_memory
+        run.refuses = is_training and run.freezes and self._is_refused()
         delay = 0
         if is_training:
             delay = self._perf.preemption_cost.suspending(self._size(run), freezes=run.freezes)
@@ -226,9 +229,22 @@ class SimEngine:
         else:
             self._suspended(run, now, self.pending_facts)
 
+    def _is_refused(self) -> bool:
+        """Whether the next freeze fails."""
+        every = self._perf.preemption_cost.refuse_every
+        self._freezes += 1
+        return every > 0 and self._freezes % every == 0
+
     def _suspended(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
         if run.activity is not Activity.FROZEN:
             self._charge(run, now)
+        if run.refuses:
+            run.refuses = False
+            felt_by = self._train(run, now)
+            facts.append(e.RunNotFrozen(run.run))
+            if felt_by:
+                self._reprice(felt_by, now, facts)
+            return
         if run.freezes:
             self._ledger.left(run.account, run.share, now)
             run.activity, run.ticket = Activity.FROZEN, 0

@@ -41,6 +41,8 @@ class SimRun:
     ticket: int = 0
     """Number of its next event in the heap; events with another number are stale."""
     freezes: bool = False
+    refuses: bool = False
+    """Whether the freeze that was ordered will fail."""
     is_on_slots: bool = False
     """Whether it runs on CPU slots."""
     alone_ppm: int = 0
