@@ -161,8 +161,7 @@ def test_what_was_ordered_for_any_plan_is_followed(kind: str, can_freeze: bool) 
     for seed in range(150):
         saves = seed % 3 > 0
         seen |= compare_all(two_nodes(kind), Random(seed), can_freeze=can_freeze, saves=saves)
-    wanted = {a.Launch, a.Halt, a.Kill, a.Reshape}
-    wanted |= {a.Rebind} if kind == SLOT_TYPE else set()
+    wanted = {a.Launch, a.Halt, a.Kill, a.Reshape, a.Rebind}
     assert seen == wanted | ({a.Freeze, a.Thaw} if can_freeze else set())
 
 

@@ -16,7 +16,7 @@ from trainmaster.model.actions import Action, Order, Reserve
 from trainmaster.model.codec import stored_as
 from trainmaster.model.events import PolicyChanged, RunAdopted
 from trainmaster.model.job import Demand, Run
-from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import SLOT_TYPE, Topology
