@@ -83,16 +83,15 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Suspend in memory. Only for engines with `can_freeze` (the local engine: CPU slots), because SIGSTOP
-    does not free GPU memory.
-    """
+    """Suspend in memory. Only for engines with `can_freeze`; one that cannot be is reported: `NotFrozen`."""
 
     run: Run
 
 
 @dataclass(frozen=True, slots=True)
 class Thaw:
-    """Continue a frozen run: where it was, or on these CPU slots of the same nodes, or beside others."""
+    """Continue a frozen run: where it was, beside others or not, or on these CPU slots of the same nodes, or
+    on these GPUs of the same kind and node where the engine can (`can_move_frozen`)."""
 
     run: Run
     placement: Placement | None = None

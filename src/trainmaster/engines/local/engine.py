@@ -32,6 +32,7 @@ from trainmaster.engines.local.run_follower import LaunchSteps, RunFollower, rep
 from trainmaster.engines.local.runfile import RunFile
 from trainmaster.engines.local.supervisor_watch import SupervisorWatch
 from trainmaster.engines.protocol import Abilities, Known, RecordedRun, StrayRun, Tell, any_job
+from trainmaster.gpu.freezing_ability import FreezingAbility, freezing_ability
 from trainmaster.gpu.mps import MpsPlace
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Rebind, Reshape, Thaw
 from trainmaster.model.engine_reports import Lost, Report
@@ -77,6 +78,8 @@ class LocalEngine:
         self.probed = cgroup_probe.probe()
         plan = self.probed.plan
         self.host = worker_environment.Host(topology, tuple(devices), plan, tuple(numbers))
+        # CPU slots are free as soon as processes are stopped.
+        self._gpu_freezing = freezing_ability(devices) if devices else FreezingAbility()
         self._sockets = ""
         """Where supervisors listen; known when the engine is open."""
         self.fork_server = ForkServerClient(fork_server_silence_s)
@@ -95,14 +98,15 @@ class LocalEngine:
     @property
     def abilities(self) -> Abilities:
         plan = self.probed.plan
-        can_freeze = not self.host.uuids  # CPU slots are free as soon as processes are stopped
         remarks = [*self.probed.remarks, *self._mps.remarks]
-        if not can_freeze:
-            remarks.append(
-                "Jobs are not suspended in memory: stopping a process does not free its GPU's memory."
-            )
+        if self._gpu_freezing.missing:
+            remarks.append(f"Jobs are not suspended in memory. {self._gpu_freezing.missing}")
         return Abilities(
-            can_freeze, bool(plan.memory_in), bool(plan.cpus_in), remarks=tuple(remarks)
+            can_freeze=not self._gpu_freezing.missing,
+            limits_memory=bool(plan.memory_in),
+            limits_cpus=bool(plan.cpus_in),
+            can_move_frozen=self._gpu_freezing.can_move,
+            remarks=tuple(remarks),
         )
 
     def troubles(self) -> Sequence[str]:
@@ -189,7 +193,7 @@ class LocalEngine:
         elif isinstance(order, Thaw):
             if order.placement is not None:
                 await asyncio.to_thread(self._rebind, order.run, order.placement, spec)
-            self._send(order.run, spec, "thaw")
+            self._send(order.run, spec, "thaw", **self._devices_of(order.placement, spec))
         elif isinstance(order, Kill):
             end = None if order.end is None else order.end.to_json()
             self._send(order.run, spec, "kill", cancels=True, end=end)
@@ -349,7 +353,7 @@ class LocalEngine:
         self._mps.write(str(self.folder_of(run)), gpu, file)
 
     def _rebind(self, run: Run, placement: Placement, spec: LaunchSpec) -> None:
-        """Write down which slots it has now, for programs that are started beside it. What it was started
+        """Write down which devices it has now, for programs that are started beside it. What it was started
         with stays in its own environment."""
         folder = str(self.folder_of(run))
         try:
@@ -359,6 +363,12 @@ class LocalEngine:
                 runfile.write(folder, rebound)
         except (OSError, ValueError) as problem:
             log.warning("the new slots could not be written down", run=run, why=str(problem))
+
+    def _devices_of(self, placement: Placement | None, spec: LaunchSpec) -> Message:
+        """The GPUs that a frozen run is to go on on, rank by rank; nothing: those that it had."""
+        if placement is None or not self.host.uuids:
+            return {}
+        return {"devices": worker_environment.uuids_of(placement, spec, self.host)}
 
     def _send(self, run: Run, spec: LaunchSpec, order: str, **more: object) -> None:
         follower = self._follower_of(run, spec.uuid)

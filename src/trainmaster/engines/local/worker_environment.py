@@ -123,10 +123,10 @@ def mps_env(
 
 
 def rebound(file: RunFile, placement: Placement, spec: LaunchSpec, host: Host) -> RunFile:
-    """The same run on other CPU slots of its nodes."""
+    """The same run on other devices of its nodes."""
     places = rank_places(placement, spec.ranks)
     ranks = tuple(
-        replace(rank, env=rank.env | {DEVICES: names_of(place, host)})
+        replace(rank, env=rank.env | named_devices(place, spec, host))
         for rank, place in zip(file.ranks, places, strict=True)
     )
     row = spec.row or file.row
@@ -174,15 +174,26 @@ def rank_env(
         "LOCAL_WORLD_SIZE": str(place.local_world),
         "NODE_RANK": str(place.node_rank),
         "GROUP_RANK": str(place.node_rank),
-        "CUDA_VISIBLE_DEVICES": ",".join(device_names(place, spec, host)),
-        DEVICES: names_of(place, host),
-    }
+    } | named_devices(place, spec, host)
     if place.slots == 1:
         # Lightning and Hugging Face take it to mean that every GPU has a process of its own already.
         env["LOCAL_RANK"] = str(place.local_rank)
     if "OMP_NUM_THREADS" not in own:
         env["OMP_NUM_THREADS"] = str(threads(place, spec, node.cpus, node.gpus))
     return env
+
+
+def named_devices(place: RankPlace, spec: LaunchSpec, host: Host) -> dict[str, str]:
+    return {
+        "CUDA_VISIBLE_DEVICES": ",".join(device_names(place, spec, host)),
+        DEVICES: names_of(place, host),
+    }
+
+
+def uuids_of(placement: Placement, spec: LaunchSpec, host: Host) -> list[str]:
+    """The GPUs of all ranks, in their order."""
+    places = rank_places(placement, spec.ranks)
+    return [host.uuids[gpu] for place in places for gpu in place.devices]
 
 
 def device_names(place: RankPlace, spec: LaunchSpec, host: Host) -> list[str]:
