@@ -311,7 +311,7 @@ class MemoryService:
     def _gpu(self, number: int) -> GpuRow | None:
         if self.device_type == "slot":
             return None
-        return GpuRow(f"GPU-{number}", 80 * GIB, 3 * GIB, 0.25, 41, 120, 700, 0)
+        return GpuRow(f"GPU-{number}", 40 * GIB, 80 * GIB, 3 * GIB, 0.25, 41, 120, 700, 0)
 
     def nodes(self) -> Sequence[NodeRow]:
         self._needs_lead()

@@ -78,7 +78,9 @@ def _read(gpu: dict[str, Any]) -> tuple[object, ...]:
     if gpu.get("memory_bytes") is None:
         return (NOTHING,) * 5 + (gpu.get("trouble") or NOTHING,)
     limit = f" of {gpu['power_limit_w']} W" if gpu["power_limit_w"] else " W"
+    bookable = gpu.get("bookable_bytes", gpu["memory_bytes"])
     said = [
+        f"{bookable / GIB:g} GiB to book" if bookable < gpu["memory_bytes"] else "",
         f"MIG {gpu['mig']}" if gpu["mig"] else "",
         f"{gpu['ecc_errors']} ECC" if gpu["ecc_errors"] else "",
         f"XID {gpu['last_xid']}" if gpu["xid_events"] else "",

@@ -26,6 +26,10 @@ SLOTS = (
     "Use CPU slots instead of GPUs: N slots, or NxM for N nodes of M slots. Default: as at the last"
     " start. auto, and the default of a new folder: this machine's GPUs, else one slot per core."
 )
+GPU_MEMORY = (
+    "Memory that jobs may book on each GPU. Default: as at the last start. auto, and the default of a"
+    " new folder: all that it has."
+)
 FORCE = "End jobs on devices that are gone, even if work is lost that they have not saved."
 DATABASE = "Database, such as postgresql://… Default: SQLite in the data folder."
 DATABASE_FILE = (
@@ -50,6 +54,7 @@ def up(
     host: Annotated[str, option("--host ADDRESS", HOST)] = USUAL_HOST,
     port: Annotated[int | None, option("--port PORT", PORTS, min=0, max=65535)] = None,
     slots: Annotated[str | None, option("--slots N|NxM|auto", SLOTS)] = None,
+    gpu_memory: Annotated[str | None, option("--gpu-memory SIZE|auto", GPU_MEMORY)] = None,
     database: Annotated[str | None, option("--database URL", DATABASE)] = None,
     database_file: Annotated[Path | None, option("--database-file FILE", DATABASE_FILE)] = None,
     policy: Annotated[str | None, option("--policy NAME|FILE", POLICY)] = None,
@@ -103,7 +108,7 @@ def up(
     url = database_of(database, database_file)
     chosen = _stated_policy(policy, settings_of(settings or (), "--set"))
     bounds = _limits(limits or (), max_grace)
-    devices = devices_of(folder, slots)
+    devices = devices_of(folder, slots, gpu_memory)
     start = StartOptions(folder, devices, url, chosen, cold_start, bounds, force, demo, ends_demo)
     run_manager(start, host, port)
 

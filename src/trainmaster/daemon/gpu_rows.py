@@ -17,18 +17,21 @@ def gpu_rows(readings: GpuReadings, topology: Topology) -> dict[int, GpuRow]:
         if known is not None and not known.slice:
             by_number.setdefault(known.number, []).append(name)
     return {
-        index: _row(readings, uuid, names[uuid], by_number)
+        index: _row(readings, uuid, topology.type_of_gpu[index].memory, names[uuid], by_number)
         for index, uuid in enumerate(topology.uuids)
     }
 
 
-def _row(readings: GpuReadings, uuid: str, own: str, by_number: dict[int, list[str]]) -> GpuRow:
+def _row(
+    readings: GpuReadings, uuid: str, bookable: int, own: str, by_number: dict[int, list[str]]
+) -> GpuRow:
     read, known, xid = readings.device(uuid), readings.gpu(uuid), readings.xids.get(uuid)
     answers = read is not None and not read.trouble
     linked = () if known is None else sorted(known.linked)
     near = () if known is None else sorted(known.near)
     return GpuRow(
         uuid=uuid,
+        bookable_bytes=bookable,
         memory_bytes=read.memory_total if read is not None and answers else None,
         memory_used_bytes=read.memory_used if read is not None and answers else None,
         util=None if read is None else ratio(read.util_ppm),

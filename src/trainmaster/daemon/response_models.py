@@ -197,6 +197,8 @@ class GpuRow(ResponseModel):
     """What the driver said of a GPU, or of a MIG slice, last; null where it does not say."""
 
     uuid: str
+    bookable_bytes: int
+    """Memory that jobs may book on it (`trainmaster up --gpu-memory`)."""
     memory_bytes: int | None = None
     memory_used_bytes: int | None = None
     """By everybody, whether it is a job of ours or not."""

@@ -17,6 +17,7 @@ from trainmaster.model.topology import (
     TopologyError,
     build,
 )
+from trainmaster.model.units import GIB
 
 MOST_SLOTS = 4096
 LEVELS = ("cluster", "rack", "node", "gpu")
@@ -45,6 +46,16 @@ def detect_machine(slots: str | None = None) -> Machine:
     nodes, each = _shape(slots) if slots else (1, cores())
     topology = slot_topology(nodes, each, socket.gethostname(), cores() * 1000, host_memory())
     return Machine(topology, ())
+
+
+def with_memory(machine: Machine, memory: int) -> Machine:
+    """The same GPUs with so many bytes to book on each; TopologyError where one has less."""
+    nodes = machine.topology.nodes
+    least = min(nodes, key=lambda node: node.type.memory).type
+    if memory > least.memory:
+        raise TopologyError(f"is more than one {least.name} has: {least.memory / GIB:.1f} GiB")
+    smaller = tuple(replace(node, type=replace(node.type, memory=memory)) for node in nodes)
+    return replace(machine, topology=replace(machine.topology, nodes=smaller))
 
 
 def slot_topology(nodes: int, slots: int, host: str, cpus: int, memory: int) -> Topology:

@@ -12,8 +12,17 @@ from trainmaster.cli.support.address import state_folder, user_data_folder
 from trainmaster.cli.support.announcement import AS_ROOT, announcement
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.private_folder import keep_private
-from trainmaster.cli.support.remembered_slots import SLOTS, Devices, devices_of, remember_slots
+from trainmaster.cli.support.remembered_slots import (
+    GPU_MEMORY,
+    SLOTS,
+    Devices,
+    devices_of,
+    remember_devices,
+)
 from trainmaster.daemon.service_api import Health
+from trainmaster.gpu import fake_driver
+from trainmaster.gpu.driver import FAKE_GPUS
+from trainmaster.model.units import GIB
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +101,7 @@ def slots_of(devices: Devices) -> list[int]:
 def test_slots_are_remembered_until_others_are_said(tmp_path: Path) -> None:
     def start(stated: str | None) -> Devices:
         devices = devices_of(tmp_path, stated)
-        remember_slots(tmp_path, devices.slots)
+        remember_devices(tmp_path, devices)
         return devices
 
     found = devices_of(tmp_path, None)
@@ -113,3 +122,53 @@ def test_slots_that_were_damaged_are_not_guessed(tmp_path: Path, content: bytes)
     with pytest.raises(BadInput, match=r"slots cannot be read .*: say the slots with --slots\."):
         devices_of(tmp_path, None)
     assert slots_of(devices_of(tmp_path, "2")) == [2]
+
+
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An H200 and an L4, and an empty data folder."""
+    folder = fake_driver.make_folder(tmp_path / "gpus", kind=("H200", "L4"))
+    monkeypatch.setenv(FAKE_GPUS, str(folder))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    data = tmp_path / "data"
+    data.mkdir()
+    return data
+
+
+def memory_of(devices: Devices) -> list[int]:
+    return [node.type.memory for node in devices.machine.topology.nodes]
+
+
+def test_bookable_memory_is_remembered_until_another_is_said(gpus: Path) -> None:
+    def start(gpu_memory: str | None, slots: str | None = None) -> Devices:
+        devices = devices_of(gpus, slots, gpu_memory)
+        remember_devices(gpus, devices)
+        return devices
+
+    found = start(None)
+    assert start("20GiB").has_remembered_memory is False
+    again = start(None)
+    assert (memory_of(again), again.has_remembered_memory) == ([20 * GIB, 20 * GIB], True)
+    assert start(None, "2").has_remembered_memory is False
+    assert memory_of(start(None, "auto")) == [20 * GIB, 20 * GIB], "slots meanwhile change nothing"
+    assert start("auto") == found
+    assert not (gpus / GPU_MEMORY).exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("40GiB", r"--gpu-memory 40GiB is more than one L4 has: 22\.5 GiB\."),
+        ("lots", r"--gpu-memory must be a size such as 16GiB"),
+        ("40", r"--gpu-memory must be a size with its unit"),
+        ("0G", r"--gpu-memory must be at least one byte"),
+    ],
+)
+def test_memory_that_no_gpu_has_is_refused(gpus: Path, said: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        devices_of(gpus, None, said)
+
+
+def test_slots_have_no_gpu_memory(gpus: Path) -> None:
+    with pytest.raises(BadInput, match="there are no GPUs, only CPU slots"):
+        devices_of(gpus, "2", "4G")

@@ -31,6 +31,9 @@ def announcement(daemon: Daemon, url: str, folder: Path, devices: Devices) -> It
         yield f"Trainmaster at {url}, state in {folder}"
         if devices.is_remembered:
             yield f"{devices.shown}, as at the last start: --slots says otherwise."
+        if devices.has_remembered_memory:
+            said = f"{devices.gpu_memory} to book on each GPU, as at the last start"
+            yield f"{said}: --gpu-memory says otherwise."
         running, waiting = daemon.live_jobs()
         kinds = ((running, "running job"), (waiting, "waiting job"))
         found = [plural(number, kind) for number, kind in kinds if number]

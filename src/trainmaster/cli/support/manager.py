@@ -18,7 +18,7 @@ from trainmaster.cli.support.demo import demonstrate, end_demonstration
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.manager_log import log_to
 from trainmaster.cli.support.private_folder import keep_private
-from trainmaster.cli.support.remembered_slots import Devices, remember_slots
+from trainmaster.cli.support.remembered_slots import Devices, remember_devices
 from trainmaster.config.limits import Limits
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.data_folder import COPIES, ColdStart
@@ -97,7 +97,7 @@ async def _serve(start: StartOptions, sock: socket.socket) -> None:
     )
 
     async def when_active(active: Daemon) -> None:
-        remember_slots(folder, start.devices.slots)
+        remember_devices(folder, start.devices)
         for missing in engine.abilities.remarks:
             typer.echo(f"Note: {missing}")
         if start.demo:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from trainmaster.cli.support.background import LOG, OUTPUT
-from trainmaster.cli.support.remembered_slots import SLOTS
+from trainmaster.cli.support.remembered_slots import GPU_MEMORY, SLOTS
 
 OWN_FILES = (
     "trainmaster.db*",
@@ -17,6 +17,7 @@ OWN_FILES = (
     "store.json",
     "lock",
     SLOTS,
+    GPU_MEMORY,
 )
 OWN_FOLDERS = ("runs", "jobs", "programs", "backups")
 
