@@ -34,15 +34,18 @@ DEPTH = 6
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
-def can_release(tm: Session, *state: Any, memory: DeviceMemory | None = None) -> None:
-    """Let Trainmaster suspend this program by moving its state to host memory.
+def can_release(tm: Session, *state: Any) -> None:
+    """For the callbacks of libraries; programs use the one of `trainmaster_sdk.torch`."""
+    releaser = releaser_of(state)
+    if releaser is not None:
+        tm.can_release(releaser)
 
-    `state` is all that stays on the GPU between two steps: modules, optimizers, gradient scalers, averaged
-    weights, tensors, or functions that return such. It is moved in `tm.should_stop()`, which all ranks must
-    call after each step. Does nothing without a GPU.
-    """
-    if memory is not None or torch.cuda.is_available():
-        tm.can_release(Offloader(state, memory))
+
+def releaser_of(state: Iterable[Any], memory: DeviceMemory | None = None) -> Offloader | None:
+    """What moves this state; None without a GPU."""
+    if memory is None and not torch.cuda.is_available():
+        return None
+    return Offloader(state, memory)
 
 
 class DeviceMemory(Protocol):

@@ -122,6 +122,8 @@ class Session:
         is_leaving = self._has_stopped and not self._has_finished()
         ends_well = kind is None or (isinstance(error, SystemExit) and not error.code)
         if ends_well:
+            if is_leaving:
+                self._leave_group()
             self._report_end(is_leaving)
         self._client.close(CLOSE_S)
         self._requests.restore_signals(
@@ -132,6 +134,13 @@ class Session:
         self._save_consensus.close()
         if is_leaving and kind is None:
             raise SystemExit(0)
+
+    def _leave_group(self) -> None:
+        """All ranks leave together: what joins them is taken down first."""
+        if is_gang_initialised():
+            from trainmaster_sdk.torch import leave_group
+
+            leave_group()
 
     def finish(self) -> None:
         """All work is done, even if a stop was requested. Needed only without `total_steps`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -18,14 +18,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.rendezvous import rendezvous
 from torch.utils.data import Sampler
 
 from trainmaster_sdk import stop_requests
-from trainmaster_sdk.offload import can_release
+from trainmaster_sdk.offload import DeviceMemory, releaser_of
 from trainmaster_sdk.session import Session
+from trainmaster_sdk.suspension import Releaser
+from trainmaster_sdk.wire import Message
 
 __all__ = [
     "ShardedCheckpoints",
@@ -35,11 +38,16 @@ __all__ = [
     "can_release",
     "gang",
     "global_mean",
+    "leave_group",
     "outlive_stop",
     "seed_step",
 ]
 _asking: list[Any] = [None, None]
 """The world, and the group in it that flags are exchanged on: by CPU, without waiting for a GPU."""
+
+
+_joined: list[Store] = []
+"""The store by which ranks find each other, and one in it for each time that they joined."""
 
 
 def any_rank(flags: Sequence[bool]) -> list[bool]:
@@ -58,20 +66,79 @@ def gang(tm: Session) -> Iterator[torch.device]:
     NCCL where there are GPUs, with gloo beside it for what lives on CPUs; else gloo. Without an
     environment it is a gang of one.
     """
+    device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", tm.local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-        backend = "cpu:gloo,cuda:nccl"
-    else:
-        device, backend = torch.device("cpu"), "gloo"
-    if "MASTER_ADDR" in os.environ:
-        dist.init_process_group(backend, rank=tm.rank, world_size=tm.world_size)
-    else:
-        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+    _join(tm)
     yield device
     # Not in `finally`: where a rank has failed, leaving the group would wait for the others.
+    leave_group()
+
+
+def _join(tm: Session) -> None:
+    """Each time under a new name in the same store: what an earlier group left there is not for this one."""
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    rank, size = tm.rank, tm.world_size
+    if not _joined:
+        if "MASTER_ADDR" in os.environ:
+            _joined.append(next(rendezvous("env://", rank, size))[0])
+        else:
+            _joined.append(HashStore())
+    _joined.append(PrefixStore(f"join-{len(_joined)}", _joined[0]))
+    if "MASTER_ADDR" not in os.environ:
+        rank, size = 0, 1
+    dist.init_process_group(backend, store=_joined[-1], rank=rank, world_size=size)
+
+
+def leave_group() -> None:
+    """Leave torch.distributed, if it was joined: NCCL gives back its memory and connections."""
     _asking[:] = None, None
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+# -------------------------------------------------------------------------------- suspension
+
+
+def can_release(
+    tm: Session,
+    *state: Any,
+    regroup: Callable[[], None] | None = None,
+    memory: DeviceMemory | None = None,
+) -> None:
+    """Let Trainmaster suspend this program by moving its state to host memory.
+
+    `state` is all that stays on the GPU between two steps: modules, optimizers, gradient scalers, averaged
+    weights, tensors, or functions that return such. It is moved in `tm.should_stop()`, which all ranks must
+    call after each step. With `regroup` the process group is left first and joined again afterwards, and
+    then this is called, to wrap the model in DDP again. Does nothing without a GPU.
+    """
+    releaser = releaser_of(state, memory)
+    if releaser is not None:
+        tm.can_release(releaser if regroup is None else _Regrouping(tm, releaser, regroup))
+
+
+class _Regrouping:
+    """Releases the process group, too."""
+
+    def __init__(self, tm: Session, inner: Releaser, regroup: Callable[[], None]) -> None:
+        self._tm = tm
+        self._inner = inner
+        self._regroup = regroup
+
+    def prepare(self) -> None:
+        self._inner.prepare()
+
+    def release(self) -> Message:
+        leave_group()
+        return self._inner.release()
+
+    def take_back(self) -> Message:
+        _join(self._tm)
+        said = self._inner.take_back()
+        self._regroup()
+        return said
 
 
 # ----------------------------------------------------------------------------- data and chance
@@ -153,19 +220,27 @@ class ShardedCheckpoints:
 
     def __init__(self, tm: Session) -> None:
         self._tm = tm
-        # Its own group: it works in the background, while training exchanges on another.
-        self._group = dist.new_group(backend="gloo")
+        self._groups: list[Any] = [None, None]
+        """The world, and the group in it of checkpoints."""
+        self._join()
         self._committer = ThreadPoolExecutor(1, "trainmaster-checkpoint")
         self._pending: Future[None] | None = None
+
+    def _join(self) -> Any:
+        """Its own group: it works in the background, while training exchanges on another."""
+        if self._groups[0] is not dist.group.WORLD:
+            self._groups = [dist.group.WORLD, dist.new_group(backend="gloo")]
+        return self._groups[1]
 
     def save(self, state: dict[str, Any], step: int) -> None:
         """Begin to save a state dict: its copy is taken when this returns, and training may go on."""
         self.wait()
+        group = self._join()
         beside = self._tm.checkpoints.beside(step)
         if self._tm.is_rank_zero:
             self._tm.checkpoints.begin(step)
-        dist.barrier(self._group)
-        written = async_save(state, checkpoint_id=str(beside), process_group=self._group)
+        dist.barrier(group)
+        written = async_save(state, checkpoint_id=str(beside), process_group=group)
         assert isinstance(written, Future)
         self._pending = self._committer.submit(self._commit, written, beside, step)
 
@@ -177,12 +252,13 @@ class ShardedCheckpoints:
 
     def load(self, state: dict[str, Any]) -> int | None:
         """Fill a state dict from the newest checkpoint, sharded as it is now; the step, or None."""
+        group = self._join()
         newest: list[Path | None] = [self._tm.latest() if self._tm.is_rank_zero else None]
-        dist.broadcast_object_list(newest, src=0, group=self._group)
+        dist.broadcast_object_list(newest, src=0, group=group)
         folder = newest[0]
         if folder is None:
             return None
-        load(state, checkpoint_id=str(folder), process_group=self._group)
+        load(state, checkpoint_id=str(folder), process_group=group)
         return int(folder.name.rpartition("-")[2])
 
     def _commit(self, written: Future[Any], beside: Path, step: int) -> None:

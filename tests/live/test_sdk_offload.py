@@ -106,13 +106,15 @@ def train(kind, must_move, zeroes):
     assert objects == [id(each) for each in after]
     return losses, [each.clone() for each in offload.tensors_in([model, optimizer, average, scaler, extra])]
 
-for kind in (torch.optim.SGD, torch.optim.AdamW, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)):
-    for zeroes in (True, False):  # gradients are moved, too: they may be summed up over steps
-        losses, tensors = train(kind, (), zeroes)
-        again, moved = train(kind, (1, 2, 4), zeroes)
-        assert losses == again
-        assert len(tensors) == len(moved)
-        assert all(torch.equal(a, b) for a, b in zip(tensors, moved))
+torch.set_num_threads(1)
+momentum = lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+for kind, zeroes in ((torch.optim.AdamW, True), (momentum, False)):
+    # Gradients are moved, too: they may be summed up over steps.
+    losses, tensors = train(kind, (), zeroes)
+    again, moved = train(kind, (1, 2, 4), zeroes)
+    assert losses == again
+    assert len(tensors) == len(moved)
+    assert all(torch.equal(a, b) for a, b in zip(tensors, moved))
 print("all held", flush=True)
 """
 
@@ -162,12 +164,19 @@ from trainmaster_sdk.torch import can_release, gang
 
 steps = int(sys.argv[1])
 with trainmaster_sdk.run() as tm, (gang(tm) if tm.world_size > 1 else nullcontext()):
+    torch.set_num_threads(1)
     torch.manual_seed(1)
     model = torch.nn.Linear(50, 50)
+    plain, groups = model, []
+    def wrap():
+        global model
+        groups.append(torch.distributed.group.WORLD)
+        model = torch.nn.parallel.DistributedDataParallel(plain)
     if tm.world_size > 1:
-        model = torch.nn.parallel.DistributedDataParallel(model)
+        wrap()
     optimizer = torch.optim.Adam(model.parameters())
-    can_release(tm, model, optimizer, memory=Played())
+    regroup = wrap if "regroup" in sys.argv else None
+    can_release(tm, plain, optimizer, regroup=regroup, memory=Played())
     for step in range(1, steps + 1):
         torch.manual_seed(step * 100 + tm.rank)
         loss = (model(torch.randn(4, 50)) ** 2).mean()
@@ -178,21 +187,22 @@ with trainmaster_sdk.run() as tm, (gang(tm) if tm.world_size > 1 else nullcontex
         time.sleep(0.02)
         tm.progress(step=step, total_steps=steps)
         if tm.should_stop():
-            tm.save(model.state_dict(), step)
+            tm.save(plain.state_dict(), step)
             break
+    print("groups", len(set(map(id, groups))), flush=True)
 """
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(("ranks", "flags"), [(1, ()), (2, ()), (2, ("regroup",))])
 def test_it_waits_without_its_memory_and_goes_on(
-    ranks: int, runs: Bench, there: FakeSupervisor, tmp_path: Path
+    ranks: int, flags: tuple[str, ...], runs: Bench, there: FakeSupervisor, tmp_path: Path
 ) -> None:
     def start(folder: str) -> list[Started]:
         env = {
             "TRAINMASTER_SOCKET": str(there.path),
             "TRAINMASTER_CHECKPOINT_DIR": str(tmp_path / folder),
         }
-        return runs.start_gang(ranks, program(tmp_path, TRAINS), "40", **env)
+        return runs.start_gang(ranks, program(tmp_path, TRAINS), "20", *flags, **env)
 
     undisturbed = start("other")
     assert [rank.end() for rank in undisturbed] == [0] * ranks, undisturbed[0].said
@@ -210,6 +220,8 @@ def test_it_waits_without_its_memory_and_goes_on(
     there.ask({"ask": "take back", "n": 2})  # it may not have begun: nothing is left to wait for
     assert [rank.end() for rank in ours] == [0] * ranks, ours[0].said
     assert [rank.curve for rank in ours] == [rank.curve for rank in undisturbed]
+    if flags:
+        assert all("groups 1" not in rank.said for rank in ours), "it joined again"
 
 
 def test_a_stop_ends_the_waiting_and_it_saves(
@@ -229,3 +241,34 @@ def test_a_stop_ends_the_waiting_and_it_saves(
     assert one.end() == 0, one.said
     (left,) = there.wait_for("leaving")
     assert left["step"] == max(one.curve), "no step was made in between"
+
+
+OWN_GROUP = """
+import torch.distributed as dist
+try:
+    with trainmaster_sdk.run() as tm:
+        dist.init_process_group("gloo")
+        for step in range(1, 100_000):
+            dist.all_reduce(torch.ones(1))
+            tm.progress(step=step)
+            if tm.should_stop():
+                tm.save({}, step)
+                break
+finally:
+    print("joined" if dist.is_initialized() else "left", flush=True)
+"""
+
+
+def test_a_gang_that_is_halted_leaves_its_process_group(
+    runs: Bench, there: FakeSupervisor, tmp_path: Path
+) -> None:
+    ranks = runs.start_gang(
+        2,
+        program(tmp_path, OWN_GROUP),
+        TRAINMASTER_SOCKET=str(there.path),
+        TRAINMASTER_CHECKPOINT_DIR=str(tmp_path / "kept"),
+    )
+    there.wait_for("heeds stops", 2)
+    there.ask({"ask": "stop", "why": "suspend", "grace_s": 30})
+    assert [rank.end() for rank in ranks] == [0, 0], ranks[0].said
+    assert ["left" in rank.said.splitlines() for rank in ranks] == [True, True], ranks[0].said
