@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -92,7 +93,7 @@ def test_a_suspension_by_its_user_survives(data: Path, tmp_path: Path, is_empty:
             row = manager.job(goes_on)
             assert (row["state"], row["pids"]) == ("running", [other])
             for id in (in_memory, saved):
-                assert manager.job(id)["state"] == "suspended", manager.job(id)
+                assert manager.job(id)["state"] == "suspended", json.dumps(manager.job(id))
             time.sleep(1.0)
             assert is_stopped(pid)
             manager.call("POST", f"/api/v1/jobs/{in_memory}/resume")

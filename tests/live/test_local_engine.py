@@ -73,6 +73,11 @@ if sys.argv[3] == "stay":
 """
 
 
+def daemons_called(word: str) -> list[int]:
+    """The shell, and a child of it that has not become `sleep` yet."""
+    return [pid for pid in alive_called(word) if cmdline(pid)[-1:] == [word]]
+
+
 @pytest.fixture
 def word(tmp_path: Path) -> Iterator[str]:
     """A name for daemons, unlike all others; processes with it are killed at the end."""
@@ -98,7 +103,7 @@ def test_daemons_freeze_and_thaw_with_their_run(tmp_path: Path, word: str) -> No
         recipe = stage.recipe(sys.executable, "-S", "-c", DAEMON, "nameless", word, "stay")
         await stage.up(RUN, recipe)
         await until(lambda: stage.log(RUN))
-        (pid,) = await until(lambda: [p for p in alive_called(word) if cmdline(p)[-1:] == [word]])
+        pid = min(await until(lambda: daemons_called(word)))
         await stage.order(Freeze(RUN), recipe)
         await stage.heard(RUN, Frozen)
         assert state_of(pid) == "T"
@@ -269,7 +274,7 @@ def test_nameless_daemons_of_a_lost_run_are_found_by_their_control_group(
         recipe = stage.recipe(sys.executable, "-S", "-c", DAEMON, "nameless", word, "stay")
         await stage.up(RUN, recipe)
         await until(lambda: stage.log(RUN))
-        (pid,) = await until(lambda: [p for p in alive_called(word) if cmdline(p)[-1:] == [word]])
+        pid = min(await until(lambda: daemons_called(word)))
         group = cgroup_name(runfile.read(str(stage.engine.folder_of(RUN))).socket)
         await until(lambda: f"/{group}\n" in Path(f"/proc/{pid}/cgroup").read_text())
         (supervisor,) = supervisors(stage.engine.folder_of(RUN))

@@ -74,6 +74,8 @@ POSTGRES = {
 """By the beginning of PostgreSQL's code for the error; the longest that fits is taken."""
 
 WORDS = {
+    "too many clients": POSTGRES["53300"],
+    "too many connections": POSTGRES["53300"],
     "password authentication failed": POSTGRES["28"],
     "no password supplied": POSTGRES["28"],
     "no pg_hba.conf entry": "does not let this user in from here: allow it in pg_hba.conf",
@@ -85,13 +87,11 @@ WORDS = {
     "resolve host": "is on an unknown host: correct the URL",
     "timeout expired": "does not answer: check the server and the network",
     "timed out": "does not answer: check the server and the network",
-    "too many clients": POSTGRES["53300"],
-    "too many connections": POSTGRES["53300"],
     "starting up": POSTGRES["57"],
     "shutting down": POSTGRES["57"],
     "invalid connection option": "has an unknown setting in its URL: correct the URL",
 }
-"""By words in PostgreSQL's message: a connection that failed to begin has no code."""
+"""By words in PostgreSQL's message, the first that fits: a connection that failed to begin has no code."""
 
 UNKEEPABLE = "cannot store this: a number is too large, or a text has invalid characters"
 

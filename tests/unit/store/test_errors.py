@@ -43,6 +43,7 @@ def of_sqlite(name: str) -> sqlite3.OperationalError:
         (psycopg.errors.NumericValueOutOfRange(), UNKEEPABLE),
         (psycopg.errors.UndefinedTable("no table"), "cannot be used: no table"),
         (psycopg.OperationalError("timeout expired"), "does not answer"),
+        (psycopg.OperationalError('too many connections for role "a"'), "takes no more"),
         (psycopg.OperationalError("the line is dead\nDETAIL"), "(the line is dead)"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else type(value).__name__,
