@@ -18,6 +18,12 @@ BRANDS = frozenset({"NVIDIA", "Tesla", "GeForce", "Quadro"})
 FAMILIES = frozenset({"RTX", "GTX", "TITAN"})
 
 
+NO_SLICES = (
+    "every GPU is in MIG mode and has no slices: make some with `nvidia-smi mig`, or give --slots to do"
+    " without GPUs"
+)
+
+
 class DriverError(TopologyError):
     """The GPU driver does not answer: one sentence for the user."""
 

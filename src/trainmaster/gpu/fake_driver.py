@@ -23,7 +23,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainmaster.gpu.driver import FAKE_GPUS, DriverError, Gpu, GpuEvent, GpuProcess, Reading
+from trainmaster.gpu.driver import (
+    FAKE_GPUS,
+    NO_SLICES,
+    DriverError,
+    Gpu,
+    GpuEvent,
+    GpuProcess,
+    Reading,
+)
 
 MIB = 1 << 20
 RECORDED = Path(__file__).parent / "recorded"
@@ -281,7 +289,11 @@ class FakeDriver:
 
     def gpus(self) -> tuple[Gpu, ...]:
         self._fault("gpus")
-        return tuple(gpu for row in self._rows() for gpu in _gpus_of(row))
+        rows = self._rows()
+        found = tuple(gpu for row in rows for gpu in _gpus_of(row))
+        if rows and not found:
+            raise DriverError(NO_SLICES)
+        return found
 
     def readings(self) -> tuple[Reading, ...]:
         self._fault("readings")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from trainmaster.gpu.driver import DriverError, Gpu, GpuEvent, GpuProcess, Reading
+from trainmaster.gpu.driver import NO_SLICES, DriverError, Gpu, GpuEvent, GpuProcess, Reading
 
 T = TypeVar("T")
 
@@ -119,9 +119,12 @@ class NvmlDriver:
 
     def _gpus(self) -> tuple[Gpu, ...]:
         handles = self._handles()
-        return tuple(
+        found = tuple(
             gpu for number in range(len(handles)) for gpu in self._gpus_at(number, handles)
         )
+        if handles and not found:
+            raise DriverError(NO_SLICES)
+        return found
 
     def _gpus_at(self, number: int, handles: Sequence[Any]) -> Iterator[Gpu]:
         handle = handles[number]

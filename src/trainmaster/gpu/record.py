@@ -73,7 +73,7 @@ class RecordedNvml:
             return {name: self._plain(getattr(value, name)) for name in names}
         if hasattr(value, "__dict__") and not isinstance(value, str | bytes):  # nvmlFriendlyObject
             return {name: self._plain(each) for name, each in vars(value).items()}
-        if isinstance(value, list | tuple):
+        if isinstance(value, list | tuple | ctypes.Array):
             return [self._plain(each) for each in value]
         if isinstance(value, bytes):
             return value.decode(errors="replace")
@@ -140,10 +140,11 @@ def record(nvml: Any, use_gpu: Callable[[], str]) -> dict[str, Any]:
     spied = RecordedNvml(nvml)
     driver = NvmlDriver(spied)
     version, gpus, readings = driver.version, driver.gpus(), driver.readings()
-    driver.processes(), driver.events()
+    others = driver.processes()
+    driver.events()
     for name in MORE:
         _try(spied, name)
-    for number in range(len(gpus)):
+    for number in range(spied.nvmlDeviceGetCount()):
         handle = spied.nvmlDeviceGetHandleByIndex(number)
         for name in MORE_OF_A_GPU:
             _try(spied, name, handle)
@@ -163,6 +164,8 @@ def record(nvml: Any, use_gpu: Callable[[], str]) -> dict[str, Any]:
     for gpu, reading in zip(gpus, readings, strict=True):
         said = {**asdict(reading), **asdict(gpu)}
         said |= {"near": sorted(gpu.near), "linked": sorted(gpu.linked)}
+        theirs = sum(each.memory for each in others if each.uuid == gpu.uuid)
+        said["memory_used"] = max(0, reading.memory_used - theirs)  # what the driver keeps
         for name in ("trouble", "memory_total", "util_ppm", "slice"):
             del said[name]
         rows.append(said)

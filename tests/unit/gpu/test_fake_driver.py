@@ -140,6 +140,17 @@ def test_slices_are_devices_of_their_own_type(
     assert [each.util_ppm for each in open_driver().readings()] == [0, None, None, None]
 
 
+def test_gpus_that_are_cut_up_into_nothing_are_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not seen on hardware."""
+    fake_driver.make_folder(tmp_path, kind="H100", mig={0: ()})
+    monkeypatch.setenv(FAKE_GPUS, str(tmp_path))
+    with pytest.raises(DriverError, match="MIG mode and has no slices"):
+        detect_machine()
+    assert detect_machine("2").devices == ()
+
+
 def test_a_folder_that_plays_nothing_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

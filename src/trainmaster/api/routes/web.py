@@ -167,6 +167,9 @@ def _facts(job: JobDetails) -> list[tuple[str, str]]:
             f" {text.plural(job.failures, 'failure')}",
         ),
     ]
+    if job.gpu_use:
+        used = (f"{text.size(each.memory_bytes)} on {each.device}" for each in job.gpu_use)
+        facts.append(("GPU memory", ", ".join(used)))
     if job.lost_s:
         facts.append(("lost", f"{text.length(round(job.lost_s * SECOND))} of its work"))
     if job.progress is not None:
