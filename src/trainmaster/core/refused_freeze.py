@@ -30,12 +30,16 @@ def go_on_unfrozen(state: State, record: JobRecord, now: int, *, is_final: bool)
     record.freeze_refusals += 1
     record.no_freeze_before_ms = now + pause
     record.cannot_freeze = record.cannot_freeze or is_final
-    may_end = record.is_held and record.may_end
-    if record.cannot_save and not may_end and _can_keep_gpus(state, record, placement):
+    if is_to_go_on(record) and _can_keep_gpus(state, record, placement):
         _keep_gpus(state, record, placement, now)
     else:
         state.outbox.append(Halt(record.run))
         extend_launches(state, record, now)
+
+
+def is_to_go_on(record: JobRecord) -> bool:
+    """Whether it is better that its run goes on than that it is ended: its work would be lost."""
+    return record.cannot_save and not (record.is_held and record.may_end)
 
 
 def _can_keep_gpus(state: State, record: JobRecord, placement: Placement) -> bool:

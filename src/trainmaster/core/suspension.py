@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
 
 from trainmaster.core.frozen_memory import reported
 from trainmaster.core.lifecycle import ALLOCATED, ENDED, WAITING, Cause, Phase
@@ -63,17 +65,52 @@ def suspend(
     return True
 
 
+class Obstacle(Enum):
+    """Why a run cannot be frozen."""
+
+    NEVER = "its engine or its job does not allow it"
+    NOT_RUNNING = "it does not train"
+    FOUND_UNABLE = "it was tried, and can never work for this run"
+    TRIED_JUST_NOW = "it was tried a short while ago"
+    MPS = "it shares its GPU by MPS"
+    HOST_MEMORY = "its node has too little host memory for it"
+    GPU_MEMORY = "what it would keep on its GPU is needed"
+
+
+class FreezeRefusal(NamedTuple):
+    """Why a run cannot be frozen, with numbers."""
+
+    obstacle: Obstacle
+    needed: int = 0
+    """Bytes of host memory that it would keep on a node."""
+    free: int = 0
+    """Bytes of host memory that there are for it."""
+
+
 def will_freeze(state: State, record: JobRecord, planned: PlannedMemory, now: int) -> bool:
     """Whether its run, told to make room, would be frozen in place; else it saves and ends."""
-    if not record.may_be_frozen(now):
-        return False
+    return freeze_refusal(state, record, now, planned) is None
+
+
+def freeze_refusal(
+    state: State, record: JobRecord, now: int, planned: PlannedMemory = NOTHING_PLANNED
+) -> FreezeRefusal | None:
+    """Why its run, told to make room, would not be frozen in place; None if it would be."""
     placement = record.placement
     assert placement is not None
+    if not state.can_freeze or not record.job.stays_in_memory:
+        return FreezeRefusal(Obstacle.NEVER)
     is_slot = is_on_slots(state.topology, placement)
     if record.phase is not Phase.RUNNING and not (is_slot and record.phase is Phase.STARTING):
-        return False
-    has_spare = is_slot or _can_freeze(state, record, placement, NOTHING_PLANNED)
-    return has_spare and _can_freeze(state, record, placement, planned, with_its_own=True)
+        return FreezeRefusal(Obstacle.NOT_RUNNING)
+    if record.cannot_freeze:
+        return FreezeRefusal(Obstacle.FOUND_UNABLE)
+    if not record.may_be_frozen(now):
+        return FreezeRefusal(Obstacle.TRIED_JUST_NOW)
+    if placement.sharing is Sharing.MPS and not is_slot:
+        return FreezeRefusal(Obstacle.MPS)
+    found = None if is_slot else _shortage(state, record, placement, NOTHING_PLANNED)
+    return found or _shortage(state, record, placement, planned, with_its_own=True)
 
 
 def order_suspension(
@@ -92,25 +129,17 @@ def order_suspension(
     state.move(record, Cause.SUSPEND_ORDERED)
 
 
-def _can_freeze(
+def _shortage(
     state: State,
     record: JobRecord,
     placement: Placement,
     planned: PlannedMemory,
     *,
     with_its_own: bool = False,
-) -> bool:
-    """Runs can be frozen in place while their nodes have host memory for them; on GPUs, exclusive ones.
-
-    `with_its_own`: counting what it would release itself.
-    """
-    topology = state.topology
+) -> FreezeRefusal | None:
+    """What memory is missing for its frozen run; `with_its_own`: counting what it would release itself."""
     is_alone = placement.sharing is Sharing.EXCLUSIVE
-    if not state.can_freeze or not record.job.stays_in_memory:
-        return False
-    if not (is_alone or is_on_slots(topology, placement)):
-        return False
-    host, memory, _ = kept_memory(topology, record, placement)
+    host, memory, _ = kept_memory(state.topology, record, placement)
     space = state.occupancy
     own_host: dict[int, int] = {}
     own_memory: dict[int, int] = {}
@@ -119,14 +148,16 @@ def _can_freeze(
         part = space.booked_host(piece.node, share, record.demand, placement)
         own_host[piece.node] = own_host.get(piece.node, 0) + part
         own_memory[piece.gpu] = piece.memory
-    return all(
-        space.free_host[node] + own_host.get(node, 0) - planned.host.get(node, 0)
-        >= host * sum(piece.node == node for piece in placement.slices)
-        for node in placement.nodes
-    ) and all(
-        space.free_memory[gpu] + own_memory.get(gpu, 0) - planned.memory.get(gpu, 0) >= memory
-        for gpu in placement.gpus()
-    )
+    for node in placement.nodes:
+        needed = host * sum(piece.node == node for piece in placement.slices)
+        free = space.free_host[node] + own_host.get(node, 0) - planned.host.get(node, 0)
+        if free < needed:
+            return FreezeRefusal(Obstacle.HOST_MEMORY, needed, max(0, free))
+    for gpu in placement.gpus():
+        free = space.free_memory[gpu] + own_memory.get(gpu, 0) - planned.memory.get(gpu, 0)
+        if free < memory:
+            return FreezeRefusal(Obstacle.GPU_MEMORY)
+    return None
 
 
 def book_report(

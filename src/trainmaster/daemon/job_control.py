@@ -11,6 +11,7 @@ from trainmaster.core.last_resort import loses_work_if_suspended, unsaved_ms
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.suspension import NOTHING_PLANNED
 from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.freeze_remarks import obstacle_sentence
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.live_job import (
     Hold,
@@ -180,10 +181,11 @@ class JobControl:
         else:
             is_lost = state.loses_work_at(record, target)
         if is_lost and unsaved_ms(record, now):
+            why = "" if target is not None else obstacle_sentence(state, live, now)
             raise WorkWouldBeLost(
                 f"job {live.id} can be neither suspended in memory nor told to save:"
-                f" {length(unsaved_ms(record, now))} of its work would be lost. To {what} all the"
-                " same, add --force (API: force)."
+                f" {length(unsaved_ms(record, now))} of its work would be lost."
+                f"{f' {why}' if why else ''} To {what} all the same, add --force (API: force)."
             )
 
     async def move(self, job: str, node: str, *, force: bool = False) -> None:

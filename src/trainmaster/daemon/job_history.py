@@ -26,6 +26,17 @@ class Progress:
     steps_per_s: float | None = None
 
 
+@stored_as("daemon.LastFreeze")
+@dataclass(frozen=True, slots=True)
+class LastFreeze:
+    """How a run was suspended in memory the last time, and what it keeps."""
+
+    how: str
+    """The freezer: `stop`, `driver` or `cooperative`."""
+    host_bytes: int | None = None
+    gpu_bytes: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class JobHistory:
     """Field names are the keys of the stored JSON; one that an older store lacks has its default."""
@@ -69,6 +80,13 @@ class JobHistory:
     """Entries of its story."""
     saves: int = 0
     """How often it said that it had saved."""
+    freezes: int = 0
+    """How often it was suspended in memory."""
+    last_freeze: LastFreeze | None = None
+    freezing_ms: int = 0
+    """How long freezing and thawing took, all together, as far as that was measured."""
+    not_frozen: str = ""
+    """Why it could not be suspended in memory the last time that this failed: a sentence."""
     failures: int = 0
     preemptions: int = 0
     migrations: int = 0
@@ -116,7 +134,7 @@ KEYS = {"story_entries": "told"}
 """Fields that stores know by another name, the one that they were first written by."""
 NAMES = tuple(each.name for each in fields(JobHistory))
 STORED_KEYS = {name: KEYS.get(name, name) for name in NAMES}
-ENCODED = ("progress", "deadline")
+ENCODED = ("progress", "deadline", "last_freeze")
 CAUSES: Mapping[str, type[EndReason] | type[Suspension]] = {
     "end": EndReason,
     "suspension": Suspension,

@@ -13,6 +13,7 @@ from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.freeze_remarks import freeze_remarks, obstacle_sentence
 from trainmaster.daemon.gpu_readings import RunUse
 from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
 from trainmaster.daemon.job_history import JobHistory, Progress
@@ -227,6 +228,7 @@ class Queries:
         is_unjudged = live.job.deadline_ms is not None and live.history.deadline is None
         if live.holds and is_unjudged and self.policy().judges_deadlines:
             said = (*said, DEADLINE_OF_HELD)
+        said = (*said, *freeze_remarks(live.history))
         room = self._making_room(live, record)
         if speaks or record.first_start_ms is None:
             return (*said, room)
@@ -245,9 +247,12 @@ class Queries:
         """What happens to it when others need its devices."""
         if not live.job.preemptible:
             return NOT_PREEMPTIBLE
-        if live.recipe.may_stay_in_memory and self._driver.controller.state.can_freeze:
-            return SUSPENDED_IN_MEMORY
-        return NOT_ENDED if record.cannot_save else SAVES_AND_ENDS
+        otherwise = NOT_ENDED if record.cannot_save else SAVES_AND_ENDS
+        state, now = self._driver.controller.state, self._driver.clock.now()
+        if not (live.recipe.may_stay_in_memory and state.can_freeze):
+            return otherwise
+        said = "" if record.phase is not Phase.RUNNING else obstacle_sentence(state, live, now)
+        return f"{said} {otherwise}" if said else SUSPENDED_IN_MEMORY
 
     def _folded(self, array: str, elements: Sequence[JobStatus]) -> JobStatus:
         """An array as one job."""

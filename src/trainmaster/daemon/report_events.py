@@ -9,9 +9,10 @@ from typing import Any
 
 from trainmaster.config.limits import Limits
 from trainmaster.core.lifecycle import Phase
+from trainmaster.core.refused_freeze import is_to_go_on
 from trainmaster.core.state import JobRecord
-from trainmaster.daemon.job_history import Progress
-from trainmaster.daemon.live_job import LiveJob
+from trainmaster.daemon.job_history import JobHistory, LastFreeze, Progress
+from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.retries import failed_run, lost_run, lost_too_often, retry_detail
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
@@ -74,21 +75,49 @@ def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Itera
     live.paused(then)
     if live.is_catching_up:
         return
-    detail = {"how": "in memory", **_took(record, then)}
-    yield LoggedEvent(e.RunSuspended(said.run, _work_at(record, then), frozen=True), detail)
+    detail: dict[str, object] = {"how": "in memory", **_took(record, then)}
+    if said.how != "stop":
+        kept = {"host_bytes": said.host_bytes, "gpu_bytes": said.gpu_bytes}
+        detail |= {"freezer": said.how, "why": said.why, **kept}
+    last = LastFreeze(said.how, said.host_bytes, said.gpu_bytes)
+    history = replace(live.history, freezes=live.history.freezes + 1, last_freeze=last)
+    live.history = _with_cost(history, said.took_ms)
+    event = e.RunSuspended(
+        said.run,
+        _work_at(record, then),
+        frozen=True,
+        host_bytes=said.host_bytes,
+        gpu_bytes=said.gpu_bytes,
+    )
+    yield LoggedEvent(event, detail)
+
+
+def _with_cost(history: JobHistory, took_ms: int | None) -> JobHistory:
+    """With what a freeze, a thaw, or a try cost in time."""
+    return replace(history, freezing_ms=history.freezing_ms + (took_ms or 0))
 
 
 def _not_frozen(
     said: r.NotFrozen, live: LiveJob, record: JobRecord, now: int
 ) -> Iterator[LoggedEvent]:
-    """No engine reports it yet."""
-    return iter(())
+    if live.is_catching_up:
+        return
+    goes_on = is_to_go_on(record)
+    live.history = replace(live.history, not_frozen=said.why or "its engine does not say why")
+    if goes_on:
+        live.holds.discard(Hold.OWNER)
+        live.history = replace(live.history, suspension=None)
+    detail = {"why": said.why, "goes_on": goes_on, "is_final": said.is_final}
+    yield LoggedEvent(e.RunNotFrozen(said.run, said.is_final), detail)
 
 
 def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.began(_moment(said, live, now))
-    if not live.is_catching_up:
-        yield LoggedEvent(e.RunResumed(said.run, assumed_speed(record)))
+    if live.is_catching_up:
+        return
+    live.history = _with_cost(live.history, said.took_ms)
+    detail = {} if said.took_ms is None else {"took_s": said.took_ms / SECOND}
+    yield LoggedEvent(e.RunResumed(said.run, assumed_speed(record)), detail)
 
 
 def _reshaped(

@@ -133,7 +133,7 @@ def has_memory(space: Occupancy, placement: Placement, memory: int) -> bool:
 def thaw_place(space: Occupancy, record: JobRecord, frozen: Placement) -> Placement | None:
     """Where its frozen run can go on now: in its own place, or on other CPU slots of its nodes."""
     is_slot = is_on_slots(space.topology, frozen)
-    if is_slot and frozen.sharing is not Sharing.EXCLUSIVE:
+    if frozen.sharing is not Sharing.EXCLUSIVE:
         return frozen if space.refusal(frozen, record.demand) is None else None
     if can_thaw(space, record, frozen):
         return frozen

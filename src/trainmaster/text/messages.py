@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from trainmaster.model.stop_reasons import EndCode
 from trainmaster.model.units import DAY, SECOND
-from trainmaster.text.formatting import length, listing, utc_time, when
+from trainmaster.text.formatting import length, listing, plural, size, utc_time, when
 from trainmaster.text.reasons import names
 
 
@@ -17,6 +17,22 @@ def forecast_sentence(start_ms: int | None, basis: str, now: int) -> str:
         return f"No start can be predicted: {basis or 'nothing is known of the other jobs'}."
     because = f" ({basis})" if basis else ""
     return f"It is expected to start {when(start_ms, now)}{because}."
+
+
+def freezes_sentence(
+    freezes: int, freezing_ms: int, how: str, host_bytes: int | None, gpu_bytes: int | None
+) -> str:
+    """How often a job was suspended in memory, what that cost, and what it keeps while it is."""
+    by = FREEZERS.get(how, "")
+    last = f", the last time {by}" if by else ""
+    cost = f"; freezing and thawing took {length(freezing_ms)} in all" if freezing_ms else ""
+    kept = [
+        f"{size(count)} {where}"
+        for count, where in ((host_bytes, "of host memory"), (gpu_bytes, "on its GPUs"))
+        if count
+    ]
+    keeps = f". Suspended, it keeps {listing(kept)}" if kept else ""
+    return f"It was suspended in memory {plural(freezes, 'time')}{last}{cost}{keeps}."
 
 
 def story_sentence(what: str, detail: Mapping[str, object]) -> str:
@@ -40,6 +56,10 @@ def _named(key: str, value: object) -> str:
 
 def _seconds(value: object) -> int:
     return round(value * SECOND) if isinstance(value, int | float) else 0
+
+
+def _bytes(value: object) -> str:
+    return size(value) if isinstance(value, int) else str(value)
 
 
 def _work_lost(_key: str, value: object) -> str:
@@ -119,8 +139,26 @@ SUSPENDED_HOW = {
 }
 
 
+FREEZERS = {
+    "driver": "by the CUDA driver",
+    "cooperative": "by its own program",
+}
+"""Who freed the GPU memory of a run that is suspended in memory."""
+
+
 def _suspended(detail: Detail) -> Opening:
-    return SUSPENDED_HOW.get(str(detail.get("how")), "suspended"), ("how", "attempt")
+    opening = SUSPENDED_HOW.get(str(detail.get("how")), "suspended")
+    by = FREEZERS.get(str(detail.get("freezer")), "")
+    return f"{opening} {by}".rstrip(), ("how", "freezer", "attempt")
+
+
+def _not_frozen(detail: Detail) -> Opening:
+    what = "goes on" if detail.get("goes_on") else "is told to save and end"
+    again = ", and this is not tried again while it runs" if detail.get("is_final") else ""
+    return (
+        f"could not be stopped in memory, so it {what}{again}",
+        ("goes_on", "is_final", "attempt"),
+    )
 
 
 def _on_devices(verb: str, *worded_keys: str) -> Callable[[Detail], Opening]:
@@ -158,6 +196,7 @@ OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
     "freeze ordered": _suspension_ordered,
     "halt ordered": _suspension_ordered,
     "suspended": _suspended,
+    "not frozen": _not_frozen,
     "thaw ordered": _on_devices("resuming", "attempt"),
     "resumed": lambda _: ("running again", ("attempt",)),
     "sharing changed": _sharing,
@@ -171,6 +210,8 @@ DETAILS: Mapping[str, Callable[[str, object], str]] = {
     "beside": lambda _, value: f"beside {_detail('', value)}",
     "at_step": lambda _, value: f"at step {value}",
     "code": lambda _, value: f"exit code {value}",
+    "gpu_bytes": lambda _, value: f"{_bytes(value)} left on its GPUs",
+    "host_bytes": lambda _, value: f"{_bytes(value)} moved to host memory",
     "how": lambda _, value: str(value),
     "killed": lambda _, value: f"killed, as {value}",
     "lost_s": _work_lost,

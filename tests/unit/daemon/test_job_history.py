@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.daemon.test_dependencies import a_live
 from trainmaster.core.lifecycle import Phase
-from trainmaster.daemon.job_history import JobHistory, Progress
+from trainmaster.daemon.job_history import JobHistory, LastFreeze, Progress
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.model.job_state import ENDED_STATES, JobState, Transition
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender, Suspension
@@ -57,6 +57,7 @@ def test_it_is_written_under_the_same_names() -> None:
     found = JobHistory.from_json(EARLIER)
     assert JobHistory.from_json(found.to_json()) == found
     later = {"end", "suspension", "deadline", "told", "saves", "lost_ms", "adopted"}
+    later |= {"freezes", "last_freeze", "freezing_ms", "not_frozen"}
     assert json.loads(found.to_json()).keys() - later == json.loads(EARLIER).keys()
 
 
@@ -64,6 +65,7 @@ def test_who_ended_and_who_suspended_a_job_is_stored() -> None:
     known = JobHistory(
         end=EndReason(EndCode.LOST, times=5, detail="Its node was restarted."),
         suspension=Suspension(Suspender.POLICY, jobs=("12", "13")),
+        last_freeze=LastFreeze("driver", 3, 4),
     )
     assert JobHistory.from_json(known.to_json()) == known
 

@@ -224,6 +224,36 @@ def test_a_story_tells_its_details() -> None:
             "Stopped without saving (1 min of work lost)",
         ),
         ("suspended", {"how": "by a checkpoint"}, "Saved and stopped"),
+        (
+            "suspended",
+            {
+                "how": "in memory",
+                "took_s": 5,
+                "freezer": "driver",
+                "why": "Its program does not use the SDK.",
+                "host_bytes": 10 * GIB,
+                "gpu_bytes": 4 * MIB,
+            },
+            "Stopped in memory by the CUDA driver (took 5 s, 10.0 GiB moved to host memory, 4 MiB left"
+            " on its GPUs): Its program does not use the SDK.",
+        ),
+        (
+            "suspended",
+            {"how": "in memory", "freezer": "cooperative", "host_bytes": GIB},
+            "Stopped in memory by its own program (1.0 GiB moved to host memory)",
+        ),
+        (
+            "not frozen",
+            {"why": "It uses NCCL.", "goes_on": True, "is_final": True, "attempt": 1},
+            "Could not be stopped in memory, so it goes on, and this is not tried again while it runs:"
+            " It uses NCCL.",
+        ),
+        (
+            "not frozen",
+            {"why": "The lock timed out.", "goes_on": False, "is_final": False},
+            "Could not be stopped in memory, so it is told to save and end: The lock timed out.",
+        ),
+        ("resumed", {"took_s": 2, "attempt": 1}, "Running again (took 2 s)"),
         ("freeze ordered", {"for": ["12 (bert)"]}, "Suspended to make room for job 12 (bert)"),
         (
             "halt ordered",

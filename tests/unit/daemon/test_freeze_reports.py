@@ -1,0 +1,121 @@
+"""Reports of freezes and thaws: what the controller hears, and what a user is told of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.builders import a_job
+from tests.unit.core.stage import Strings
+from trainmaster.config.limits import Limits
+from trainmaster.daemon.freeze_remarks import freeze_remarks, obstacle_sentence
+from trainmaster.daemon.job_history import JobHistory, LastFreeze
+from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
+from trainmaster.daemon.report_events import LoggedEvent, events_of
+from trainmaster.model import actions as a
+from trainmaster.model import engine_reports as r
+from trainmaster.model import events as e
+from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.profile import Profile
+from trainmaster.model.stop_reasons import Suspender, Suspension
+from trainmaster.model.topology import GpuType, NodeSpec, build
+from trainmaster.model.units import GIB, MIB
+
+RUN = Run("a", 1)
+FROZEN = r.Frozen(RUN, 1_500, "driver", "No SDK.", 3 * GIB, 4 * MIB, took_ms=1_400)
+
+
+def on_gpus(host: int = 128 * GIB) -> Strings:
+    """`a` runs on the one GPU of a node, and cannot save."""
+    specs = [NodeSpec("n0", 1, (0,), GpuType("H200", 40 * GIB), memory=host)]
+    topology = build(("cluster", "node", "gpu"), specs)
+    return Strings(topology, can_freeze=True, cannot_save_at_first=True).running("a", 0).later(1)
+
+
+def live(stage: Strings, *holds: Hold) -> LiveJob:
+    history = JobHistory(attempt=1, seen=1, suspension=Suspension(Suspender.USER))
+    stored = StoredSubmission(LaunchSpec(("true",), "/", ""), a_job("a"))
+    return LiveJob(
+        a_job("a"), "a", stored, {}, record=stage.job("a"), history=history, holds=set(holds)
+    )
+
+
+def told(report: r.Report, job: LiveJob, now: int = 1_500) -> LoggedEvent:
+    (logged,) = events_of(report, job, now, Limits())
+    return logged
+
+
+def test_what_a_frozen_run_keeps_reaches_the_controller_and_the_story() -> None:
+    stage = on_gpus()
+    stage.plan(a.Suspend("a"))
+    job = live(stage)
+    logged = told(FROZEN, job)
+    assert isinstance(logged.event, e.RunSuspended)
+    assert (logged.event.host_bytes, logged.event.gpu_bytes) == (3 * GIB, 4 * MIB)
+    assert logged.detail == {
+        "how": "in memory",
+        "took_s": 0.5,
+        "freezer": "driver",
+        "why": "No SDK.",
+        "host_bytes": 3 * GIB,
+        "gpu_bytes": 4 * MIB,
+    }
+    stage.tell(logged.event)
+    thawed = told(r.Thawed(RUN, 1_600, took_ms=600), job)
+    assert thawed.detail == {"took_s": 0.6}
+    assert freeze_remarks(job.history) == (
+        "It was suspended in memory 1 time, the last time by the CUDA driver; freezing and thawing took"
+        " 2 s in all. Suspended, it keeps 3.0 GiB of host memory and 4 MiB on its GPUs.",
+    )
+
+
+def test_of_slots_nothing_is_told_beyond_that_it_was_stopped() -> None:
+    stage = on_gpus()
+    stage.plan(a.Suspend("a"))
+    job = live(stage)
+    assert told(r.Frozen(RUN, 1_500), job).detail == {"how": "in memory", "took_s": 0.5}
+    assert freeze_remarks(job.history) == ()
+
+
+def test_a_run_that_goes_on_is_not_suspended_by_its_owner_any_more() -> None:
+    stage = on_gpus()
+    stage.tell(e.JobHeld("a"))
+    job = live(stage, Hold.OWNER)
+    logged = told(r.NotFrozen(RUN, 1_500, "It uses NCCL.", is_final=True), job)
+    assert logged.event == e.RunNotFrozen(RUN, is_final=True)
+    assert logged.detail["goes_on"]
+    assert not job.holds
+    assert job.history.suspension is None
+    stage.tell(logged.event)
+    assert obstacle_sentence(stage.state, job, stage.now) == (
+        "Its run cannot be suspended in memory: It uses NCCL."
+    )
+
+
+def test_one_whose_owner_insists_stays_suspended_by_him() -> None:
+    stage = on_gpus()
+    stage.tell(e.JobHeld("a", may_end=True))
+    job = live(stage, Hold.OWNER)
+    logged = told(r.NotFrozen(RUN, 1_500, "It hung."), job)
+    assert not logged.detail["goes_on"]
+    assert job.holds == {Hold.OWNER}
+    assert job.history.suspension is not None
+
+
+def test_a_gpu_with_more_memory_than_the_host_has_is_said_to_be_the_reason() -> None:
+    stage = on_gpus(host=32 * GIB)
+    job = live(stage)
+    assert obstacle_sentence(stage.state, job, stage.now) == (
+        "It cannot be suspended in memory now: that needs 40.0 GiB of host memory, as much as its GPUs"
+        " have, because its own use is not measured yet, and 16.0 GiB is free."
+    )
+    stage.tell(e.JobProfiled("a", profile=Profile(gpu_memory=4 * GIB)))
+    assert obstacle_sentence(stage.state, job, stage.now) == ""
+
+
+def test_reports_from_before_the_run_was_taken_over_say_nothing() -> None:
+    job = live(on_gpus())
+    job.history = replace(job.history, adopted=1)
+    for report in (FROZEN, r.NotFrozen(RUN, 1_500), r.Thawed(RUN, 1_500)):
+        assert list(events_of(report, job, 1_500, Limits())) == []
+    assert job.history.last_freeze != LastFreeze("driver")
