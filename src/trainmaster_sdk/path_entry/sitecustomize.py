@@ -51,9 +51,10 @@ def count_after_load(loader):
         del loader.exec_module
         execute(module)
         try:
-            from trainmaster_sdk import step_counter
+            from trainmaster_sdk import step_counter, step_times
 
             step_counter.install(module)
+            step_times.install(module)
         except Exception:
             pass
 
@@ -64,7 +65,8 @@ def should_count():
     """Rank 0 counts for all, under a supervisor, unless the job does not want it."""
     is_first = os.environ.get("RANK") in (None, "", "0")
     is_off = os.environ.get("TRAINMASTER_COUNT_STEPS") == "0"
-    return is_first and not is_off and bool(os.environ.get("TRAINMASTER_SOCKET"))
+    is_asked = os.environ.get("TRAINMASTER_SOCKET") or os.environ.get("TRAINMASTER_STEP_TIMES")
+    return is_first and not is_off and bool(is_asked)
 
 
 try:

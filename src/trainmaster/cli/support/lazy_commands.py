@@ -87,6 +87,9 @@ COMMANDS = {
     "policies": CommandEntry(STUDIES, "List the policies; with a name, its options."),
     "trace": CommandEntry(STUDIES, "Generate, describe and convert traces.", function="app"),
     "version": CommandEntry(CLUSTER, "Show the version of this program and of the manager."),
+    "profile": CommandEntry(
+        STUDIES, "Measure how many copies of a program one GPU carries.", function="app"
+    ),
     "new": CommandEntry(STUDIES, "Write the skeleton of a new policy.", function="app"),
 }
 
