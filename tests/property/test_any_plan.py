@@ -81,7 +81,10 @@ def test_a_step_never_raises(
     refusals: list[bool],
 ) -> None:
     stage = Strings(
-        two_nodes(kind), can_freeze=can_freeze, cannot_save_at_first=cannot_save_at_first
+        two_nodes(kind),
+        can_freeze=can_freeze,
+        can_move_frozen=refusals[0],
+        cannot_save_at_first=cannot_save_at_first,
     )
     stage.running("a", 0).running("b", 1, 3).submit("c", 2).submit("d").later(700)
     refuses = cycle(refusals)

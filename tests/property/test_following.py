@@ -170,7 +170,13 @@ def compare_all(topology: Topology, chance: Random, *, can_freeze: bool, saves: 
     script, seen = Scripted(), set[type]()
     script.wake_at = HOUR
     live, followed = (
-        Controller(topology, policy, can_freeze=can_freeze, cannot_save_at_first=not saves)
+        Controller(
+            topology,
+            policy,
+            can_freeze=can_freeze,
+            can_move_frozen=can_freeze and not saves,
+            cannot_save_at_first=not saves,
+        )
         for policy in (script, Scripted())
     )
     followed.begin_following()

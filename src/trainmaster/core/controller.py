@@ -59,6 +59,7 @@ class Controller:
         policy: Policy,
         *,
         can_freeze: bool = False,
+        can_move_frozen: bool = False,
         saves_on_demand: bool = True,
         cannot_save_at_first: bool = False,
         make_policy: MakePolicy | None = None,
@@ -66,6 +67,7 @@ class Controller:
         self.state = State(
             topology,
             can_freeze=can_freeze,
+            can_move_frozen=can_move_frozen,
             saves_on_demand=saves_on_demand,
             cannot_save_at_first=cannot_save_at_first,
         )

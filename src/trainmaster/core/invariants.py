@@ -26,7 +26,9 @@ OVER_BOOKED = (Refused.HOST_TAKEN, Refused.MEMORY_TAKEN)
 
 def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
     """The occupancy as the records alone say it should be; unchecked, it may be over-booked."""
-    fresh = Occupancy(state.topology, can_freeze=state.can_freeze)
+    fresh = Occupancy(
+        state.topology, can_freeze=state.can_freeze, can_move_frozen=state.can_move_frozen
+    )
     crowded = crowded_nodes(state)
     for record in state.jobs.values():
         if record.placement is not None:

@@ -27,8 +27,12 @@ Undo = tuple[Callable[..., None], tuple[Any, ...]]
 class Occupancy(TopologyIndex):
     """Bookings of slices, CPUs and host memory; every change has an exact inverse."""
 
-    def __init__(self, topology: Topology, *, can_freeze: bool = False) -> None:
+    def __init__(
+        self, topology: Topology, *, can_freeze: bool = False, can_move_frozen: bool = False
+    ) -> None:
         super().__init__(topology, can_freeze=can_freeze)
+        self.can_move_frozen = can_move_frozen
+        """Whether a frozen run can go on on other GPUs of its kind, on its nodes."""
         gpus, nodes = topology.gpu_count, topology.nodes
         self.free_share = [WHOLE] * gpus
         """What guaranteed runs leave of each GPU; 0 while it is reserved."""

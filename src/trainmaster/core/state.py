@@ -51,11 +51,14 @@ class State:
         topology: Topology,
         *,
         can_freeze: bool = False,
+        can_move_frozen: bool = False,
         saves_on_demand: bool = True,
         cannot_save_at_first: bool = False,
     ) -> None:
         self.topology = topology
         self.can_freeze = can_freeze
+        self.can_move_frozen = can_move_frozen
+        """Whether a frozen run can go on on other GPUs of its kind, on its nodes."""
         self.saves_on_demand = saves_on_demand
         """Whether a run that is suspended saves first; else it falls back to its last checkpoint."""
         self.cannot_save_at_first = cannot_save_at_first
@@ -64,7 +67,7 @@ class State:
         """Runs that policies must leave alone for a while, so that no work is lost."""
         self.has_slots = any(kind.name == SLOT_TYPE for kind in topology.types)
         """Whether there are CPU slots that stand in for GPUs."""
-        self.occupancy = Occupancy(topology, can_freeze=can_freeze)
+        self.occupancy = Occupancy(topology, can_freeze=can_freeze, can_move_frozen=can_move_frozen)
         self.log = ChangeLog()
         self.jobs: dict[str, JobRecord] = {}
         self.residents: list[dict[int, JobRecord]] = [{} for _ in topology.nodes]
@@ -228,7 +231,12 @@ class State:
         frozen = record.frozen
         if frozen is None or record.run in self.leaving:
             return False
-        return can_continue_at(self.topology, frozen, placement)
+        return self._can_go_on_at(frozen, placement)
+
+    def _can_go_on_at(self, frozen: Placement, placement: Placement) -> bool:
+        if can_continue_at(self.topology, frozen, placement):
+            return True
+        return self.can_move_frozen and can_move_frozen_to(self.topology, frozen, placement)
 
     def loses_work_at(self, record: JobRecord, placement: Placement) -> bool:
         """Whether its run, running or frozen, would have to be ended to start it there, losing its work."""
@@ -237,6 +245,8 @@ class State:
             return False
         if record.placement is None and record.run in self.leaving:  # it is ended already
             return False
+        if record.frozen is not None:
+            return not self._can_go_on_at(at, placement)
         return not can_continue_at(self.topology, at, placement)
 
     def open_node(self, node: int) -> None:
@@ -308,6 +318,24 @@ def can_rebind(topology: Topology, old: Placement, new: Placement) -> bool:
         and Counter(piece.node for piece in old.slices)
         == Counter(piece.node for piece in new.slices)
     )
+
+
+def can_move_frozen_to(topology: Topology, old: Placement, new: Placement) -> bool:
+    """Whether a run frozen by the CUDA driver could go on on these GPUs, where the driver can map them.
+
+    As many of the same kind on each of its nodes, not by MPS. By NVIDIA's documentation (drivers from 580
+    on); not seen on hardware.
+    """
+    return (
+        Sharing.MPS not in (old.sharing, new.sharing)
+        and not is_on_slots(topology, old)
+        and _kinds_by_node(topology, old) == _kinds_by_node(topology, new)
+    )
+
+
+def _kinds_by_node(topology: Topology, placement: Placement) -> Counter[tuple[int, str]]:
+    kinds = topology.type_of_gpu
+    return Counter((piece.node, kinds[piece.gpu].name) for piece in placement.slices)
 
 
 def is_in_place(old: Placement, new: Placement) -> bool:

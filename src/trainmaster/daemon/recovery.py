@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -90,6 +90,7 @@ def snapshot_of_driver(driver: Driver) -> SnapshotRow:
             "policy_since_ms": driver.policy_since_ms,
             "standing": codec.encode(tuple(driver.dispatcher.standing.values())),
             "can_freeze": state.can_freeze,
+            "can_move_frozen": state.can_move_frozen,
             "home": driver.identity.home,
             "store": driver.identity.store,
             "left_alone": driver.identity.left_alone,
@@ -102,10 +103,23 @@ def snapshot_of_driver(driver: Driver) -> SnapshotRow:
 # -- replaying -----------------------------------------------------------------------------------------
 
 
+class Freezing(NamedTuple):
+    """What the engine can do of suspending runs in memory."""
+
+    can_freeze: bool
+    can_move_frozen: bool = False
+
+
 def replayed(
-    store: Store, topology: Topology, first_policy: PolicySpec, *, can_freeze: bool
+    store: Store,
+    topology: Topology,
+    first_policy: PolicySpec,
+    *,
+    can_freeze: bool,
+    can_move_frozen: bool = False,
 ) -> Replayed:
     """Restore the controller from the store, on the devices that exist now."""
+    freezing = Freezing(can_freeze, can_move_frozen)
     snapshot = store.snapshot()
     if snapshot is None:
         policy = policy_of(first_policy)
@@ -113,17 +127,18 @@ def replayed(
             topology,
             policy,
             can_freeze=can_freeze,
+            can_move_frozen=can_move_frozen,
             cannot_save_at_first=True,
             make_policy=policy_of,
         )
         return Replayed(fresh, first_policy)
-    found = _decided_again(store, snapshot, topology, can_freeze=can_freeze)
+    found = _decided_again(store, snapshot, topology, freezing)
     if found is None:
-        found = _followed(store, snapshot, topology, can_freeze=can_freeze)
+        found = _followed(store, snapshot, topology, freezing)
     before = found.controller.state
     if before.topology != topology:  # jobs on gone devices are queued again
         body = snapshot_of(found.controller)
-        back, found.trouble = _restored(body, topology, found.policy, can_freeze=can_freeze)
+        back, found.trouble = _restored(body, topology, found.policy, freezing)
         found.controller, found.is_as_stored = back.controller, False
         found.lost |= set(back.lost)
         found.standing = dict(_renamed(found.standing, back.controller.state))
@@ -135,10 +150,10 @@ def replayed(
 
 
 def _decided_again(
-    store: Store, snapshot: SnapshotRow, topology: Topology, *, can_freeze: bool
+    store: Store, snapshot: SnapshotRow, topology: Topology, freezing: Freezing
 ) -> Replayed | None:
     """Ask the policy at every step again, so that it remembers; None where it decides otherwise now."""
-    for found in _begun(snapshot, topology, can_freeze=can_freeze):
+    for found in _begun(snapshot, topology, freezing):
         for step in store.steps(after=found.seq):
             if not found.trouble and replay_step(found, step) == _orders_of(step):
                 continue
@@ -150,10 +165,10 @@ def _decided_again(
 
 
 def _followed(
-    store: Store, snapshot: SnapshotRow, topology: Topology, *, can_freeze: bool
+    store: Store, snapshot: SnapshotRow, topology: Topology, freezing: Freezing
 ) -> Replayed:
     """Take in what was ordered, whoever decided it; the policy remembers nothing."""
-    begun = list(_begun(snapshot, topology, can_freeze=can_freeze))
+    begun = list(_begun(snapshot, topology, freezing))
     found = next((each for each in begun if _has_all_devices(each, store)), begun[0])
     found.controller.begin_following()
     for step in store.steps(after=found.seq):
@@ -164,15 +179,15 @@ def _followed(
     return found
 
 
-def _begun(snapshot: SnapshotRow, topology: Topology, *, can_freeze: bool) -> Iterator[Replayed]:
+def _begun(snapshot: SnapshotRow, topology: Topology, freezing: Freezing) -> Iterator[Replayed]:
     """The controller that a snapshot was taken of, on the devices that the steps after it may mean.
 
     Earlier managers that had other devices than the newest snapshot stored a new one only if runs were lost.
     """
-    own = from_snapshot(snapshot, can_freeze=can_freeze)
+    own = from_snapshot(snapshot, freezing=freezing)
     is_sure = json.loads(snapshot.body_json).get("steps_have_topology", False)
     if not is_sure and own.controller.state.topology != topology:
-        other = from_snapshot(snapshot, topology, can_freeze=can_freeze)
+        other = from_snapshot(snapshot, topology, freezing)
         other.is_as_stored = False
         if not other.lost:
             yield other
@@ -197,7 +212,7 @@ def _has_all_devices(found: Replayed, store: Store) -> bool:
 
 
 def _restored(
-    body: dict[str, Any], topology: Topology, policy: PolicySpec, *, can_freeze: bool
+    body: dict[str, Any], topology: Topology, policy: PolicySpec, freezing: Freezing
 ) -> tuple[Restored, str]:
     """The controller, and why another policy than the chosen one decides."""
     made, trouble = usable_policy(policy)
@@ -207,7 +222,8 @@ def _restored(
         body,
         topology,
         made,
-        can_freeze=can_freeze,
+        can_freeze=freezing.can_freeze,
+        can_move_frozen=freezing.can_move_frozen,
         cannot_save_at_first=True,
         make_policy=stored_policy_of,
     )
@@ -225,15 +241,15 @@ def _is_readable(memo: codec.Json) -> bool:
 
 
 def from_snapshot(
-    snapshot: SnapshotRow, topology: Topology | None = None, *, can_freeze: bool | None = None
+    snapshot: SnapshotRow, topology: Topology | None = None, freezing: Freezing | None = None
 ) -> Replayed:
     """The controller that a snapshot was taken of, or the same on another topology."""
     body: dict[str, Any] = json.loads(snapshot.body_json)
     policy = _stored_spec(*body["policy"], *body.get("policy_content", ()))
     own = codec.decode(body["topology"])
     assert isinstance(own, Topology)
-    freezes = body["can_freeze"] if can_freeze is None else can_freeze
-    back, trouble = _restored(body["controller"], topology or own, policy, can_freeze=freezes)
+    freezing = freezing or Freezing(body["can_freeze"], body.get("can_move_frozen", False))
+    back, trouble = _restored(body["controller"], topology or own, policy, freezing)
     orders = codec.decode(body["standing"])
     assert isinstance(orders, tuple)
     return Replayed(
@@ -310,9 +326,14 @@ def recovered(
     limits: Limits,
 ) -> tuple[Driver, Replayed]:
     """A driver that continues where the last manager stopped, and how it was found."""
-    can_freeze = engine.abilities.can_freeze
-    first = stated_policy or DEFAULT_POLICY
-    found = replayed(store, engine.topology, first, can_freeze=can_freeze)
+    able, first = engine.abilities, stated_policy or DEFAULT_POLICY
+    found = replayed(
+        store,
+        engine.topology,
+        first,
+        can_freeze=able.can_freeze,
+        can_move_frozen=able.can_move_frozen,
+    )
     clock = Clock(found.now_ms)
     driver = Driver(
         found.controller, store, engine, clock, found.policy, found.seq, metrics, identity, limits

@@ -131,13 +131,16 @@ def has_memory(space: Occupancy, placement: Placement, memory: int) -> bool:
 
 
 def thaw_place(space: Occupancy, record: JobRecord, frozen: Placement) -> Placement | None:
-    """Where its frozen run can go on now: in its own place, or on other CPU slots of its nodes."""
+    """Where its frozen run can go on now: in its own place, or on other devices of its nodes.
+
+    Any CPU slots will do, and GPUs where the driver can move a frozen run (not seen on hardware).
+    """
     is_slot = is_on_slots(space.topology, frozen)
     if frozen.sharing is not Sharing.EXCLUSIVE:
         return frozen if space.refusal(frozen, record.demand) is None else None
     if can_thaw(space, record, frozen):
         return frozen
-    if not is_slot:
+    if not is_slot and not (space.can_move_frozen and record.frozen is frozen):
         return None
     slices: list[Slice] = []
     for node in frozen.nodes:
@@ -151,6 +154,8 @@ def thaw_place(space: Occupancy, record: JobRecord, frozen: Placement) -> Placem
         return None
     span = space.topology.span_of_gpus([piece.gpu for piece in slices])
     found = replace(frozen, slices=tuple(slices), span=span)
+    if any(piece.memory > space.free_memory[piece.gpu] for piece in slices):
+        return None
     return found if can_thaw(space, record, found) else None
 
 

@@ -25,6 +25,7 @@ class Strings:
         topology: str | Topology = "2x4",
         *,
         can_freeze: bool = False,
+        can_move_frozen: bool = False,
         cannot_save_at_first: bool = False,
     ) -> None:
         self.topology = cluster(topology) if isinstance(topology, str) else topology
@@ -33,6 +34,7 @@ class Strings:
             self.topology,
             self.script,
             can_freeze=can_freeze,
+            can_move_frozen=can_move_frozen,
             cannot_save_at_first=cannot_save_at_first,
         )
         self.now = 0

@@ -16,8 +16,10 @@ from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Run, Shape
 from trainmaster.model.profile import Profile
+from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import GpuType, NodeSpec, build
 from trainmaster.model.units import GIB, MIB, NOMINAL
+from trainmaster.placement.placers import RELAXING
 
 
 def test_a_waiting_job_is_held_at_once_and_no_policy_sees_it() -> None:
@@ -292,3 +294,37 @@ def test_what_a_frozen_run_keeps_is_in_the_snapshot(is_older: bool, host: int) -
     back = restored(body, stage.topology, Scripted(), can_freeze=True).controller
     check(back.state)
     assert 128 * GIB - back.state.occupancy.free_host[0] == host
+
+
+# -- frozen runs that go on on other GPUs (not seen on hardware) -----------------------------------------
+
+
+def two_gpus(*, can_move_frozen: bool) -> Strings:
+    able = {"can_freeze": True, "can_move_frozen": can_move_frozen}
+    stage = Strings("2x2", **able, cannot_save_at_first=True)
+    stage.running("a", 0)
+    frozen(stage, "a")
+    return stage.running("b", 0)
+
+
+def test_a_frozen_run_goes_on_on_another_gpu_of_its_node_where_the_driver_can() -> None:
+    stage = two_gpus(can_move_frozen=True)
+    found = RELAXING.place(stage.state.occupancy, stage.job("a"))
+    assert found == stage.on(1)
+    assert stage.plan(a.Resume("a", found)) == [a.Thaw(Run("a", 1), found)]
+    stage.tell(e.RunResumed(Run("a", 1), NOMINAL))
+    assert stage.job("a").placement == stage.on(1)
+    stage.tell(e.RunSucceeded(Run("a", 1)))
+    stage.running("c", 1)
+
+
+def test_where_it_cannot_it_waits_for_its_own() -> None:
+    stage = two_gpus(can_move_frozen=False)
+    assert RELAXING.place(stage.state.occupancy, stage.job("a")) is None
+    assert stage.refused(a.Resume("a", stage.on(1))) == [("a", Refused.WORK_WOULD_BE_LOST)]
+
+
+def test_it_never_goes_on_on_another_node() -> None:
+    stage = two_gpus(can_move_frozen=True).running("c", 1)
+    assert RELAXING.place(stage.state.occupancy, stage.job("a")) is None
+    assert stage.refused(a.Resume("a", stage.on(2))) == [("a", Refused.WORK_WOULD_BE_LOST)]
