@@ -1,0 +1,129 @@
+"""Which measurements become facts, as tables of what is read and what is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.core.stage import Strings
+from trainmaster.daemon.measurements import Measurements, is_alone
+from trainmaster.model import events as e
+from trainmaster.model.job import Demand, Shape
+from trainmaster.model.placement import Sharing
+from trainmaster.model.profile import Profile
+from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
+
+Look = tuple[int, int, float | None]
+"""(second, GiB, utilisation)"""
+
+
+def a_run() -> Strings:
+    return Strings("1x2").running("a", 0)
+
+
+def told(looks: list[Look], *, company: range = range(0)) -> list[tuple[int, float | None, int]]:
+    """(second, utilisation, GiB) of the facts that follow from these looks; company at these seconds."""
+    world, measurements, found = a_run(), Measurements(), []
+    for second, gib, util in looks:
+        ppm = None if util is None else round(util * NOMINAL)
+        alone = second not in company
+        news = measurements.of_gpu(world.job("a"), gib * GIB, ppm, second * SECOND, is_alone=alone)
+        if news is not None:
+            world.tell(e.JobProfiled("a", profile=news))
+            util_told = None if news.gpu_util_ppm is None else news.gpu_util_ppm / NOMINAL
+            found.append((second, util_told, news.gpu_memory // GIB))
+    return found
+
+
+def every_2_s(until: int, gib: int, util: float | None, since: int = 0) -> list[Look]:
+    return [(second, gib, util) for second in range(since, until + 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("looks", "company", "wanted"),
+    [
+        pytest.param(every_2_s(8, 4, 0.3), range(0), [], id="still warming up"),
+        pytest.param(every_2_s(60, 4, 0.3), range(0), [(10, 0.3, 4)], id="once, if it stays so"),
+        pytest.param(
+            [*every_2_s(20, 4, 0.3), (22, 9, 0.3), *every_2_s(60, 4, 0.3, since=24)],
+            range(0),
+            [(10, 0.3, 4), (22, None, 9)],
+            id="memory is a peak",
+        ),
+        pytest.param(
+            [*every_2_s(10, 4, 0.3), *every_2_s(18, 8, 0.3, since=12), (20, 8, 0.3)],
+            range(0),
+            [(10, 0.3, 4), (20, None, 8)],
+            id="not twice in ten seconds",
+        ),
+        pytest.param(
+            [*every_2_s(20, 40, 0.30), *every_2_s(60, 43, 0.31, since=22)],
+            range(0),
+            [(10, 0.3, 40)],
+            id="less than a tenth is not told",
+        ),
+        pytest.param(
+            every_2_s(60, 4, 0.3), range(0, 31), [(10, None, 4), (40, 0.3, 0)], id="not beside others"
+        ),
+        pytest.param(
+            every_2_s(60, 4, None), range(0), [(10, None, 4)], id="the driver says nothing of it"
+        ),
+        pytest.param(every_2_s(60, 0, 0.0), range(0), [(10, 0.0, 0)], id="an idle one is known too"),
+    ],
+)
+def test_what_is_noticeable_is_told(
+    looks: list[Look], company: range, wanted: list[tuple[int, float | None, int]]
+) -> None:
+    assert told(looks, company=company) == wanted
+
+
+def test_utilisation_is_the_mean_of_ten_seconds() -> None:
+    looks = [(second, 4, 0.2 if second % 4 else 0.6) for second in range(0, 11, 2)]
+    [(_, util, _)] = told(looks)
+    assert util == pytest.approx((3 * 0.6 + 3 * 0.2) / 6)
+
+
+@pytest.mark.parametrize(
+    ("rates", "wanted"),
+    [
+        ([10.0, 10.0], []),
+        ([10.0, 12.5, 10.0], [100_000]),
+        ([10.0] * 12 + [10.5] * 12, [100_000]),
+        ([10.0] * 10 + [5.0] * 10, [100_000, 150_000, 200_000]),
+    ],
+)
+def test_the_step_time_is_a_median_of_reports(rates: list[float], wanted: list[int]) -> None:
+    world, measurements, found = a_run(), Measurements(), []
+    for second, rate in enumerate(rates):
+        news = measurements.of_steps(world.job("a"), rate, second * SECOND, is_alone=True)
+        if news is not None:
+            world.tell(e.JobProfiled("a", profile=news))
+            found.append(news.step_us)
+    assert found == wanted
+
+
+def test_steps_count_only_of_a_run_that_is_alone_on_one_gpu() -> None:
+    world, measurements = a_run().running("b", 1), Measurements()
+    gang = Strings("1x2").running("g", 0, 1).job("g")
+    for second in range(5):
+        now = second * SECOND
+        assert measurements.of_steps(world.job("a"), 10.0, now, is_alone=False) is None
+        assert measurements.of_steps(world.job("a"), None, now, is_alone=True) is None
+        assert measurements.of_steps(gang, 10.0, now, is_alone=True) is None
+
+
+def test_a_run_is_alone_until_another_shares_its_gpu() -> None:
+    world = Strings("1x2")
+    half = {"share": WHOLE // 2, "memory": GIB, "sharing": Sharing.TIME}
+    for name in ("a", "b"):
+        world.submit(name, Demand(Shape(1, memory=GIB), 1, 1))
+    world.start("a", 0, **half)
+    assert is_alone(world.state, world.job("a"))
+    world.start("b", 0, **half)
+    assert not is_alone(world.state, world.job("a"))
+
+
+def test_a_job_that_waits_is_not_measured() -> None:
+    world = Strings("1x1").submit("a")
+    assert Measurements().of_gpu(world.job("a"), GIB, 0, 0, is_alone=True) is None
+    assert world.job("a").profile is None
+    assert Profile() == Profile().updated(Profile())
