@@ -24,7 +24,9 @@ from trainmaster.daemon.dependencies import Dependencies, StateOf
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.job_events import job_of, story_of, thinned
+from trainmaster.daemon.known_profiles import KnownProfiles, key_of
 from trainmaster.daemon.live_job import Hold, LiveJob
+from trainmaster.daemon.measurements import Measurements, is_alone
 from trainmaster.daemon.metrics import Metrics, count_events
 from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.report_events import LoggedEvent, events_of
@@ -39,6 +41,7 @@ from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.engine_reports import Progressed, Report
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.policy_spec import PolicySpec
+from trainmaster.model.profile import Profile
 from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import Node
 from trainmaster.model.units import SECOND
@@ -108,6 +111,9 @@ class Driver:
         self.feed = ChangeFeed()
         self.metrics = metrics or Metrics()
         self.readings = GpuReadings(engine)
+        self.measurements = Measurements()
+        self.readings.listeners.append(self._measure)
+        self.known_profiles = KnownProfiles(store)
         self.inbox = Inbox()
         self.writer = StepWriter(store, self.metrics, seq)
         self.refused = ""
@@ -371,8 +377,43 @@ class Driver:
             return
         yield from found
         if isinstance(report, Progressed):
+            yield from self._measure_steps(report, live, now)
             row = StoredProgress(live.id, at_ms, report.step, report.loss, report.samples_per_s)
             progress.append(row)
+
+    # -- measuring -------------------------------------------------------------------------------------
+
+    def _measure(self, readings: GpuReadings) -> None:
+        """What was read of the runs' GPUs becomes a fact where it is news."""
+        now = self.clock.now()
+        for use in readings.runs():
+            live = self.jobs.get(use.run.job)
+            record = None if live is None else live.record
+            if live is None or record is None or record.run != use.run:
+                continue
+            alone = is_alone(self.controller.state, record)
+            news = self.measurements.of_gpu(
+                record, use.most_memory, use.mean_util_ppm, now, is_alone=alone
+            )
+            if news is not None:
+                self.inbox.follow_up(self._profiled(live, news))
+
+    def _measure_steps(self, report: Progressed, live: LiveJob, now: int) -> Iterator[LoggedEvent]:
+        record = live.record
+        if record is None or record.run != report.run:
+            return
+        alone = is_alone(self.controller.state, record)
+        news = self.measurements.of_steps(record, report.steps_per_s, now, is_alone=alone)
+        if news is not None:
+            yield from self._profiled(live, news)
+
+    def _profiled(self, live: LiveJob, news: Profile) -> Iterator[LoggedEvent]:
+        """What was measured of it is known of it, and of jobs of the same program that have not started."""
+        yield LoggedEvent(e.JobProfiled(live.id, profile=news))
+        program = key_of(live)
+        for other in self.jobs.values():
+            if other is not live and not other.has_started and key_of(other) == program:
+                yield LoggedEvent(e.JobProfiled(other.id, profile=news))
 
     # -- storing -------------------------------------------------------------------------------------
 
@@ -421,6 +462,7 @@ class Driver:
             live.record = records.get(id, live.record)
             if live.record is not None:
                 live.job = live.record.job
+                self.known_profiles.learn(live)
             if live.has_ended and live.finish_ms is None:
                 live.finish_ms = max(live.ended_ms or now, live.earliest_end_ms)
                 live.paused(live.finish_ms)
@@ -435,6 +477,7 @@ class Driver:
             del self.jobs[live.id]
             self.dispatcher.forget(live.id)
             self.limits.forget(live.id)
+            self.measurements.forget(live.id)
             self.metrics.finished.labels(live.job.queue, states[live.id]).inc()
         for live in ended:
             for waiting in self.dependencies.dependents_of(live):

@@ -10,6 +10,7 @@ from typing import Any
 from trainmaster.model import codec
 from trainmaster.model.codec import stored_as
 from trainmaster.model.deadline_notices import DeadlineNotice
+from trainmaster.model.profile import Profile
 from trainmaster.model.stop_reasons import EndReason, Suspension
 
 
@@ -62,7 +63,9 @@ class JobHistory:
     failed_ms: tuple[int, ...] = ()
     """How long each of its failed attempts ran."""
     samples_per_s: float | None = None
-    """The highest speed that it has reported at its nominal size."""
+    """The highest speed that it has reported at its nominal size, ..."""
+    steps_per_s: float | None = None
+    """... and the highest in steps, for a program that reports no samples."""
     saved_at_ms: int | None = None
     """When a checkpoint of it last became durable."""
     has_hello: bool = False
@@ -96,6 +99,8 @@ class JobHistory:
     """Thousandths of a GPU x ms that it has held."""
     attempts: int = 0
     """How often it was started."""
+    profile: Profile | None = None
+    """What was measured of it."""
 
     @property
     def restarts(self) -> int:
@@ -134,7 +139,7 @@ KEYS = {"story_entries": "told"}
 """Fields that stores know by another name, the one that they were first written by."""
 NAMES = tuple(each.name for each in fields(JobHistory))
 STORED_KEYS = {name: KEYS.get(name, name) for name in NAMES}
-ENCODED = ("progress", "deadline", "last_freeze")
+ENCODED = ("progress", "deadline", "last_freeze", "profile")
 CAUSES: Mapping[str, type[EndReason] | type[Suspension]] = {
     "end": EndReason,
     "suspension": Suspension,

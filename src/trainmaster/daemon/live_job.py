@@ -55,7 +55,7 @@ TRANSITIONS: Mapping[Phase, Transition] = {
 
 COUNTED = (
     *("priority", "retries", "holds"),
-    *("failures", "preemptions", "migrations", "gpu_ms", "attempts"),
+    *("failures", "preemptions", "migrations", "gpu_ms", "attempts", "profile"),
 )
 """What `JobHistory` has of a job and of the controller's record of it."""
 
@@ -202,7 +202,7 @@ class LiveJob:
         if record is not None:
             counted += (
                 *(record.failures, record.preemptions, record.migrations),
-                *(record.attained_at(now), record.attempt),
+                *(record.attained_at(now), record.attempt, record.profile),
             )
         history, last, known = self._history_at
         if history is not self.history or last != counted or known is None:

@@ -65,7 +65,9 @@ class Measurements:
             return None
         news = Profile(
             gpu_util_ppm=_new_util(watched, known.gpu_util_ppm),
-            gpu_memory=watched.peak if _differs(watched.peak, known.gpu_memory, upwards=True) else 0,
+            gpu_memory=watched.peak
+            if _differs(watched.peak, known.gpu_memory, upwards=True)
+            else 0,
         )
         return self._told(watched, news, now)
 
@@ -108,7 +110,9 @@ def is_alone(state: State, record: JobRecord) -> bool:
         return False
     others = (each for node in placement.nodes for each in state.residents[node].values())
     return not any(
-        each is not record and each.placement is not None and not mine.isdisjoint(each.placement.gpus())
+        each is not record
+        and each.placement is not None
+        and not mine.isdisjoint(each.placement.gpus())
         for each in others
     )
 

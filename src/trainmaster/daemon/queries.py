@@ -45,7 +45,7 @@ from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
-from trainmaster.text.deadlines import DEADLINE_OF_HELD
+from trainmaster.text.deadlines import BASIS, DEADLINE_OF_HELD
 from trainmaster.text.formatting import length, listing
 
 Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
@@ -229,6 +229,8 @@ class Queries:
         if live.holds and is_unjudged and self.policy().judges_deadlines:
             said = (*said, DEADLINE_OF_HELD)
         said = (*said, *freeze_remarks(live.history))
+        if live.job.deadline_ms is not None and record.estimate is not None:
+            said = (*said, BASIS[record.estimate.source])
         room = self._making_room(live, record)
         if speaks or record.first_start_ms is None:
             return (*said, room)

@@ -166,7 +166,7 @@ def _progressed(
     estimate = estimate_from(record, said.step, total, work)
     if estimate is not None:
         yield LoggedEvent(e.JobProfiled(live.id, estimate=estimate))
-    speed = measured_speed(live, record, said.samples_per_s)
+    speed = measured_speed(live, record, said)
     if speed is not None and abs(speed - record.speed_ppm) > NOTICEABLE_PPM:
         yield LoggedEvent(e.RunSpeedChanged(said.run, record.work_at(now), speed))
     if said.loss is None:
@@ -351,12 +351,21 @@ def estimate_from(record: JobRecord, step: int, total: int | None, work: int) ->
     return Estimate(in_all, Source.FIT)
 
 
-def measured_speed(live: LiveJob, record: JobRecord, samples_per_s: float | None) -> int | None:
-    """Its reported speed, relative to the best that it has reported at its nominal size."""
-    if not samples_per_s or record.placement is None:
+def measured_speed(live: LiveJob, record: JobRecord, said: r.Progressed) -> int | None:
+    """Its reported speed, relative to the best that it has reported at its nominal size.
+
+    In samples, or, where its steps are only counted, in steps.
+    """
+    by_steps = not said.samples_per_s
+    rate = said.steps_per_s if by_steps else said.samples_per_s
+    if not rate or record.placement is None:
         return None
-    best = live.history.samples_per_s
-    if len(record.placement.slices) == record.demand.nominal.count:
-        best = max(best or 0.0, samples_per_s)
-        live.history = replace(live.history, samples_per_s=best)
-    return max(1, round(samples_per_s / best * NOMINAL)) if best else None
+    best = (live.history.steps_per_s if by_steps else live.history.samples_per_s) or 0.0
+    if len(record.placement.slices) == record.demand.nominal.count and rate > best:
+        best = rate
+        live.history = (
+            replace(live.history, steps_per_s=best)
+            if by_steps
+            else replace(live.history, samples_per_s=best)
+        )
+    return max(1, round(rate / best * NOMINAL)) if best else None

@@ -14,6 +14,7 @@ from trainmaster.daemon.data_folder import largest_number
 from trainmaster.daemon.dependencies import DependencyState, outlook
 from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
 from trainmaster.daemon.inbox import Request
+from trainmaster.daemon.known_profiles import KnownProgram
 from trainmaster.daemon.live_job import (
     Hold,
     LiveJob,
@@ -121,7 +122,7 @@ class Submissions:
             self._driver.writer.refuse_in_trouble()
         answer = json.dumps([list(each.ids) for each in answers])
         request = Request(
-            events=[_submitted(live) for live in new_jobs],
+            events=await asyncio.to_thread(self._events, new_jobs),
             new_jobs=new_jobs,
             keys=[replace(row, answer_json=answer) for row in keys],
         )
@@ -130,6 +131,11 @@ class Submissions:
         self._checks.remember_queues(queues)
         notices = {live.id: live.history.deadline for live in new_jobs}
         return [replace(each, deadline=notices[each.ids[-1]]) for each in answers]
+
+    def _events(self, new_jobs: Sequence[LiveJob]) -> list[LoggedEvent]:
+        """With what is known of their programs from earlier runs."""
+        known = self._driver.known_profiles.of
+        return [_submitted(live, known(live)) for live in new_jobs]
 
     async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
         """A dry run: what the job would be and when it would start, without submitting it."""
@@ -217,8 +223,11 @@ def _answered(known: KeyRow, request_hash: str) -> Sequence[Accepted]:
     return [Accepted(tuple(ids), was_known=True) for ids in json.loads(known.answer_json)]
 
 
-def _submitted(live: LiveJob) -> LoggedEvent:
+def _submitted(live: LiveJob, known: KnownProgram | None) -> LoggedEvent:
     detail: dict[str, object] = {"name": live.name}
     if live.holds:
         detail["held_for"] = sorted(hold.value for hold in live.holds)
-    return LoggedEvent(e.JobSubmitted(live.job, held=bool(live.holds)), detail)
+    event = e.JobSubmitted(live.job, held=bool(live.holds))
+    if known is not None:
+        event = replace(event, profile=known.profile, estimate=known.estimate(live.job))
+    return LoggedEvent(event, detail)

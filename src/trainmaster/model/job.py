@@ -116,6 +116,8 @@ class Source(Enum):
 
     FIT = "fit"
     TRACE = "trace"
+    PROFILE = "profile"
+    """The step time and the steps of earlier runs of the same program."""
     DECLARED = "fit"  # noqa: PIE796 - older stores have these two names
     HISTORY = "fit"  # noqa: PIE796
 

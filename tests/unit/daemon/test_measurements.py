@@ -62,12 +62,17 @@ def every_2_s(until: int, gib: int, util: float | None, since: int = 0) -> list[
             id="less than a tenth is not told",
         ),
         pytest.param(
-            every_2_s(60, 4, 0.3), range(0, 31), [(10, None, 4), (40, 0.3, 0)], id="not beside others"
+            every_2_s(60, 4, 0.3),
+            range(31),
+            [(10, None, 4), (40, 0.3, 0)],
+            id="not beside others",
         ),
         pytest.param(
             every_2_s(60, 4, None), range(0), [(10, None, 4)], id="the driver says nothing of it"
         ),
-        pytest.param(every_2_s(60, 0, 0.0), range(0), [(10, 0.0, 0)], id="an idle one is known too"),
+        pytest.param(
+            every_2_s(60, 0, 0.0), range(0), [(10, 0.0, 0)], id="an idle one is known too"
+        ),
     ],
 )
 def test_what_is_noticeable_is_told(

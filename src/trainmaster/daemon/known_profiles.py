@@ -1,0 +1,94 @@
+"""What was measured of a program serves its next runs: same user, folder, program and arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.live_job import LiveJob, stored_submission
+from trainmaster.model.job import Estimate, Job, Source
+from trainmaster.model.job_state import ENDED_STATES, JobState
+from trainmaster.model.profile import Profile
+from trainmaster.model.units import NOMINAL
+from trainmaster.store.rows import JobFilter
+from trainmaster.store.store import Store
+
+Key = tuple[str, str, tuple[str, ...]]
+"""User, folder, command."""
+US_PER_MS = 1_000
+LOOKED_THROUGH = 20
+"""Ended jobs of a user and name among which an earlier run of the program is looked for."""
+MOST = 4_096
+"""Programs that are remembered; the oldest are looked up again."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProgram:
+    """What is known of a program before it starts."""
+
+    profile: Profile
+    steps: int | None = None
+    """How many it made when it last succeeded, where that is known."""
+
+    def estimate(self, job: Job) -> Estimate | None:
+        """The work of a job of it on one GPU: its steps, each as long as they were."""
+        steps = job.iterations or self.steps
+        if not steps or not self.profile.step_us or job.demand.nominal.count != 1:
+            return None
+        return Estimate(steps * self.profile.step_us * NOMINAL // US_PER_MS, Source.PROFILE)
+
+
+class KnownProfiles:
+    """By program: of jobs that live or have just ended, else of ended ones in the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[Key, KnownProgram | None] = {}
+
+    def learn(self, live: LiveJob) -> None:
+        """Take in what is known of a live job."""
+        record = live.record
+        if record is not None and record.profile is not None:
+            before = self._known.get(key_of(live))
+            steps = _steps(live.history, live.state) or (None if before is None else before.steps)
+            self._keep(key_of(live), KnownProgram(record.profile, steps))
+
+    def of(self, live: LiveJob) -> KnownProgram | None:
+        """What is known of the program of a new job; the store is asked once for each program."""
+        key = key_of(live)
+        if key not in self._known:
+            self._keep(key, self._stored(key, live.name))
+        return self._known[key]
+
+    def _stored(self, key: Key, name: str) -> KnownProgram | None:
+        wanted = JobFilter(frozenset(ENDED_STATES), user=key[0], text=name, limit=LOOKED_THROUGH)
+        for row in self._store.jobs(wanted):
+            spec = json.loads(row.spec_json)["spec"]
+            if _key(row.user, spec, stored_submission(row).recipe.command) != key:
+                continue
+            history = JobHistory.from_json(row.record_json)
+            if history.profile is not None:
+                return KnownProgram(history.profile, _steps(history, row.state))
+        return None
+
+    def _keep(self, key: Key, known: KnownProgram | None) -> None:
+        self._known.pop(key, None)
+        self._known[key] = known
+        if len(self._known) > MOST:
+            del self._known[next(iter(self._known))]
+
+
+def key_of(live: LiveJob) -> Key:
+    return _key(live.job.user, live.spec, live.recipe.command)
+
+
+def _key(user: str, spec: Mapping[str, object], command: tuple[str, ...]) -> Key:
+    return user, str(spec.get("workdir") or ""), command
+
+
+def _steps(history: JobHistory, state: str) -> int | None:
+    """How many steps it made, of a job that succeeded."""
+    at = history.progress
+    return at.step if at is not None and state == JobState.SUCCEEDED else None
