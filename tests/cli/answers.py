@@ -55,6 +55,7 @@ def job_details(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "saved_at_s": None,
         "remarks": [],
         "elements": None,
+        "gpu_use": [],
         "last_lines": [],
         "spec": {},
     }

@@ -30,6 +30,7 @@ from tests.cli.conftest import Tm
 from tests.cli.counterpart import Answer, Counterpart, refusal, serving
 from trainmaster.cli.support import address
 from trainmaster.cli.support.lazy_commands import COMMANDS, STUDIES
+from trainmaster.model.units import GIB
 
 
 def waiting(id: str, **more: Any) -> dict[str, Any]:
@@ -565,6 +566,61 @@ def test_nodes(tm: Tm, daemon: Counterpart) -> None:
     assert said.err == "Note: n0: CPU limits need cgroups.\n"
     assert tm("nodes --devices").out.splitlines()[1].split() == ["n0", "n0:0", "H100", "2,", "3"]
     assert json.loads(tm("nodes --json").out)["nodes"] == [node]
+
+
+def test_nodes_with_gpus_say_what_is_in_use(tm: Tm, daemon: Counterpart) -> None:
+    read = {
+        "uuid": "GPU-0",
+        "bookable_bytes": 40 * GIB,
+        "memory_bytes": 80 * GIB,
+        "memory_used_bytes": 5 * GIB,
+        "util": 0.42,
+        "temperature_c": 51,
+        "power_w": 300,
+        "power_limit_w": 700,
+        "ecc_errors": 2,
+        "xid_events": 1,
+        "last_xid": 79,
+        "mig": None,
+        "nvlink": ["n0:1"],
+        "near": ["n0:1", "n0:2"],
+        "trouble": None,
+    }
+    unread = {"uuid": "GPU-1", "bookable_bytes": 40 * GIB, "memory_bytes": None, "util": None}
+    gpus = [read, unread | {"memory_used_bytes": None, "trouble": "GPU is lost"}]
+    node = {
+        "name": "n0",
+        "type": "H100",
+        "state": "up",
+        "cpus": 8,
+        "memory_bytes": 64 * GIB,
+        "devices": [
+            {"name": f"n0:{number}", "jobs": [], "gpu": gpu} for number, gpu in enumerate(gpus)
+        ],
+        "frozen": [],
+        "remarks": [],
+    }
+    daemon.on("GET", "/nodes", {"nodes": [node]})
+    heading, row = tm("nodes").out.splitlines()[:2]
+    assert heading.split()[-3:] == ["GPU", "memory", "busy"]
+    assert "5.0 of 80 GiB" in row
+    assert row.rstrip().endswith("42 %")
+    _, first, second = tm("nodes --devices").out.splitlines()[:3]
+    for words in ("5.0 of 80 GiB", "42 %", "51 C", "300 of 700 W", "40 GiB to book, 2 ECC, XID 79"):
+        assert words in first
+    assert "NVLink: n0:1; PCIe switch: n0:2" in first
+    assert "GPU is lost" in second
+
+
+def test_show_says_what_a_job_uses_on_its_gpus(tm: Tm, daemon: Counterpart) -> None:
+    uses = [
+        {"device": "n0:0", "uuid": "GPU-0", "memory_bytes": 5 * GIB, "util": 0.42},
+        {"device": "n0:1", "uuid": "GPU-1", "memory_bytes": 3 * GIB, "util": None},
+    ]
+    daemon.on("GET", "/jobs/1", job_details("1", gpu_use=uses))
+    said = tm("show 1").out
+    assert "5.0 GiB on n0:0, 3.0 GiB on n0:1" in said
+    assert "42 % of n0:0" in said
 
 
 QUEUE = {

@@ -16,7 +16,7 @@ HEADINGS = (
 )
 GPU_HEADINGS = ("GPU memory", "busy")
 DEVICE_HEADINGS = ("node", "device", "type")
-READ_HEADINGS = ("memory", "busy", "temperature", "power", "NVLink", "remarks")
+READ_HEADINGS = ("memory", "busy", "temperature", "power", "near", "remarks")
 
 
 Devices = Annotated[bool, option("--devices", "Show every device on its own line.")]
@@ -90,9 +90,16 @@ def _read(gpu: dict[str, Any]) -> tuple[object, ...]:
         percent(gpu["util"]),
         NOTHING if gpu["temperature_c"] is None else f"{gpu['temperature_c']} C",
         NOTHING if gpu["power_w"] is None else f"{gpu['power_w']}{limit}",
-        ", ".join(gpu["nvlink"]) or NOTHING,
+        _near(gpu),
         ", ".join(filter(None, said)) or NOTHING,
     )
+
+
+def _near(gpu: dict[str, Any]) -> str:
+    """Whom it reaches quickly, and by what."""
+    by_switch = [name for name in gpu["near"] if name not in gpu["nvlink"]]
+    ways = (("NVLink", gpu["nvlink"]), ("PCIe switch", by_switch))
+    return "; ".join(f"{way}: {', '.join(names)}" for way, names in ways if names) or NOTHING
 
 
 def _row(node: dict[str, Any]) -> tuple[object, ...]:

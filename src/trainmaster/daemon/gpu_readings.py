@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,8 +22,8 @@ from trainmaster.engines.protocol import Engine
 from trainmaster.gpu.driver import Gpu, GpuEvent, GpuProcess, Reading
 from trainmaster.gpu.watch import Look
 from trainmaster.model.job import Run
-from trainmaster.model.topology import Topology
-from trainmaster.model.units import NOMINAL
+from trainmaster.model.topology import Node
+from trainmaster.model.units import MIB, NOMINAL
 from trainmaster.text.formatting import as_sentence, plural
 
 log = structlog.get_logger("trainmaster.gpu")
@@ -38,6 +38,10 @@ NEWS_S = 3600.0
 END_S = 2.0
 """How long a process that was killed is waited for."""
 MOST_LINE = 1 << 24
+LITTLE = 128 * MIB
+"""What a GPU may have in use although no program computes on it."""
+Holders = Mapping[str, Collection[Run]]
+"""The runs that hold each device, by UUID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,9 @@ class XidCount:
 class GpuReadings:
     """The last look, and what follows from it; empty where there are no GPUs, or the driver has trouble."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, holders: Callable[[], Holders] = dict) -> None:
         self._engine = engine
+        self._holders = holders
         self.listeners: list[Callable[[GpuReadings], None]] = []
         self.look = Look()
         self.trouble = ""
@@ -109,13 +114,13 @@ class GpuReadings:
     def runs(self) -> Iterable[RunUse]:
         return self._runs.values()
 
-    def notes(self) -> list[str]:
-        """What does not work as it should, a sentence each."""
-        topology = self._engine.topology
+    def notes(self, nodes: Sequence[Node] | None = None) -> list[str]:
+        """What does not work as it should, a sentence each: of all nodes, or of these."""
+        nodes = self._engine.topology.nodes if nodes is None else nodes
         if self.trouble:
             return [as_sentence(f"GPUs are not read: {self.trouble}")]
         said = []
-        for uuid, name in named_gpus(topology).items():
+        for uuid, name in named_gpus(nodes).items():
             reading, xid = self._readings.get(uuid), self.xids.get(uuid)
             if reading is None and self._readings:
                 said.append(f"GPU {name} is gone: the driver does not know {uuid} any more.")
@@ -180,16 +185,21 @@ class GpuReadings:
     async def take(self, look: Look) -> None:
         """Take in what was read; whose processes they are is looked up beside the event loop."""
         pids = {each.pid for each in look.processes}
-        run_of = await asyncio.to_thread(lambda: {pid: self._engine.run_of(pid) for pid in pids})
+        run_of = await asyncio.to_thread(self._run_of, pids)
         if look.trouble and look.trouble != self.trouble:
             log.error("GPUs cannot be read", why=look.trouble)
         self._set(look, run_of)
+
+    def _run_of(self, pids: Collection[int]) -> dict[int, Run | None]:
+        """Of those that exist here: in a container, NVML may name processes by the host's numbers."""
+        here = (pid for pid in pids if os.path.exists(f"/proc/{pid}"))
+        return {pid: self._engine.run_of(pid) for pid in here}
 
     def _set(self, look: Look, run_of: Mapping[int, Run | None]) -> None:
         self.look, self.trouble = look, look.trouble
         self._readings = {each.uuid: each for each in look.readings}
         self._gpus = {each.uuid: each for each in look.gpus}
-        self._runs = uses_of(look, run_of)
+        self._runs = uses_of(look, run_of, self._holders())
         for event in look.events:
             self._note(event)
         for call in self.listeners:
@@ -202,10 +212,13 @@ class GpuReadings:
             known.count, known.last, known.last_s = known.count + 1, event.code, time.monotonic()
 
 
-def uses_of(look: Look, run_of: Mapping[int, Run | None]) -> dict[Run, RunUse]:
-    """The processes of each run added up.
+def uses_of(
+    look: Look, run_of: Mapping[int, Run | None], holders: Holders | None = None
+) -> dict[Run, RunUse]:
+    """The processes of each run added up; `run_of` has those that exist on this machine.
 
-    Of a run that is alone on a GPU its use is that of the GPU, where the driver says nothing of processes.
+    Of a run that is alone on a GPU its use is that of the GPU, where the driver says nothing of its
+    processes, or does not name them as this machine does.
     """
     own: dict[Run, list[GpuProcess]] = {}
     on: dict[str, set[Run | None]] = {}
@@ -214,7 +227,7 @@ def uses_of(look: Look, run_of: Mapping[int, Run | None]) -> dict[Run, RunUse]:
         on.setdefault(process.uuid, set()).add(run)
         if run is not None:
             own.setdefault(run, []).append(process)
-    gpus = {each.uuid: each.util_ppm for each in look.readings}
+    gpus = {each.uuid: each for each in look.readings}
     found = {}
     for run, processes in own.items():
         memory: dict[str, int] = {}
@@ -223,19 +236,23 @@ def uses_of(look: Look, run_of: Mapping[int, Run | None]) -> dict[Run, RunUse]:
             here = [each for each in processes if each.uuid == uuid]
             memory[uuid] = sum(each.memory for each in here)
             said = [each.util_ppm for each in here if each.util_ppm is not None]
-            alone = gpus.get(uuid) if on[uuid] == {run} else None
+            alone = gpus[uuid].util_ppm if on[uuid] == {run} and uuid in gpus else None
             busy[uuid] = min(NOMINAL, sum(said)) if said else alone
         found[run] = RunUse(run, memory, busy, len({each.pid for each in processes}))
+    named = {each.uuid for each in look.processes if each.pid in run_of}
+    for uuid, runs in (holders or {}).items():
+        reading = gpus.get(uuid)
+        if len(runs) == 1 and uuid not in named and reading and reading.memory_used > LITTLE:
+            (run,) = runs
+            known = found.get(run, RunUse(run))
+            memory = {**known.memory, uuid: reading.memory_used}
+            found[run] = RunUse(run, memory, {**known.util_ppm, uuid: reading.util_ppm})
     return found
 
 
-def named_gpus(topology: Topology) -> dict[str, str]:
+def named_gpus(nodes: Iterable[Node]) -> dict[str, str]:
     """UUIDs, and the devices' names, as `node:number`."""
-    return {
-        uuid: f"{node.name}:{local}"
-        for node in topology.nodes
-        for local, uuid in enumerate(node.uuids)
-    }
+    return {uuid: f"{node.name}:{local}" for node in nodes for local, uuid in enumerate(node.uuids)}
 
 
 def _python_path() -> str:

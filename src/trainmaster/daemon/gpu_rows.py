@@ -10,7 +10,7 @@ from trainmaster.model.units import NOMINAL
 
 def gpu_rows(readings: GpuReadings, topology: Topology) -> dict[int, GpuRow]:
     """By the topology's GPU index; empty for CPU slots."""
-    names = named_gpus(topology)
+    names = named_gpus(topology.nodes)
     by_number: dict[int, list[str]] = {}
     for uuid, name in names.items():
         known = readings.gpu(uuid)
@@ -59,7 +59,7 @@ def gpu_uses(use: RunUse | None, topology: Topology) -> tuple[GpuUse, ...]:
     """What a run uses on each of its devices."""
     if use is None:
         return ()
-    names = named_gpus(topology)
+    names = named_gpus(topology.nodes)
     return tuple(
         GpuUse(names.get(uuid, uuid), uuid, memory, ratio(use.util_ppm[uuid]))
         for uuid, memory in use.memory.items()

@@ -380,7 +380,6 @@ class Queries:
                 for node in record.frozen.nodes:
                     frozen.setdefault(node, []).append(record.id)
         gpus = gpu_rows(self._driver.readings, state.topology)
-        troubles = self._driver.readings.notes()
         return [
             NodeRow(
                 name=node.name,
@@ -395,7 +394,10 @@ class Queries:
                 frozen=frozen.get(node.index, []),
                 cpus=amount(node.cpus),
                 memory_bytes=node.memory,
-                remarks=[*self._driver.engine.abilities.remarks, *troubles],
+                remarks=[
+                    *self._driver.engine.abilities.remarks,
+                    *self._driver.readings.notes([node]),
+                ],
             )
             for node in state.topology.nodes
         ]

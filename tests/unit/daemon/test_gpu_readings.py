@@ -101,6 +101,22 @@ def test_a_run_that_is_alone_on_its_gpu_computes_as_much_as_the_gpu() -> None:
     assert uses_of(look, {11: A, 12: A})[A].mean_util_ppm == 900_000
 
 
+def test_where_processes_have_numbers_of_another_machine_a_run_alone_has_all_that_its_gpu_uses() -> (
+    None
+):
+    """As in a container without the host's process numbers."""
+    look = Look(
+        readings=(
+            *(Reading("x", 80 * GIB, 9 * GIB, 400_000), Reading("y", 80 * GIB, 9 * GIB, 400_000)),
+            *(Reading("z", 80 * GIB, 9 * GIB, 400_000), Reading("idle", 80 * GIB, 4 << 20, 0)),
+        ),
+        processes=(GpuProcess(4_000_001, "x", 8 * GIB), GpuProcess(99, "z", 8 * GIB)),
+    )
+    holders = {"x": [A], "y": [A, B], "z": [B], "idle": [A]}
+    (use,) = uses_of(look, {99: None}, holders).values()
+    assert (use.run, use.memory, use.mean_util_ppm) == (A, {"x": 9 * GIB}, 400_000)
+
+
 def test_rows_say_what_was_read_and_which_devices_are_near(engine: EngineOf) -> None:
     uuids = engine.topology.uuids
     fake_driver.allocate(2 * GIB, uuids[:1], util_ppm=250_000)
