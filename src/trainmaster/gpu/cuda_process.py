@@ -68,10 +68,15 @@ def open_checkpoints() -> Find:
     try:
         from cuda.bindings import driver  # type: ignore[import-not-found, unused-ignore]
         from cuda.core import checkpoint  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        raise NoCheckpoints(NOT_INSTALLED) from None
+    except ImportError as problem:
+        missing = problem.name or ""
+        is_there = not missing.startswith("cuda")
+        raise NoCheckpoints(f"cuda-core needs {missing}." if is_there else NOT_INSTALLED) from None
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # all GPUs of the machine count
-    (result,) = driver.cuInit(0)
+    try:
+        (result,) = driver.cuInit(0)
+    except Exception as problem:
+        raise NoCheckpoints(f"CUDA does not start here: {problem}") from None
     if int(result):
         raise NoCheckpoints(f"CUDA does not start here: error {int(result)}.")
     return lambda pid: DriverProcess(pid, checkpoint.Process, driver.CUresult)
@@ -113,15 +118,16 @@ class DriverProcess:
         try:
             return call()
         except Exception as problem:
-            raise CudaFault(code_in(str(problem), self._results), str(problem)) from None
+            raise fault_of(str(problem), self._results) from None
 
 
-def code_in(words: str, results: Any) -> int:
-    """The driver's number for an exception of cuda.core, which names it; 801 it puts into a sentence."""
-    named = re.search(r"CUDA_ERROR_\w+", words)
-    if named is not None and named[0] in results.__members__:
-        return int(results[named[0]])
-    return NOT_SUPPORTED if "not supported" in words else UNKNOWN
+def fault_of(words: str, results: Any) -> CudaFault:
+    """An exception of cuda.core with the driver's number: it names most, 801 it puts into a sentence."""
+    named = re.match(r"CUDA_ERROR_\w+", words)
+    found = None if named is None else getattr(results, named[0], None)
+    if named is not None and found is not None:
+        return CudaFault(int(found), named[0])
+    return CudaFault(NOT_SUPPORTED if "not supported" in words else UNKNOWN, words)
 
 
 def thread_names(pid: int) -> list[str]:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from enum import IntEnum
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,9 @@ GIB = 1 << 30
 SIZE = 32 << 20
 
 
-class Results(IntEnum):
+class Results:
+    """As cuda.bindings has them: not an Enum of Python."""
+
     CUDA_ERROR_NOT_INITIALIZED = 3
 
 
@@ -238,15 +239,13 @@ def test_a_frozen_process_goes_on_on_another_gpu(folder: Path, pids: list[int]) 
 
 
 def test_exceptions_of_cuda_core_have_a_number() -> None:
-    found = [
-        cuda_process.code_in(words, Results)
-        for words in (
-            "CUDA_ERROR_NOT_INITIALIZED: initialization error",
-            "CUDA checkpointing is not supported by the installed NVIDIA driver.",
-            "something else",
-        )
-    ]
-    assert found == [3, 801, 999]
+    for words, code, said in (
+        ("CUDA_ERROR_NOT_INITIALIZED: initialization error", 3, "CUDA_ERROR_NOT_INITIALIZED"),
+        ("CUDA checkpointing is not supported by the installed NVIDIA driver.", 801, None),
+        ("something else", 999, None),
+    ):
+        fault = cuda_process.fault_of(words, Results)
+        assert (fault.code, str(fault)) == (code, said or words)
     assert cuda_process.is_nccl_thread("NCCL Service 0")
     assert not cuda_process.is_nccl_thread("python")
     assert cuda_process.thread_names(os.getpid())
@@ -267,3 +266,38 @@ def test_the_program_speaks_json(folder: Path, pids: list[int]) -> None:
     code, said = run("thaw", *pids)
     assert (code, said[-1]["end"], said[-1]["gpu_bytes"]) == (0, "running", 2 * SIZE)
     assert run("thaw")[0] == run("thaw", "--map", "a", "1")[0] == 2
+
+
+class Process:
+    """As cuda.core has it, of a driver that says what it is told to."""
+
+    said: object = "running"
+
+    def __init__(self, pid: int) -> None:
+        self.calls: list[object] = []
+
+    @property
+    def state(self) -> object:
+        if isinstance(self.said, Exception):
+            raise self.said
+        return self.said
+
+    def restore(self, pairs: object) -> None:
+        self.calls.append(pairs)
+
+
+def test_the_drivers_answers_are_read_as_cuda_core_gives_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = cuda_process.DriverProcess(os.getpid(), Process, Results)
+    assert process.state() == "running"
+    monkeypatch.setattr(Process, "said", RuntimeError("Unknown CUDA checkpoint process state: 4"))
+    assert process.state() == cuda_process.BUSY
+    monkeypatch.setattr(Process, "said", Exception("CUDA_ERROR_NOT_INITIALIZED: no"))
+    with pytest.raises(cuda_process.CudaFault) as fault:
+        process.state()
+    assert fault.value.code == 3
+    process.restore({})
+    process.restore({"GPU-1-2": "GPU-3"})
+    assert process._process.calls == [None, {"1-2": "3"}]
+    assert not process.has_communicators()
