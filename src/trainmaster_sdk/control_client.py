@@ -66,6 +66,10 @@ class ControlClient:
             heard, self._heard = self._heard, []
         return heard
 
+    @property
+    def is_connected(self) -> bool:
+        return self._socket is not None
+
     def wait(self, most_s: float) -> None:
         """Until something can be heard, or this time has passed."""
         line = self._socket

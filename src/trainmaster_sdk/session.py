@@ -14,6 +14,7 @@ from trainmaster_sdk import step_counter
 from trainmaster_sdk.checkpoints import Checkpoints, Loaded, make_durable
 from trainmaster_sdk.control_client import ControlClient
 from trainmaster_sdk.environment import JobEnvironment, local_folder
+from trainmaster_sdk.pacing import Pacer
 from trainmaster_sdk.rank_consensus import RankConsensus, is_gang_initialised
 from trainmaster_sdk.stop_requests import StopRequests
 from trainmaster_sdk.suspension import Releaser, Suspension
@@ -62,6 +63,8 @@ class Session:
             place.socket, {"say": "hello", "rank": place.rank, "pid": os.getpid()}
         )
         self._suspension = Suspension(self._client)
+        self._pacer = Pacer(self._client)
+        self._heard_at = -math.inf
         self._step: int | None = None
         self._total_steps: int | None = None
         self._saved_step: int | None = None
@@ -172,15 +175,28 @@ class Session:
         total_steps: int | None = None,
         epoch_steps: int | None = None,
     ) -> None:
-        """Report progress: `step` steps are done. Rank 0 reports for all; others may call it too."""
+        """Report progress: `step` steps are done. Rank 0 reports for all; others may call it too.
+
+        An opportunistic job waits in here where a guaranteed one on the same GPU has become slower.
+        """
         self._step = int(step)
         if total_steps is not None:
             self._total_steps = int(total_steps)
-        if not self.is_rank_zero:
-            return
+        if self.is_rank_zero:
+            self._report(self._step, loss, samples_per_s, total_steps, epoch_steps)
+        self._keep_pace()
+
+    def _report(
+        self,
+        step: int,
+        loss: SupportsFloat | None,
+        samples_per_s: SupportsFloat | None,
+        total_steps: int | None,
+        epoch_steps: int | None,
+    ) -> None:
         now = time.monotonic()
         is_due = now >= self._reported_at + REPORT_S
-        said: Message = {"say": "progress", "step": self._step}
+        said: Message = {"say": "progress", "step": step}
         for name, value in (("loss", loss), ("samples_per_s", samples_per_s)):
             number = _number(value, may_wait=is_due)
             if number is not None:
@@ -189,12 +205,22 @@ class Session:
             if count is not None:
                 said[name] = int(count)
         if is_due:
-            if self._reported_step is not None and self._step > self._reported_step:
-                self._steps_per_s = (self._step - self._reported_step) / (now - self._reported_at)
-            self._reported_at, self._reported_step = now, self._step
+            if self._reported_step is not None and step > self._reported_step:
+                self._steps_per_s = (step - self._reported_step) / (now - self._reported_at)
+            self._reported_at, self._reported_step = now, step
         if self._steps_per_s is not None:
             said["steps_per_s"] = self._steps_per_s
         self._client.say_newest(said, now=is_due)
+
+    def _keep_pace(self) -> None:
+        now = time.monotonic()
+        if now >= self._heard_at + REPORT_S:
+            self._heard_at = now
+            self._hear()
+        self._pacer.end_step(self._hear, self._has_other_news)
+
+    def _has_other_news(self) -> bool:
+        return self._requests.stop or self._suspension.is_asked or self._has_finished()
 
     def should_stop(self) -> bool:
         """Whether to save and leave now: the same answer on all ranks, which must ask at the same steps.
@@ -214,6 +240,7 @@ class Session:
                 break
             self._suspension.wait(self._hear, lambda: self._requests.stop)
             self._reported_step = None  # the pause is not part of its speed
+            self._pacer.restart()
         return self._has_stopped
 
     def can_release(self, releaser: Releaser) -> None:
@@ -252,6 +279,7 @@ class Session:
         for said in self._client.hear():
             self._requests.take(said)
             self._suspension.take(said)
+            self._pacer.take(said)
 
     def _agreement(self, name: str) -> RankConsensus:
         return RankConsensus(

@@ -18,6 +18,7 @@ from typing import Any
 
 from trainmaster_sdk import wire
 from trainmaster_sdk.control_client import ControlClient
+from trainmaster_sdk.pacing import FULL, Pacer
 
 REPORT_S = 1.0
 """Steps are reported at most this often."""
@@ -73,6 +74,7 @@ class StepCounter:
         self._steps_per_s: float | None = None
         self._owner = 0
         self._client: ControlClient | None = None
+        self._pacer = Pacer()
 
     def count(self, optimizer: object, args: object, kwargs: object) -> None:
         """After each `optimizer.step()`."""
@@ -87,6 +89,8 @@ class StepCounter:
             now = time.monotonic()
             if now >= self._due_at:
                 self._report(now)
+            if self._pacer.pace < FULL:
+                self._keep_pace()
         else:
             self._stepped.add(number)
 
@@ -113,8 +117,22 @@ class StepCounter:
             if self._may_report(now):
                 self._measure(now)
                 self._send()
+                self._hear()
         except Exception:
             self.stop()
+
+    def _keep_pace(self) -> None:
+        try:
+            if os.getpid() == self._owner:
+                self._pacer.end_step(self._hear, lambda: False)
+        except Exception:
+            self.stop()
+
+    def _hear(self) -> None:
+        if self._client is not None:
+            self._pacer.client = self._client
+            for said in self._client.hear():
+                self._pacer.take(said)
 
     def _may_report(self, now: float) -> bool:
         if self._owner == 0:

@@ -22,6 +22,8 @@ The supervisor asks a program (every rank that has said hello; again on a new he
     {"ask": "save"}
     {"ask": "release", "n": 3}                               free the GPU after this step, and wait
     {"ask": "take back", "n": 3}                             go on; n = 3 is over, even if it had not begun
+    {"ask": "pace", "pace": 50}                              0 to 100: wait after each step (pacing.py); also
+                                                             asked of programs whose steps are counted
 The manager sends to the supervisor:
     {"say": "follow", "after": 7}                            send me your journal from entry 8 on, and go on
     {"order": "halt" | "kill" | "freeze" | "thaw" | "save"}

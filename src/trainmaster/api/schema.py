@@ -14,7 +14,7 @@ from typing import Any
 from trainmaster.config.job_file import JobFile
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-DEFAULTS = {"gpus": 1, "grace_period": "30s", "umask": "022"}
+DEFAULTS = {"gpus": 1, "grace_period": "30s", "tolerance": 0.03, "umask": "022"}
 """Defaults as a user would write them; the model keeps them as amounts."""
 
 

@@ -119,6 +119,7 @@ def _recipe(model: JobFile, workdir: Path, user: str, program: str) -> LaunchSpe
         max_runtime_ms=model.max_runtime,
         may_stay_in_memory=_may_stay_in_memory(model),
         counts_steps=model.count_steps,
+        tolerance_ppm=model.tolerance,
     )
 
 

@@ -10,10 +10,18 @@ from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema, model_va
 
 from trainmaster.config import units
 from trainmaster.config.units import Gpus
-from trainmaster.config.validation import ConfigError, FileModel, Lines, checked, mistake, shown
+from trainmaster.config.validation import (
+    ConfigError,
+    FileModel,
+    Lines,
+    checked,
+    mistake,
+    scaled,
+    shown,
+)
 from trainmaster.config.yaml_file import check_plain, read_documents
 from trainmaster.model.submission import Array, Dependency
-from trainmaster.model.units import WHOLE
+from trainmaster.model.units import NOMINAL, WHOLE
 
 Raw = dict[str, object]
 LATER = {
@@ -226,6 +234,11 @@ Variables = Annotated[dict[str, str], PlainValidator(read_env), WithJsonSchema(E
 PathText = Annotated[str, PlainValidator(read_path), WithJsonSchema(PATH_SCHEMA)]
 PathTexts = Annotated[tuple[str, ...], PlainValidator(read_paths), WithJsonSchema(PATHS_SCHEMA)]
 Priority = Annotated[int, Field(strict=True, ge=-BIGGEST_PRIORITY, le=BIGGEST_PRIORITY)]
+Slowdown = Annotated[
+    int,
+    scaled(NOMINAL, ge=0, lt=1),
+    WithJsonSchema({"type": "number", "minimum": 0, "exclusiveMaximum": 1}),
+]
 Umask = Annotated[int, PlainValidator(read_umask), WithJsonSchema(UMASK_SCHEMA)]
 Retries = Annotated[int, Field(strict=True, ge=0, le=1000)]
 Steps = Annotated[int, Field(strict=True, ge=1, le=10**15)]
@@ -311,6 +324,11 @@ class JobFile(FileModel):
         "guaranteed",
         alias="class",
         description="guaranteed is owed its speed; opportunistic lives on what is left over.",
+    )
+    tolerance: Slowdown = Field(
+        30_000,
+        description="How much longer a step of a guaranteed job may take because of opportunistic ones"
+        " on its GPU: 0.03 is 3 %.",
     )
     sharing: Literal["exclusive", "mps", "time"] | None = Field(
         None,

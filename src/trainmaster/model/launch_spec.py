@@ -57,6 +57,8 @@ class LaunchSpec:
     """Whether it may be suspended where it is, by stopping its processes."""
     counts_steps: bool = True
     """Whether the optimizer steps of a PyTorch program are counted without its help."""
+    tolerance_ppm: int = 30_000
+    """How much slower opportunistic jobs on its GPUs may make it."""
     logs: LogLimits = LogLimits()
     uuid: str = ""
     """Of the job, chosen at submission: numbers begin again with another store, this does not.

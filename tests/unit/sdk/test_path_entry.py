@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,6 +107,39 @@ def test_optimizers_that_take_turns_make_one_step(
     code = f"for _ in range(10): {loop}"
     said, _ = train(supervisor, library, code + COUNTED)
     assert said == f"{steps}\n"
+
+
+def test_an_unmodified_program_keeps_the_pace(supervisor: FakeSupervisor, library: Path) -> None:
+    """At 0 it stands still in the hook until the pace is raised."""
+    code = """
+from trainmaster_sdk import step_counter
+step_counter.REPORT_S = 0.0
+one.step()
+counter = step_counter._installed[0]
+while counter._pacer.pace: one.step()
+print(counter.steps)
+one.step()
+print(counter._pacer.pace)
+"""
+    has_ended = threading.Event()
+    asking = threading.Thread(target=_hold_back, args=(supervisor, has_ended))
+    asking.start()
+    try:
+        said, _ = train(supervisor, library, code)
+    finally:
+        has_ended.set()
+        asking.join()
+    held_at, pace = map(int, said.split())
+    assert (held_at > 0, pace) == (True, 100)
+
+
+def _hold_back(supervisor: FakeSupervisor, has_ended: threading.Event) -> None:
+    """Again and again: a slow program may hear two paces at once."""
+    supervisor.wait_for("progress")
+    while not has_ended.is_set():
+        for pace in (0, 100):
+            supervisor.ask({"ask": "pace", "pace": pace})
+            has_ended.wait(0.2)
 
 
 def test_another_rank_counts_nothing(supervisor: FakeSupervisor, library: Path) -> None:

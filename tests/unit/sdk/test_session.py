@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import pytest
 
 import trainmaster_sdk
 from tests.unit.sdk.fake_supervisor import FakeSupervisor, booth, environment, wait_until
+from trainmaster_sdk import pacing
+from trainmaster_sdk.control_client import ControlClient
 from trainmaster_sdk.environment import JobEnvironment
 
 
@@ -275,9 +278,76 @@ def test_nonsense_in_the_environment_is_named() -> None:
 def test_importing_it_loads_the_standard_library_only() -> None:
     code = """
 import sys
+import threading
 before = {name.split(".")[0] for name in sys.modules}
 import trainmaster_sdk
 print(*{name.split(".")[0] for name in sys.modules} - before - sys.stdlib_module_names)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["trainmaster_sdk"]
+
+
+# ---------------------------------------------------------------------------------------- pace
+
+
+def test_it_makes_no_step_at_pace_0_until_the_pace_is_raised(there: FakeSupervisor) -> None:
+    with trainmaster_sdk.run() as tm:
+        there.wait_for("hello")
+        there.ask({"ask": "pace", "pace": 0})
+        wait_until(lambda: bool(tm._hear()) or tm._pacer.pace == 0, "the pace was heard")
+        tm.progress(step=1)  # the first step has no beginning
+        threading.Timer(0.3, lambda: there.ask({"ask": "pace", "pace": 100})).start()
+        tm.progress(step=2)
+        assert tm._pacer.pace == 100, "it waited for this"
+
+
+@pytest.mark.parametrize(
+    "said", [{"ask": "stop", "why": "suspend", "grace_s": 1}, {"ask": "release", "n": 1}]
+)
+def test_other_requests_end_the_wait(there: FakeSupervisor, said: dict[str, object]) -> None:
+    with trainmaster_sdk.run() as tm:
+        tm.can_release(Nothing())
+        there.wait_for("hello")
+        there.ask({"ask": "pace", "pace": 0})
+        wait_until(lambda: bool(tm._hear()) or tm._pacer.pace == 0, "the pace was heard")
+        tm.progress(step=1)
+        threading.Timer(0.1, lambda: there.ask(said)).start()
+        tm.progress(step=2)
+        assert tm._requests.stop or tm._suspension.is_asked
+        there.ask({"ask": "take back", "n": 1})
+        tm.finish()
+        tm.progress(step=3)  # after the last step nothing is waited for
+
+
+class Nothing:
+    def prepare(self) -> None:
+        pass
+
+    def release(self) -> dict[str, object]:
+        return {}
+
+    def take_back(self) -> dict[str, object]:
+        return {}
+
+
+def test_at_half_the_pace_steps_take_twice_as_long(
+    there: FakeSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, waited = [100.0], []
+
+    def wait(client: ControlClient, most_s: float) -> None:
+        waited.append(most_s)
+        clock[0] += most_s
+
+    with trainmaster_sdk.run() as tm:
+        there.wait_for("hello")
+        monkeypatch.setattr(pacing.time, "monotonic", lambda: clock[0])
+        monkeypatch.setattr(ControlClient, "wait", wait)
+        tm._pacer.pace = 50
+        tm.progress(step=1)
+        clock[0] += 0.08
+        tm.progress(step=2)
+        assert waited == [pytest.approx(0.08)]
+        clock[0] += 3600  # it was stopped in the middle of a step
+        tm.progress(step=3)
+        assert sum(waited[1:]) == pytest.approx(1.0)

@@ -23,6 +23,8 @@ class Connection:
         self.unread = bytearray()
         self.rank: int | None = None
         """Set by its hello."""
+        self.counts = False
+        """Whether it reports counted steps."""
         self.follows = False
         self.is_gone = False
 
@@ -66,6 +68,12 @@ class ControlSocket:
     def send_to_ranks(self, said: Message) -> None:
         for connection in [*self._connections]:
             if connection.rank is not None:
+                self.say(connection, [said])
+
+    def send_to_programs(self, said: Message) -> None:
+        """Ranks, and processes whose steps are counted."""
+        for connection in [*self._connections]:
+            if connection.rank is not None or connection.counts:
                 self.say(connection, [said])
 
     def send_to_followers(self, said: Iterable[Message]) -> None:

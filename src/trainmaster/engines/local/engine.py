@@ -47,6 +47,8 @@ log = structlog.get_logger(__name__)
 
 LIVE = ".live"
 """A folder with an empty file for each run that was begun and is not known to have ended."""
+GPUS = ".gpus"
+"""A folder for each GPU, in which runs tell each other how fast they are."""
 
 EXIT_POLLS = 500
 CANCEL_S = 5.0
@@ -77,7 +79,9 @@ class LocalEngine:
         self._folder = Path(os.path.abspath(folder)) / "runs"
         self.probed = cgroup_probe.probe()
         plan = self.probed.plan
-        self.host = worker_environment.Host(topology, tuple(devices), plan, tuple(numbers))
+        self.host = worker_environment.Host(
+            topology, tuple(devices), plan, tuple(numbers), str(self._folder / GPUS)
+        )
         # CPU slots are free as soon as processes are stopped.
         self._gpu_freezing = freezing_ability(devices) if devices else FreezingAbility()
         self._sockets = ""

@@ -18,6 +18,14 @@ def devices_of(run: RunFile) -> list[str]:
     return [each for names in named for each in names.split(",") if each]
 
 
+def gpu_names(run: RunFile) -> list[str]:
+    """The GPUs that it has now, as `node:number`; none: it has CPU slots."""
+    if not devices_of(run):
+        return []
+    named = [rank.env.get("TRAINMASTER_DEVICES", "") for rank in run.ranks]
+    return [*dict.fromkeys(each for names in named for each in names.split(",") if each)]
+
+
 def freezers_for(
     run: RunFile, gang: Gang, selector: selectors.BaseSelector, control: ControlSocket
 ) -> list[Freezer]:

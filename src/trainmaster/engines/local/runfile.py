@@ -67,9 +67,15 @@ class RunFile:
     """The job as the store has it, as JSON: what a store is rebuilt from."""
     sharing: str = ""
     """`mps` for a client of its GPU's MPS daemon, which cannot be frozen; empty for any other."""
+    role: str = ""
+    """guaranteed or opportunistic."""
+    tolerance_ppm: int = 0
+    """How much slower opportunistic runs on its GPUs may make it."""
+    gpus_folder: str = ""
+    """Where the runs of each GPU tell each other how fast they are; empty: it has CPU slots."""
 
 
-LATER = frozenset({"uuid", "row", "sharing"})
+LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_folder"})
 FIELDS = frozenset(each.name for each in fields(RunFile))
 
 

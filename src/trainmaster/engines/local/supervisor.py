@@ -19,9 +19,12 @@ from trainmaster.engines.local import journal, processes, progress_throttle, ran
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.checkpoint_folder import last_written_ns, worked_ns
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
+from trainmaster.engines.local.duty_cycle import DutyCycle
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of, withdrawal
-from trainmaster.engines.local.freezer_choice import devices_of, freezers_for
+from trainmaster.engines.local.freezer_choice import devices_of, freezers_for, gpu_names
 from trainmaster.engines.local.journal import Journal
+from trainmaster.engines.local.pace_keeper import PaceKeeper
+from trainmaster.engines.local.pace_law import FULL
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
 from trainmaster.engines.local.run_freezing import RunFreezing
 from trainmaster.engines.process_freezer import send
@@ -34,6 +37,9 @@ TRACK_AFTER_S = 0.25
 CLOSE_TIMEOUT_S = 5.0
 FILE_CLOCK_MS = 1000
 """Times of files are this coarse on some file systems."""
+SILENT_S = 60.0
+"""A program that has said nothing of its steps for so long will not."""
+MPS = "mps"
 HEARTBEAT: Message = {"beat": True}
 """Shows followers that the supervisor works."""
 
@@ -77,6 +83,8 @@ class Supervisor:
         self._lost_because = ""
         """Why it had to be killed, through no fault of its own."""
         self._freezing = self._new_freezing()
+        self._pace = self._new_pace()
+        self._duty = DutyCycle(self._gang.members)
         self._has_left = False
         self._has_saved: bool | None = None  # since it was told to stop; None: it reports no saves
         self._unsaved_ms: int | None = None
@@ -140,13 +148,14 @@ class Supervisor:
             waits.append(self._stopping.until if is_watched else now + 0.02)
         if not self._journal.is_written:
             waits.append(now + RETRY_S)
-        waits.append(self._freezing.due_at)
+        waits += [self._freezing.due_at, self._pace.due_at, self._duty.due_at]
         return max(0.0, min(at for at in waits if at is not None) - now)
 
     def _tick(self) -> None:
         now = time.monotonic()
         self._reap()
         self._step_freezing(now)
+        self._keep_pace(now)
         if self._track_at is not None and self._track_at <= now:
             self._track_at = None
             self._cgroups.track(self._gang.members)
@@ -187,6 +196,7 @@ class Supervisor:
         self._started_ns, self._unsaved_ms = time.time_ns(), None
         self._has_session, self._counter = False, None
         self._freezing, self._lost_because = self._new_freezing(), ""
+        self._pace = self._new_pace()
         self._control.forget_ranks()
         self._not_started = self._gang.start(self._run, self._folder)
         for rank in self._gang.ranks:
@@ -236,6 +246,9 @@ class Supervisor:
             until, since_ns = min(until, last.until), last.since_ns
         was_killed = last is not None and last.killed
         self._stopping = Stopping(cause, until, since_ns, was_killed, grace_s)
+        self._pace.close()
+        self._duty.pace = FULL
+        self._duty.let_go()
         self._ask_to_stop()
         self._gang.terminate()
         self._freezing.let_go()  # a frozen process cannot save
@@ -260,6 +273,7 @@ class Supervisor:
             return
         self._sweep_at = None
         self._freezing.close()
+        self._pace.close()
         self._gang.reap()
         self._control.drain()
         for rank in self._gang.ranks:
@@ -373,6 +387,7 @@ class Supervisor:
             self._has_session = True
             self._ask_to_stop()
             self._freezing.heard(connection.rank, said)
+            self._say_pace(connection)
         elif word == "follow":
             after = said.get("after")
             connection.follows = True
@@ -384,6 +399,7 @@ class Supervisor:
             report = progress_throttle.cleaned(said)
             if report is not None and self._is_wanted(connection, report):
                 self._throttle.held = report
+                self._pace.step_done(report["step"])
         elif word == "saved":
             self._has_saved = self._stopping is not None
             step = progress_throttle.cleaned(said)
@@ -403,6 +419,9 @@ class Supervisor:
         """Counted steps are taken from one process, and only if the program does not report its own."""
         if "counted" not in report:
             return True
+        if not connection.counts:
+            connection.counts = True
+            self._say_pace(connection)
         if self._counter is None or self._counter.is_gone:
             self._counter = connection
         return self._counter is connection and not self._has_session
@@ -423,6 +442,7 @@ class Supervisor:
         elif self._stopping is not None:
             return
         elif order == "freeze":
+            self._duty.let_go()
             self._freezing.freeze()
         elif order == "thaw":
             devices = said.get("devices")
@@ -455,6 +475,28 @@ class Supervisor:
         freezers = freezers_for(self._run, self._gang, self._selector, self._control)
         said, lose = self._on_freezing, self._lose
         return RunFreezing(self._gang.members, freezers, devices, said, lose)
+
+    def _new_pace(self) -> PaceKeeper:
+        gpus = gpu_names(self._run)
+        return PaceKeeper(self._folder, self._run, gpus, self._ask_pace, self._write)
+
+    def _ask_pace(self, pace: int) -> None:
+        self._control.send_to_programs({"ask": "pace", "pace": pace})
+
+    def _say_pace(self, connection: Connection) -> None:
+        if self._pace.pace < FULL:
+            self._control.say(connection, [{"ask": "pace", "pace": self._pace.pace}])
+
+    def _keep_pace(self, now: float) -> None:
+        """A program that says nothing of its steps is held back by stopping it."""
+        is_suspended = self._freezing.is_frozen or self._freezing.is_busy
+        self._pace.tick(now, is_suspended)
+        if is_suspended or self._stopping is not None:
+            return
+        is_silent = not self._has_session and self._counter is None
+        is_silent = is_silent and time.time_ns() - self._started_ns > SILENT_S * 1e9
+        self._duty.pace = FULL if self._run.sharing == MPS or not is_silent else self._pace.pace
+        self._duty.tick(now)
 
     def _step_freezing(self, now: float) -> None:
         """A run that is stopping has its whole grace period from when it can go on."""

@@ -44,6 +44,8 @@ class Host:
     cgroups: CgroupPlan
     numbers: tuple[int, ...] = ()
     """The same GPUs as the driver counts them, in the order of the PCI bus; empty: not known."""
+    gpus_folder: str = ""
+    """Where runs on one GPU tell each other how fast they are."""
 
 
 def run_file(
@@ -94,6 +96,9 @@ def run_file(
         uuid=spec.uuid,
         row=spec.row,
         sharing=Sharing.MPS.value if daemon is not None else "",
+        role=placement.role.value if host.uuids else "",
+        tolerance_ppm=spec.tolerance_ppm if host.uuids else 0,
+        gpus_folder=host.gpus_folder if host.uuids else "",
     )
 
 
@@ -130,7 +135,13 @@ def rebound(file: RunFile, placement: Placement, spec: LaunchSpec, host: Host) -
         for rank, place in zip(file.ranks, places, strict=True)
     )
     row = spec.row or file.row
-    return replace(file, ranks=ranks, placement=repr(placement.slices), row=row)
+    return replace(
+        file,
+        ranks=ranks,
+        placement=repr(placement.slices),
+        row=row,
+        role=placement.role.value if host.uuids else "",
+    )
 
 
 def base_env(ours: Mapping[str, str]) -> dict[str, str]:

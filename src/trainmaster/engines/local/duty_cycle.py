@@ -1,0 +1,46 @@
+"""Holds back a program that cannot be held back at the ends of its steps: it is stopped part of the time.
+
+Only where the GPU is shared by time-slicing: a stopped client of MPS may hold up the others.
+"""
+
+from __future__ import annotations
+
+from trainmaster.engines.process_freezer import Members, freeze, thaw
+
+PERIOD_S = 0.5
+FULL = 100
+
+
+class DutyCycle:
+    """Runs for the part of each period that the pace says."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self.pace = FULL
+        self._is_stopped = False
+        self._next_at = 0.0
+
+    @property
+    def due_at(self) -> float | None:
+        """When `tick` wants to be called; None: it runs all the time."""
+        if self.pace == FULL and not self._is_stopped:
+            return None
+        return self._next_at
+
+    def tick(self, now: float) -> None:
+        if self.pace == FULL:
+            self.let_go()
+        elif now >= self._next_at:
+            runs_s = PERIOD_S * self.pace / FULL
+            if self._is_stopped and runs_s > 0:
+                self.let_go()
+                self._next_at = now + runs_s
+            else:
+                self._is_stopped = freeze(self._members) or self._is_stopped
+                self._next_at = now + PERIOD_S - runs_s
+
+    def let_go(self) -> None:
+        """Let it run, if it is stopped."""
+        if self._is_stopped:
+            self._is_stopped = False
+            thaw(self._members)
