@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.live.daemons import LiveDaemon, live, of_folder
+from tests.live.daemons import until as until_true
 from tests.live.stage import Stage, perform, until
 from trainmaster.engines.local.engine import LocalEngine
+from trainmaster.gpu.fake_driver import make_folder
 from trainmaster.gpu.mps import CONTROL, PID, MpsDaemons
 from trainmaster.model.actions import Kill, Launch
 from trainmaster.model.engine_reports import Ended, Lost, Started
@@ -21,6 +25,7 @@ from trainmaster.model.units import GIB
 
 pytestmark = pytest.mark.live
 FAKE = Path(__file__).parents[1] / "fixtures" / "mps"
+SOURCE = Path(__file__).parents[2] / "src"
 GPU = "GPU-a"
 HALF = Placement((Slice(0, 0, 500, 8 * GIB),), 3, Sharing.MPS)
 
@@ -110,3 +115,62 @@ def test_a_neighbour_that_a_fault_takes_down_is_lost_and_not_blamed(tmp_path: Pa
         assert "A fault of job 1 ended it as well" in second.why
 
     perform(tmp_path, act, partial(one_gpu))
+
+
+PROGRAM = """
+import os, sys, time
+from trainmaster.gpu import fake_driver
+fake_driver.allocate(int(sys.argv[1]) << 30, mps="CUDA_MPS_PIPE_DIRECTORY" in os.environ)
+while True:
+    fake_driver.step(0.1)
+"""
+
+
+def test_jobs_share_a_gpu_through_the_manager_by_mps_or_by_watching(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two halves by MPS, beside each other; two by time-slicing, of which one takes too much."""
+    monkeypatch.setenv(
+        "TRAINMASTER_FAKE_GPUS", str(make_folder(tmp_path / "gpus", 2, memory=16 * GIB))
+    )
+    (tmp_path / "train.py").write_text(PROGRAM)
+    daemons = tmp_path / "data" / "mps"
+
+    def half(gib: int, **more: object) -> str:
+        command = [sys.executable, str(tmp_path / "train.py"), str(gib)]
+        env = {"PYTHONPATH": str(SOURCE), "TRAINMASTER_FAKE_GPUS": str(tmp_path / "gpus")}
+        return manager.submit(command=command, gpus=0.5, env=env, **more)
+
+    with live(tmp_path / "data") as manager:
+        clients = half(2), half(2)
+        first, second = [manager.until_state(each, "running") for each in clients]
+        assert first["devices"] == second["devices"]
+        assert manager.job(clients[0])["memory_enforced"] == "8.0 GiB, enforced by MPS"
+        assert len(list(daemons.glob("*/pid"))) == 1
+
+        modest, greedy = half(2, sharing="time"), half(12, sharing="time")
+        story = until_true(lambda: stop_of(manager, greedy), "the greedy one to be stopped")
+        assert (
+            "used 12.0 GiB of the 8.0 GiB it had booked on a GPU that it shares with job" in story
+        )
+        assert manager.job(modest)["memory_enforced"] == "8.0 GiB, enforced by watching"
+        manager.until_state(greedy, "suspended")
+        assert manager.job(modest)["state"] == "running"
+
+        for job in (*clients, modest, greedy):
+            manager.call("POST", f"/api/v1/jobs/{job}/cancel")
+        until_true(lambda: not list(daemons.glob("*/pid")), "the MPS daemon to end")
+        until_true(lambda: not runs_of(tmp_path), "all to end")
+        assert manager.stop() == 0
+        assert not of_folder(tmp_path / "data")
+
+
+def stop_of(manager: LiveDaemon, job: str) -> str:
+    """The sentence of its story that says why it was stopped; empty if none does."""
+    entries = manager.call("GET", f"/api/v1/jobs/{job}/story")["story"]
+    return next((each["sentence"] for each in entries if "Stopped because" in each["sentence"]), "")
+
+
+def runs_of(folder: Path) -> list[int]:
+    """Processes of the program."""
+    return of_folder(folder / "train.py")

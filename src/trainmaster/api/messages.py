@@ -20,6 +20,7 @@ BY_PERSON = {
 }
 """Reasons of a suspended job that is not to continue by itself; any other one is the policy's."""
 
+BY_MANAGER = frozenset({Suspender.POLICY, Suspender.MEMORY})
 MOST_NAMED = 10
 
 
@@ -76,7 +77,7 @@ def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
     waits, suspension = waiting_sentence(status, now), status.history.suspension
     if waits is not None:
         is_policys = suspended_by(status) is Suspender.POLICY
-        if is_policys and suspension is not None and suspension.by == Suspender.POLICY:
+        if is_policys and suspension is not None and suspension.by in BY_MANAGER:
             return waits[0], f"{suspension_sentence(suspension)} {waits[1]}"
         return waits
     row = status.row

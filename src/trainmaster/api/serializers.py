@@ -54,7 +54,8 @@ MOST_HOLDERS = 20
 NOT_BY_NUMBERS = frozenset(
     {
         *(Why.DEPENDENCY, Why.ARRAY_LIMIT, Why.HELD),
-        *(Why.SUSPENDED_BY_USER, Why.SUSPENDED_IDLE, Why.RETRY_DELAY),
+        *(Why.SUSPENDED_BY_USER, Why.SUSPENDED_IDLE, Why.OVER_GPU_MEMORY),
+        Why.RETRY_DELAY,
     }
 )
 """Reasons for which it does not matter how many GPUs are free."""
@@ -178,6 +179,7 @@ def job_details(status: JobStatus, now: int, last_lines: Sequence[str] = ()) -> 
         remarks=list(status.remarks),
         elements=array_summary(status) if status.elements else None,
         gpu_use=list(status.gpu_use),
+        memory_enforced=status.memory_enforced or None,
         last_lines=list(last_lines),
         spec=plain(spec.get("spec", spec)),  # the file alone, without what the manager made of it
     )

@@ -57,6 +57,7 @@ def pairs_of(answer: Json) -> dict[str, str]:
         "GPU memory": ", ".join(
             f"{size(each['memory_bytes'])} on {each['device']}" for each in uses
         ),
+        "memory limit": answer.get("memory_enforced") or "",
         "GPU busy": ", ".join(
             f"{words.percent(each['util'])} of {each['device']}"
             for each in uses

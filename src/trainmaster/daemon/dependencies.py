@@ -136,6 +136,8 @@ def hold_reason(live: LiveJob, jobs: Mapping[str, LiveJob], running: Running) ->
         if suspension is not None and suspension.by == Suspender.IDLE:
             return Reason(Why.SUSPENDED_IDLE, need)
         return Reason(Why.SUSPENDED_BY_USER if live.has_started else Why.HELD, need, by=by)
+    if Hold.MEMORY in live.holds:
+        return Reason(Why.OVER_GPU_MEMORY, need)
     if Hold.DEPENDENCY in live.holds:
         left = tuple(each.job for each in live.stored.depends_on if each.job in jobs)
         return Reason(Why.DEPENDENCY, need, held_by=left, after=tuple(prerequisites(live, jobs)))

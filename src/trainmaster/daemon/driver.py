@@ -27,6 +27,7 @@ from trainmaster.daemon.job_events import job_of, story_of, thinned
 from trainmaster.daemon.known_profiles import KnownProfiles, key_of
 from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.measurements import Measurements, is_alone
+from trainmaster.daemon.memory_watch import MemoryWatch
 from trainmaster.daemon.metrics import Metrics, count_events
 from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.report_events import LoggedEvent, events_of
@@ -115,6 +116,7 @@ class Driver:
         self.measurements = Measurements()
         self.readings.listeners.append(self._measure)
         self.known_profiles = KnownProfiles(store)
+        self.readings.listeners.append(MemoryWatch(self).look)
         self.inbox = Inbox()
         self.writer = StepWriter(store, self.metrics, seq)
         self.refused = ""

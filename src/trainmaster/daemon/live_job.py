@@ -30,6 +30,8 @@ class Hold(Enum):
     OWNER = "owner"
     DEPENDENCY = "dependency"
     ARRAY = "array"
+    MEMORY = "memory"
+    """It is being stopped because it used more GPU memory than it had booked."""
 
 
 STATES: Mapping[Phase, JobState] = {

@@ -18,6 +18,7 @@ from trainmaster.daemon.gpu_readings import RunUse
 from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
 from trainmaster.daemon.job_history import JobHistory, Progress
 from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, named_nodes
+from trainmaster.daemon.memory_overuse import memory_words
 from trainmaster.daemon.policies import effective_options
 from trainmaster.daemon.recovery import snapshot_of_driver
 from trainmaster.daemon.response_models import (
@@ -39,8 +40,10 @@ from trainmaster.daemon.service_api import (
     Submission,
 )
 from trainmaster.engines.local.logs import rank_logs
+from trainmaster.gpu.mps import MEMORY
 from trainmaster.mechanisms.base_policy import free_for
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
+from trainmaster.model.placement import Sharing
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import SECOND
@@ -151,7 +154,21 @@ class Queries:
             row=live.row(now),
             remarks=self._remarks(live, live.record),
             gpu_use=gpu_uses(use, self._driver.controller.state.topology),
+            memory_enforced=self._memory_enforced(live.record),
         )
+
+    def _memory_enforced(self, record: JobRecord) -> str:
+        """How its booked memory on a shared GPU is enforced, in words; empty where it shares none."""
+        placement, driver = record.placement, self._driver
+        if placement is None or placement.sharing is Sharing.EXCLUSIVE:
+            return ""
+        if not driver.controller.state.topology.uuids:
+            return ""
+        try:
+            _, env = driver.engine.environment(record.run)
+        except FileNotFoundError:  # it has not begun
+            return ""
+        return memory_words(placement.slices[0].memory, MEMORY in env, driver.readings.trouble)
 
     def _listed(self, row: StoredJob, now: int) -> JobStatus:
         """The same for lists: without remarks, and with the row as it was read if its state is the same."""

@@ -40,6 +40,8 @@ class Why(Enum):
     SUSPENDED_BY_USER = "SuspendedByUser"
     SUSPENDED_IDLE = "SuspendedIdle"
     """An interactive session that was not used, and was suspended for that."""
+    OVER_GPU_MEMORY = "OverGpuMemory"
+    """It used more GPU memory than it had booked, and is being stopped to start again with more."""
     RETRY_DELAY = "RetryDelay"
     """Its last run failed or was lost: it is tried again at `until_ms`."""
     NEXT_PASS = "NextPass"

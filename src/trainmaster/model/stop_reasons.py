@@ -101,6 +101,8 @@ class Suspender(StrEnum):
     POLICY = "policy"
     IDLE = "idle"
     """Itself: an interactive session that was not used."""
+    MEMORY = "memory"
+    """The manager: it used more GPU memory than it had booked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +115,5 @@ class Suspension(Recorded):
     """The user who asked for it, where known."""
     jobs: tuple[str, ...] = ()
     """The jobs that were to start on its GPUs."""
+    detail: str = ""
+    """What it did, in words that follow `because it`."""

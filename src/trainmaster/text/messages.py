@@ -96,7 +96,9 @@ HELD_FOR = {
 
 def _held(detail: Detail) -> Opening:
     verb = "suspended" if detail.get("has_run", True) else "held"
-    worded_keys = ("by", "has_run", "idle")
+    worded_keys = ("by", "has_run", "idle", "memory")
+    if detail.get("memory"):
+        return f"stopped because it {detail['memory']}", worded_keys
     if detail.get("idle"):
         return f"{verb} because it was idle", worded_keys
     return f"{verb} by {detail.get('by') or 'a user'}", worded_keys
@@ -112,6 +114,7 @@ def _released(detail: Detail) -> Opening:
 FREE_TO_START = {
     "dependency": "free to start: what it depended on has ended",
     "array": "free to start: its array has a free place",
+    "memory": "free to start again",
 }
 
 

@@ -186,6 +186,10 @@ def _suspended_idle(_reason: Reason) -> str:
     return "Suspended because it was idle: `trainmaster shell` lets it continue"
 
 
+def _over_gpu_memory(_reason: Reason) -> str:
+    return "It used more GPU memory than it had booked, and starts again with more"
+
+
 def _retry_delay(reason: Reason) -> str:
     if reason.retry is not None:
         how = "lost" if reason.retry.was_lost else "failed"
@@ -210,6 +214,7 @@ SENTENCES = {
     Why.HELD: _held,
     Why.SUSPENDED_BY_USER: _suspended_by_user,
     Why.SUSPENDED_IDLE: _suspended_idle,
+    Why.OVER_GPU_MEMORY: _over_gpu_memory,
     Why.RETRY_DELAY: _retry_delay,
     Why.NEXT_PASS: _next_pass,
     Why.POLICY_FAILED: _policy_failed,

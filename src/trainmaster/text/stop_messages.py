@@ -76,6 +76,8 @@ def suspension_sentence(suspension: Suspension) -> str:
     """Who suspended a job, or for what."""
     if suspension.by == Suspender.IDLE:
         return "Suspended because it was idle."
+    if suspension.by == Suspender.MEMORY:
+        return f"Stopped because it {suspension.detail}."
     if suspension.by == Suspender.USER:
         return f"Suspended by {suspension.user}." if suspension.user else "Suspended by a user."
     return f"Suspended to make room for {names(suspension.jobs)}."

@@ -46,6 +46,7 @@ SAID = {
     Why.ARRAY_LIMIT: "Its array runs at most 2 jobs at once, and jobs 3 and 4 are before it",
     Why.HELD: "Held by ada: `trainmaster resume` lets it start",
     Why.SUSPENDED_BY_USER: "Suspended by ada: `trainmaster resume` lets it continue",
+    Why.OVER_GPU_MEMORY: "It used more GPU memory than it had booked, and starts again with more",
     Why.SUSPENDED_IDLE: "Suspended because it was idle: `trainmaster shell` lets it continue",
     Why.RETRY_DELAY: "Its last run did not succeed, and it is tried again after a pause",
     Why.NEXT_PASS: "There is room for it: it waits for the next scheduling pass",

@@ -1,0 +1,80 @@
+"""Which run on a shared GPU uses more memory than it has booked, where its neighbours may not get theirs.
+
+This is how memory is enforced where MPS does not: by what the driver says, before a neighbour fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainmaster.model.job import Run
+from trainmaster.model.units import MIB, ceil_div
+from trainmaster.text.formatting import first_of, size
+
+TOLERANCE_PERCENT = 5
+"""How much more than its booking a run may use: allocators round up."""
+MARGIN_PERCENT = 10
+"""What is booked on top of what was used, when it is tried again."""
+NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A run on a shared GPU: the memory that it has booked there, and what it uses."""
+
+    run: Run
+    booked: int
+    """0: not known."""
+    used: int
+
+    @property
+    def excess(self) -> int:
+        return self.used - self.booked
+
+    @property
+    def is_over(self) -> bool:
+        return self.booked > 0 and self.excess * 100 > self.booked * TOLERANCE_PERCENT
+
+    @property
+    def unused(self) -> int:
+        """Of its booking: it may ask for it at any time."""
+        return max(0, -self.excess)
+
+
+def over_its_share(free: int, tenants: Sequence[Tenant]) -> Tenant | None:
+    """The run to stop on a GPU with so much free memory; None where all get what they have booked.
+
+    It is over its booking, further than any other, and what is free is less than what its neighbours have
+    booked and do not use yet.
+    """
+    over = [tenant for tenant in tenants if tenant.is_over]
+    if not over:
+        return None
+    worst = max(over, key=lambda tenant: (tenant.excess, tenant.run))
+    owed = sum(tenant.unused for tenant in tenants if tenant.run != worst.run)
+    return worst if free < owed else None
+
+
+def overuse_words(tenant: Tenant, tenants: Sequence[Tenant]) -> str:
+    """What it did, in words that follow `because it`."""
+    others = [each.run.job for each in tenants if each.run != tenant.run]
+    whom = f"job {others[0]}" if len(others) == 1 else f"jobs {first_of(others, NAMED)}"
+    return (
+        f"used {size(tenant.used)} of the {size(tenant.booked)} it had booked on a GPU that it shares"
+        f" with {whom}"
+    )
+
+
+def booking_after(used: int, memory: int) -> int:
+    """What to book for a run that used so much, on GPUs that have so much."""
+    return min(memory, ceil_div(used * (100 + MARGIN_PERCENT), 100 * MIB) * MIB)
+
+
+def memory_words(booked: int, by_mps: bool, trouble: str = "") -> str:
+    """How memory is enforced; `trouble`: why GPUs cannot be watched."""
+    if not booked:
+        return "none: no GPU memory is booked"
+    if not by_mps and trouble:
+        return f"none: {trouble}"
+    return f"{size(booked)}, enforced by {'MPS' if by_mps else 'watching'}"

@@ -1,0 +1,106 @@
+"""Stops runs that use more GPU memory than they have booked, and books what they needed from then on.
+
+Called after each look at the GPUs. A run that is over its share is held, which ends it with its work saved
+where its program can; once it is gone its booking is raised and the hold removed. The hold is stored with the
+job, so a restart in between changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.daemon.live_job import Hold, LiveJob
+from trainmaster.daemon.memory_overuse import (
+    Tenant,
+    booking_after,
+    over_its_share,
+    overuse_words,
+)
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.model import events as e
+from trainmaster.model.placement import Sharing
+from trainmaster.model.profile import Profile
+from trainmaster.model.stop_reasons import Suspender, Suspension
+from trainmaster.text.formatting import size
+
+if TYPE_CHECKING:
+    from trainmaster.daemon.driver import Driver
+    from trainmaster.daemon.gpu_readings import GpuReadings
+
+log = structlog.get_logger("trainmaster.daemon")
+
+
+class MemoryWatch:
+    """Listens to the readings of a driver's GPUs."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def look(self, readings: GpuReadings) -> None:
+        """Stop what is over its share, and release what was stopped for that and is gone."""
+        self._driver.inbox.follow_up([*self._stops(readings), *self._releases()])
+
+    def _stops(self, readings: GpuReadings) -> Iterator[LoggedEvent]:
+        state = self._driver.controller.state
+        leaving = {piece.gpu for slices in state.leaving.values() for piece in slices}
+        for gpu, tenants in self._tenants(readings).items():
+            reading = readings.device(state.topology.uuids[gpu])
+            if gpu in leaving or reading is None or not reading.memory_total:
+                continue
+            free = reading.memory_total - reading.memory_used
+            worst = over_its_share(free, tenants)
+            live = None if worst is None else self._driver.jobs.get(worst.run.job)
+            if worst is not None and live is not None and Hold.MEMORY not in live.holds:
+                yield from _stop(live, worst, overuse_words(worst, tenants))
+
+    def _tenants(self, readings: GpuReadings) -> dict[int, list[Tenant]]:
+        """The runs on each GPU that is shared."""
+        uuids = self._driver.controller.state.topology.uuids
+        found: dict[int, list[Tenant]] = {}
+        for record in self._driver.controller.state.jobs.values():
+            placement = record.placement
+            if placement is None or placement.sharing is Sharing.EXCLUSIVE or not uuids:
+                continue
+            use = readings.of_run(record.run)
+            for piece in placement.slices:
+                used = 0 if use is None else use.memory.get(uuids[piece.gpu], 0)
+                tenant = Tenant(record.run, piece.memory, used)
+                found.setdefault(piece.gpu, []).append(tenant)
+        return found
+
+    def _releases(self) -> Iterator[LoggedEvent]:
+        state = self._driver.controller.state
+        for live in list(self._driver.jobs.values()):
+            record = live.record
+            if Hold.MEMORY not in live.holds or record is None:
+                continue
+            if record.phase is Phase.HELD and record.run not in state.leaving:
+                yield from self._raised_booking(live, record)
+                yield from self._driver.dependencies.remove_hold(live, Hold.MEMORY)
+
+    def _raised_booking(self, live: LiveJob, record: JobRecord) -> Iterator[LoggedEvent]:
+        """What it books where that does not follow from what was measured: stated, or a part of a GPU."""
+        shape = live.job.demand.nominal
+        if record.profile is None or not (shape.memory or not shape.is_whole):
+            return
+        topology = self._driver.controller.state.topology
+        most = max(kind.memory for kind in topology.types if live.job.demand.allows(kind.name))
+        memory = booking_after(record.profile.gpu_memory, most)
+        if memory > shape.memory:
+            demand = replace(live.job.demand, nominal=replace(shape, memory=memory))
+            changed = e.JobChanged(replace(live.job, demand=demand))
+            yield LoggedEvent(changed, {"gpu_memory": size(memory)})
+
+
+def _stop(live: LiveJob, over: Tenant, words: str) -> Iterator[LoggedEvent]:
+    live.holds.add(Hold.MEMORY)
+    log.warning("a run is over its GPU memory and is stopped", run=over.run, why=words)
+    yield LoggedEvent(e.JobProfiled(live.id, profile=Profile(gpu_memory=over.used)))
+    by = Suspension(Suspender.MEMORY, detail=words)
+    yield LoggedEvent(e.JobHeld(live.id, may_end=True), {"memory": words}, by)

@@ -1,0 +1,134 @@
+"""A run that is over its GPU memory is stopped, told why, and comes back with a larger booking."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from tests.builders import a_job
+from trainmaster.core.controller import Controller
+from trainmaster.core.lifecycle import Phase
+from trainmaster.daemon.clock import Clock
+from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.inbox import Request
+from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
+from trainmaster.daemon.policies import policy_of
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.engines.local.engine import LocalEngine
+from trainmaster.gpu.devices import machine_of
+from trainmaster.gpu.driver import Gpu, GpuProcess, Reading
+from trainmaster.gpu.watch import Look
+from trainmaster.model import events as e
+from trainmaster.model.engine_reports import Ended, Started, StopOrder
+from trainmaster.model.job import Demand, Run, Shape
+from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.placement import Sharing
+from trainmaster.model.policy_spec import PolicySpec
+from trainmaster.model.stop_reasons import Suspender
+from trainmaster.model.units import GIB
+from trainmaster.store.store import Store
+from trainmaster.text.stop_messages import suspension_sentence
+
+GPU = "GPU-a"
+FIFO = PolicySpec("fifo")
+
+
+class PlayedEngine(LocalEngine):
+    """Launches nothing; the process of job 7 has number 7."""
+
+    def run_of(self, pid: int) -> Run | None:
+        return Run(str(pid), 1)
+
+    async def execute(self, *_: object) -> None:
+        """Nothing happens."""
+
+
+def a_driver(store: Store, folder: Path) -> Driver:
+    gpu = Gpu(0, "NVIDIA L4", GPU, 16 * GIB, frozenset({0}))
+    machine = machine_of((gpu,), "vm", 8000, 64 * GIB)
+    controller = Controller(machine.topology, policy_of(FIFO), make_policy=policy_of)
+    engine = PlayedEngine(folder, machine.topology, machine.devices)
+    return Driver(controller, store, engine, Clock(0), FIFO)
+
+
+def a_half(id: str) -> LiveJob:
+    demand = Demand(Shape(1, 500, 8 * GIB), 1, 1, sharing=Sharing.TIME)
+    job = a_job(id, demand)
+    return LiveJob(job, id, StoredSubmission(LaunchSpec(("true",), "/", ""), job), {})
+
+
+def look(**used: float) -> Look:
+    """Job `j7` uses so many GiB."""
+    processes = tuple(GpuProcess(int(job[1:]), GPU, round(gib * GIB)) for job, gib in used.items())
+    total = sum(each.memory for each in processes)
+    return Look(readings=(Reading(GPU, 16 * GIB, total),), processes=processes)
+
+
+async def two_halves(driver: Driver) -> tuple[LiveJob, LiveJob]:
+    lives = a_half("1"), a_half("2")
+    events = [LoggedEvent(e.JobSubmitted(live.job)) for live in lives]
+    asked = asyncio.create_task(driver.ask(Request(events=events, new_jobs=lives)))
+    await asyncio.sleep(0)
+    await driver.step()
+    await asked
+    for live in lives:
+        driver.inbox.report(Started(Run(live.id, 1), 0, (1,)), 1)
+    await driver.step()
+    assert [live.record and live.record.phase for live in lives] == [Phase.RUNNING] * 2
+    return lives
+
+
+def test_it_is_stopped_before_its_neighbour_fails_and_comes_back_with_more(
+    store: Store, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        driver = a_driver(store, tmp_path)
+        first, second = await two_halves(driver)
+        await driver.readings.take(look(j1=7.9, j2=8.1))
+        await driver.step()
+        assert not second.holds  # within tolerance
+
+        await driver.readings.take(look(j1=2, j2=12))
+        await driver.step()
+        assert first.record is not None
+        assert second.record is not None
+        assert first.record.phase is Phase.RUNNING
+        assert second.record.phase is Phase.SUSPENDING
+        suspension = second.history.suspension
+        assert suspension is not None
+        assert suspension.by == Suspender.MEMORY
+        assert suspension_sentence(suspension) == (
+            "Stopped because it used 12.0 GiB of the 8.0 GiB it had booked on a GPU that it shares"
+            " with job 1."
+        )
+        await driver.readings.take(look(j1=2, j2=12))  # it is still leaving
+        await driver.step()
+        assert second.holds == {Hold.MEMORY}
+
+        left = Ended(Run("2", 1), 1, 0, StopOrder.HALT, has_left=True)
+        driver.inbox.report(left, 2)
+        await driver.step()
+        await driver.readings.take(look(j1=2))
+        await driver.step()
+        assert not second.holds
+        assert second.job.demand.nominal.memory == round(13.2 * GIB // (1 << 20) + 1) * (1 << 20)
+        assert second.record.phase is Phase.SUSPENDED  # 13.2 and 8 GiB are more than there are
+        assert first.record.phase is Phase.RUNNING
+
+    asyncio.run(scenario())
+
+
+def test_nobody_is_stopped_who_harms_nobody(store: Store, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        driver = a_driver(store, tmp_path)
+        lives = await two_halves(driver)
+        before = driver.writer.seq
+        spacious = replace(look(j1=2, j2=12), readings=(Reading(GPU, 48 * GIB, 14 * GIB),))
+        for each in (spacious, Look(trouble="gone"), replace(look(j1=2, j2=12), readings=())):
+            await driver.readings.take(each)
+        assert not any(live.holds for live in lives)
+        assert not driver.inbox.is_urgent
+        assert driver.writer.seq == before
+
+    asyncio.run(scenario())
