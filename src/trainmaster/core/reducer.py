@@ -106,7 +106,7 @@ def _job_changed(state: State, event: e.JobChanged, now: int) -> None:
 def _job_held(state: State, event: e.JobHeld, now: int) -> None:
     record = state.jobs.get(event.job)
     if record is not None:
-        hold(state, record, now, may_end=event.may_end)
+        hold(state, record, now, may_end=event.may_end, ends=event.ends)
 
 
 def _action_requested(state: State, event: e.ActionRequested, now: int) -> None:

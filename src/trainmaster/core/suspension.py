@@ -54,13 +54,18 @@ NOTHING_PLANNED = PlannedMemory({}, {})
 
 
 def suspend(
-    state: State, record: JobRecord, now: int, planned: PlannedMemory = NOTHING_PLANNED
+    state: State,
+    record: JobRecord,
+    now: int,
+    planned: PlannedMemory = NOTHING_PLANNED,
+    *,
+    ends: bool = False,
 ) -> bool:
-    """Take a job's GPUs away; False where only a pending launch was revoked."""
+    """Take a job's GPUs away; False where only a pending launch was revoked. `ends`: it is not frozen."""
     if record.phase is Phase.STARTING and record.id in state.pending_launches:
         revoke_launch(state, record)
         return False
-    freeze = will_freeze(state, record, planned, now)
+    freeze = not ends and will_freeze(state, record, planned, now)
     order_suspension(state, record, state.deallocate(record), now, freeze=freeze)
     return True
 
@@ -264,13 +269,15 @@ def _thaw_in_place(state: State, record: JobRecord, now: int) -> None:
 # -- holds ------------------------------------------------------------------------------------------
 
 
-def hold(state: State, record: JobRecord, now: int, *, may_end: bool = False) -> None:
+def hold(
+    state: State, record: JobRecord, now: int, *, may_end: bool = False, ends: bool = False
+) -> None:
     """Keep a job from running until it is released; if it runs, it is suspended first."""
     if record.is_held or record.phase in ENDED or record.phase is Phase.STOPPING:
         return
     record.is_held, record.may_end = True, may_end
     if record.phase in ALLOCATED:
-        suspend(state, record, now)
+        suspend(state, record, now, ends=ends)
         record.is_unplanned = True
     elif record.is_moving and record.placement is not None:
         revoke_start(state, record)

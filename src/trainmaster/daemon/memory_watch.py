@@ -103,4 +103,4 @@ def _stop(live: LiveJob, over: Tenant, words: str) -> Iterator[LoggedEvent]:
     log.warning("a run is over its GPU memory and is stopped", run=over.run, why=words)
     yield LoggedEvent(e.JobProfiled(live.id, profile=Profile(gpu_memory=over.used)))
     by = Suspension(Suspender.MEMORY, detail=words)
-    yield LoggedEvent(e.JobHeld(live.id, may_end=True), {"memory": words}, by)
+    yield LoggedEvent(e.JobHeld(live.id, may_end=True, ends=True), {"memory": words}, by)

@@ -56,6 +56,8 @@ class JobHeld:
     job: str
     may_end: bool = False
     """Whether its run may be ended where it can be neither frozen nor save: its owner insists."""
+    ends: bool = False
+    """Whether its run is ended though it could be frozen: it must not come back as it was."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from trainmaster.gpu.devices import machine_of
 from trainmaster.gpu.driver import Gpu, GpuProcess, Reading
 from trainmaster.gpu.watch import Look
 from trainmaster.model import events as e
+from trainmaster.model.actions import Halt
 from trainmaster.model.engine_reports import Ended, Started, StopOrder
 from trainmaster.model.job import Demand, Run, Shape
 from trainmaster.model.launch_spec import LaunchSpec
@@ -47,13 +48,15 @@ class PlayedEngine(LocalEngine):
 def a_driver(store: Store, folder: Path) -> Driver:
     gpu = Gpu(0, "NVIDIA L4", GPU, 16 * GIB, frozenset({0}))
     machine = machine_of((gpu,), "vm", 8000, 64 * GIB)
-    controller = Controller(machine.topology, policy_of(FIFO), make_policy=policy_of)
+    controller = Controller(
+        machine.topology, policy_of(FIFO), make_policy=policy_of, can_freeze=True
+    )
     engine = PlayedEngine(folder, machine.topology, machine.devices)
     return Driver(controller, store, engine, Clock(0), FIFO)
 
 
 def a_half(id: str) -> LiveJob:
-    demand = Demand(Shape(1, 500, 8 * GIB), 1, 1, sharing=Sharing.TIME)
+    demand = Demand(Shape(1, 500, 7 * GIB), 1, 1, host_memory=GIB, sharing=Sharing.TIME)
     job = a_job(id, demand)
     return LiveJob(job, id, StoredSubmission(LaunchSpec(("true",), "/", ""), job), {})
 
@@ -85,7 +88,7 @@ def test_it_is_stopped_before_its_neighbour_fails_and_comes_back_with_more(
     async def scenario() -> None:
         driver = a_driver(store, tmp_path)
         first, second = await two_halves(driver)
-        await driver.readings.take(look(j1=7.9, j2=8.1))
+        await driver.readings.take(look(j1=6.9, j2=7.1))
         await driver.step()
         assert not second.holds  # within tolerance
 
@@ -95,11 +98,13 @@ def test_it_is_stopped_before_its_neighbour_fails_and_comes_back_with_more(
         assert second.record is not None
         assert first.record.phase is Phase.RUNNING
         assert second.record.phase is Phase.SUSPENDING
+        order = driver.dispatcher.standing["2"]
+        assert isinstance(order, Halt)  # frozen, it would come back as it was
         suspension = second.history.suspension
         assert suspension is not None
         assert suspension.by == Suspender.MEMORY
         assert suspension_sentence(suspension) == (
-            "Stopped because it used 12.0 GiB of the 8.0 GiB it had booked on a GPU that it shares"
+            "Stopped because it used 12.0 GiB of the 7.0 GiB it had booked on a GPU that it shares"
             " with job 1."
         )
         await driver.readings.take(look(j1=2, j2=12))  # it is still leaving
@@ -113,7 +118,7 @@ def test_it_is_stopped_before_its_neighbour_fails_and_comes_back_with_more(
         await driver.step()
         assert not second.holds
         assert second.job.demand.nominal.memory == round(13.2 * GIB // (1 << 20) + 1) * (1 << 20)
-        assert second.record.phase is Phase.SUSPENDED  # 13.2 and 8 GiB are more than there are
+        assert second.record.phase is Phase.SUSPENDED  # 13.2 and 7 GiB are more than there are
         assert first.record.phase is Phase.RUNNING
 
     asyncio.run(scenario())
