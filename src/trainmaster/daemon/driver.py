@@ -21,7 +21,7 @@ from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.dependencies import Dependencies, StateOf
-from trainmaster.daemon.gpu_readings import GpuReadings
+from trainmaster.daemon.gpu_readings import GpuReadings, holders_of
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.job_events import job_of, story_of, thinned
 from trainmaster.daemon.known_profiles import KnownProfiles, key_of
@@ -40,7 +40,6 @@ from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.engine_reports import Progressed, Report
-from trainmaster.model.job import Run
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.profile import Profile
@@ -112,7 +111,7 @@ class Driver:
         self.limits = RuntimeLimits()
         self.feed = ChangeFeed()
         self.metrics = metrics or Metrics()
-        self.readings = GpuReadings(engine, self._gpu_holders)
+        self.readings = GpuReadings(engine, lambda: holders_of(self.controller.state))
         self.measurements = Measurements()
         self.readings.listeners.append(self._measure)
         self.known_profiles = KnownProfiles(store)
@@ -132,16 +131,6 @@ class Driver:
         self._wake_at = controller.next_step_at
         self._unsure: set[str] = set()
         """Jobs whose dependencies could not be looked up."""
-
-    def _gpu_holders(self) -> dict[str, list[Run]]:
-        """The runs on each GPU, by UUID."""
-        state, found = self.controller.state, dict[str, list[Run]]()
-        for record in {
-            each.seq: each for there in state.residents for each in there.values()
-        }.values():
-            for gpu in () if record.placement is None else record.placement.gpus():
-                found.setdefault(state.topology.uuids[gpu], []).append(record.run)
-        return found
 
     def notes(self) -> tuple[str, ...]:
         """What does not work as it should, and what to do: a sentence each."""

@@ -18,6 +18,7 @@ from pathlib import Path
 import structlog
 
 import trainmaster
+from trainmaster.core.state import State
 from trainmaster.engines.protocol import Engine
 from trainmaster.gpu.driver import Gpu, GpuEvent, GpuProcess, Reading
 from trainmaster.gpu.watch import Look
@@ -247,6 +248,17 @@ def uses_of(
             known = found.get(run, RunUse(run))
             memory = {**known.memory, uuid: reading.memory_used}
             found[run] = RunUse(run, memory, {**known.util_ppm, uuid: reading.util_ppm})
+    return found
+
+
+def holders_of(state: State) -> Holders:
+    """The runs that are placed on each GPU."""
+    uuids = state.topology.uuids
+    found: dict[str, set[Run]] = {}
+    for record in (each for there in state.residents for each in there.values()):
+        if record.placement is not None and uuids:
+            for gpu in record.placement.gpus():
+                found.setdefault(uuids[gpu], set()).add(record.run)
     return found
 
 

@@ -147,7 +147,7 @@ class NvmlDriver:
             number=number,
             name=name if of is None else str(nvml.nvmlDeviceGetName(of)),
             uuid=str(nvml.nvmlDeviceGetUUID(handle)),
-            memory=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+            memory=int(self._memory(handle).total),
             near=near,
             linked=linked,
             slice="" if of is None else (found[1] if found else "slice"),
@@ -171,7 +171,7 @@ class NvmlDriver:
     def _reading(self, handle: Any, gpu: Any, uuid: str) -> Reading:
         nvml, maybe = self._nvml, self._maybe
         try:
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            memory = self._memory(handle)
         except nvml.NVMLError as problem:  # it fell off the bus: the others still answer
             return Reading(uuid, trouble=str(problem))
         util = maybe(nvml.nvmlDeviceGetUtilizationRates, handle)
@@ -192,6 +192,12 @@ class NvmlDriver:
                 nvml.NVML_VOLATILE_ECC,
             ),
         )
+
+    def _memory(self, handle: Any) -> Any:
+        """As nvidia-smi shows it: without what the driver reserves, where it tells the two apart."""
+        nvml = self._nvml
+        found = self._maybe(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
+        return nvml.nvmlDeviceGetMemoryInfo(handle) if found is None else found
 
     def _processes(self) -> Iterator[GpuProcess]:
         nvml = self._nvml
@@ -223,16 +229,14 @@ class NvmlDriver:
     # -- events: not seen on hardware ----------------------------------------------------------------
 
     def _new_events(self) -> Iterator[GpuEvent]:
+        """None where they are not supported: that is no trouble."""
         nvml = self._nvml
         if self._events is None:
             self._events = self._registered()
-        while True:
-            try:
-                said = nvml.nvmlEventSetWait_v2(self._events, 0)
-            except nvml.NVMLError as problem:
-                if problem.value == nvml.NVML_ERROR_TIMEOUT:
-                    return
-                raise
+        while self._events is not None:
+            said = self._maybe(nvml.nvmlEventSetWait_v2, self._events, 0)
+            if said is None:  # nothing has happened
+                return
             uuid = self._maybe(nvml.nvmlDeviceGetUUID, said.device)
             is_xid = said.eventType == nvml.nvmlEventTypeXidCriticalError
             yield GpuEvent(
@@ -243,7 +247,9 @@ class NvmlDriver:
 
     def _registered(self) -> Any:
         nvml = self._nvml
-        found = nvml.nvmlEventSetCreate()
+        found = self._maybe(nvml.nvmlEventSetCreate)
+        if found is None:
+            return None
         for handle in {uuid: gpu for _, gpu, uuid in self._devices()}.values():
             for kind in (nvml.nvmlEventTypeXidCriticalError, nvml.nvmlEventTypeDoubleBitEccError):
                 self._maybe(nvml.nvmlDeviceRegisterEvents, handle, kind, found)

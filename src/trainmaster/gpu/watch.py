@@ -5,6 +5,7 @@ A process of its own, which ends with its input: a driver that hangs or crashes 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
 import sys
@@ -63,8 +64,10 @@ class Watch:
 
     def look(self) -> Look:
         driver = self._driver
+        if not self._gpus:
+            with contextlib.suppress(DriverError):  # one that is lost leaves the others to be read
+                self._gpus = driver.gpus()
         try:
-            self._gpus = self._gpus or driver.gpus()
             return Look(
                 driver.version,
                 self._gpus,

@@ -14,6 +14,7 @@ from trainmaster.gpu.driver import DriverError, GpuEvent
 from trainmaster.gpu.fake_driver import recording
 from trainmaster.gpu.nvml import NvmlDriver
 from trainmaster.gpu.record import PHASES, ReplayedNvml, record
+from trainmaster.gpu.watch import Watch
 from trainmaster.model.units import GIB
 
 LOST = pynvml.NVML_ERROR_GPU_IS_LOST
@@ -74,7 +75,7 @@ class TwoGpus:
         number = self._ask(one)
         return f"MIG-{number}" if number > 1 else f"GPU-{number}"
 
-    def nvmlDeviceGetMemoryInfo(self, one: Any) -> Any:
+    def nvmlDeviceGetMemoryInfo(self, one: Any, version: int | None = None) -> Any:
         total = 10 * GIB if self._ask(one) > 1 else 80 * GIB
         return SimpleNamespace(total=total, used=GIB, free=total - GIB)
 
@@ -177,6 +178,8 @@ def test_a_gpu_that_falls_off_the_bus_is_said_and_the_others_go_on() -> None:
     assert driver.processes() == ()
     with pytest.raises(DriverError, match="lost"):
         driver.gpus()
+    look = Watch(NvmlDriver(nvml)).look()
+    assert ([each.uuid for each in look.readings], look.trouble) == (["GPU-1"], "")
 
 
 def test_xid_and_ecc_events_are_told_once() -> None:
@@ -190,6 +193,11 @@ def test_xid_and_ecc_events_are_told_once() -> None:
     ]
     assert driver.events() == (GpuEvent("GPU-0", "xid", 79), GpuEvent("GPU-0", "ecc", 0))
     assert driver.events() == ()
+
+
+def test_a_driver_without_events_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(TwoGpus, "nvmlEventSetCreate")
+    assert NvmlDriver(TwoGpus()).events() == ()
 
 
 def test_a_recording_played_again_answers_the_same() -> None:
