@@ -239,6 +239,7 @@ class MemoryService:
         self._needs_lead()
         found = []
         below = None if wanted.before is None else _order(wanted.before)
+        holders = self._holders()
         for known in sorted(self.known.values(), key=lambda k: _order(k.row.id), reverse=True):
             row = known.row
             fits = (
@@ -251,7 +252,7 @@ class MemoryService:
                 and (below is None or _order(row.id) < below)
             )
             if fits:
-                found.append(self._status(known))
+                found.append(self._status(known, holders))
             if len(found) == wanted.limit:
                 break
         return found
@@ -548,24 +549,28 @@ class MemoryService:
         async with self.news:
             self.news.notify_all()
 
-    def _free(self) -> list[int]:
-        taken = {device for known in self.known.values() for device in known.devices}
+    def _holders(self) -> list[Known]:
+        return [known for known in self.known.values() if known.devices]
+
+    def _free(self, holders: Sequence[Known] | None = None) -> list[int]:
+        found = self._holders() if holders is None else holders
+        taken = {device for known in found for device in known.devices}
         return [device for device in range(self.devices) if device not in taken]
 
-    def _reason(self, known: Known) -> Reason | None:
+    def _reason(self, known: Known, holders: Sequence[Known]) -> Reason | None:
         if known.row.state not in ("pending", "suspended"):
             return None
-        free, need = len(self._free()) * WHOLE, known.asked.job.demand.nominal.total_share
+        free, need = len(self._free(holders)) * WHOLE, known.asked.job.demand.nominal.total_share
         if known.is_held:
             has_run = known.row.state == "suspended"
             return Reason(Why.SUSPENDED_BY_USER if has_run else Why.HELD, need)
         if known.asked.job.demand.nominal.count > self.devices:
             return Reason(Why.NEVER_FITS, need, free, self.devices * WHOLE)
-        holders = tuple(k.row.id for k in self.known.values() if k.devices)
-        return Reason(Why.NOT_ENOUGH_FREE, need, free, free, held_by=holders)
+        ids = tuple(each.row.id for each in holders)
+        return Reason(Why.NOT_ENOUGH_FREE, need, free, free, held_by=ids)
 
-    def _status(self, known: Known) -> JobStatus:
-        row = known.row
+    def _status(self, known: Known, holders: Sequence[Known] | None = None) -> JobStatus:
+        row, holders = known.row, self._holders() if holders is None else holders
         end = row.finish_ms if row.finish_ms is not None else self.now
         ran = end - row.start_ms if row.start_ms is not None else 0
         last = known.progress[-1] if known.progress else None
@@ -586,7 +591,7 @@ class MemoryService:
             run_ms=ran,
             devices=tuple(f"n0:{device}" for device in known.devices),
             nodes=("n0",) if known.devices else (),
-            reason=self._reason(known),
+            reason=self._reason(known, holders),
         )
 
 

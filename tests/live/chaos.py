@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import random
 import resource
@@ -122,6 +123,8 @@ class Scene:
     store: str
     database: postgres.Server | None = None
     is_small_disk: bool = False
+    pace: float = 1.0
+    """How long pauses are, of what they are in a long run."""
     asked: dict[str, Asked] = field(default_factory=dict)
     unanswered: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     unrun: set[str] = field(default_factory=set)
@@ -284,7 +287,7 @@ class Scene:
         ]
 
     def pause(self, least: float = 0.5, most: float = 3.0) -> None:
-        time.sleep(self.chance.uniform(least, most))
+        time.sleep(self.pace * self.chance.uniform(least, most))
 
 
 # -- faults ------------------------------------------------------------------------------------------------
@@ -636,13 +639,15 @@ FAULTS: dict[str, tuple[Callable[[Scene], None], Needs]] = {
 # -- the run -----------------------------------------------------------------------------------------------
 
 
-def fault_run(scene: Scene, seconds: float, say: Callable[[str], None]) -> Counter[str]:
-    """Each kind once in random order, and then again, until the time is over."""
+def fault_run(
+    scene: Scene, seconds: float, most: float, say: Callable[[str], None]
+) -> Counter[str]:
+    """Each kind once in random order, and then again, until the time is over or there were enough."""
     until_s, done = time.monotonic() + seconds, Counter[str]()
     kinds = [name for name, (_, needs) in FAULTS.items() if needs(scene)]
     waiting: list[str] = []
     scene.start()
-    while time.monotonic() < until_s:
+    while time.monotonic() < until_s and done.total() < most:
         if not waiting:
             waiting = scene.chance.sample(kinds, len(kinds))
         name = waiting.pop()
@@ -800,7 +805,14 @@ def told_of(scene: Scene, id: str) -> list[dict[str, Any]]:
     return []
 
 
-def perform(folder: Path, store: str, seed: int, seconds: float) -> Verdict:
+def perform(
+    folder: Path,
+    store: str,
+    seed: int,
+    seconds: float,
+    most: float = math.inf,
+    pace: float = 1.0,
+) -> Verdict:
     """One fault run in an empty folder, after which nothing of it is left."""
 
     def say(line: str) -> None:
@@ -809,9 +821,9 @@ def perform(folder: Path, store: str, seed: int, seconds: float) -> Verdict:
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(postgres.server()) if store == "postgresql" else None
         is_small = stack.enter_context(small_disk(folder / "disk"))
-        scene = Scene(folder, random.Random(seed), store, server, is_small)
+        scene = Scene(folder, random.Random(seed), store, server, is_small, pace)
         try:
-            done = fault_run(scene, seconds, say)
+            done = fault_run(scene, seconds, most, say)
             verdict = judge(scene)
         finally:
             scene.manager.kill()

@@ -16,14 +16,16 @@ from tests.live.daemons import until
 from tests.live.postgres import Unavailable
 
 pytestmark = pytest.mark.live
-SECONDS = 30.0
+SECONDS, FAULTS_EACH = 60.0, 7
+PACE = 0.3
+"""Pauses are shorter than those of the long run."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("store", "seed"), [("sqlite", 11), ("postgresql", 12)])
 def test_no_job_is_lost_or_doubled_or_made_up(store: str, seed: int, tmp_path: Path) -> None:
     try:
-        verdict = perform(tmp_path, store, seed, SECONDS)
+        verdict = perform(tmp_path, store, seed, SECONDS, FAULTS_EACH, PACE)
     except Unavailable as error:
         pytest.skip(f"PostgreSQL cannot be started here: {error}")
     assert verdict.jobs > 0
