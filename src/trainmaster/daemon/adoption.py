@@ -28,10 +28,7 @@ from trainmaster.daemon.found_jobs import (
 )
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, stored_submission
-from trainmaster.daemon.report_events import (
-    LoggedEvent,
-    assumed_speed_on,
-)
+from trainmaster.daemon.report_events import LoggedEvent, assumed_speed, assumed_speed_on
 from trainmaster.engines.protocol import KnownJob
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
@@ -205,6 +202,7 @@ def _take_known(
     found: Adoption, driver: Driver, job: FoundJob, live: LiveJob, record: JobRecord
 ) -> None:
     is_newer = job.record.seq > driver.writer.seq
+    found.events += _start(driver, record)
     if is_newer:
         found.events += _changes(driver, job, live)
     run = job.newest
@@ -228,6 +226,13 @@ def _take_known(
         found.left_alone[run] = NO_DEVICES if job.is_own else UNREADABLE
         return
     _adopt_run(found, live, job, placement, driver.engine.topology)
+
+
+def _start(driver: Driver, record: JobRecord) -> Iterator[LoggedEvent]:
+    """Where the store has ordered its run and not heard that it started: what is found comes after that."""
+    known = driver.engine.recorded(record.run) if record.phase is Phase.STARTING else None
+    if known is not None and any(isinstance(report, r.Started) for report, _ in known.reports):
+        yield LoggedEvent(e.RunStarted(record.run, assumed_speed(record)), WHERE)
 
 
 def _tell_end(driver: Driver, live: LiveJob, record: JobRecord, seen: int) -> None:
