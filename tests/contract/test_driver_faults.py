@@ -43,14 +43,15 @@ def once(call: str) -> int:
     return 2 if call == "state" else 1
 
 
-def held(run: FrozenRun, gpus: Path, call: str, order: str) -> int:
+def held(run: FrozenRun, gpus: Path, call: str, order: str, nth: int | None = None) -> int:
     """The helper, which hangs in this call."""
-    fake_driver.add_fault(call, "hang", pid=run.pids[0], nth=once(call), folder=gpus)
+    nth = nth or once(call)
+    fake_driver.add_fault(call, "hang", pid=run.pids[0], nth=nth, folder=gpus)
     run.order(order)
 
     def is_hanging() -> bool:
         faults = fake_driver._read(gpus / "faults.json", [])
-        return any(each.get("seen", 0) >= once(call) for each in faults)
+        return any(each.get("seen", 0) >= nth for each in faults)
 
     until(is_hanging)
     helper = run.helper()
@@ -128,8 +129,9 @@ def test_a_process_that_dies_has_ended(
 
 def test_a_helper_that_is_killed_leaves_nothing_locked(make_run: MakeRun, gpus: Path) -> None:
     with make_run(least_s=PATIENT_S) as run:
-        for number, call in enumerate(FREEZING):
-            os.kill(held(run, gpus, call, "freeze"), signal.SIGKILL)
+        steps = [("state", 1), *((call, None) for call in FREEZING)]
+        for number, (call, nth) in enumerate(steps):
+            os.kill(held(run, gpus, call, "freeze", nth), signal.SIGKILL)
             assert "was killed" in run.heard("not frozen", which=number)["why"]
             run.goes_on()
             fake_driver.clear_faults(gpus)

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 
-from trainmaster.engines.freezer import FROZEN, STUCK, Result
+from trainmaster.engines.freezer import FROZEN, RUNNING, STUCK, Result
 from trainmaster.engines.local.helper_process import HelperProcess
 from trainmaster.engines.process_freezer import Members
 from trainmaster.gpu.freeze_conditions import Refusal, device_refusal
@@ -50,8 +50,10 @@ class DriverFreezer:
         self._words: tuple[str, ...] = ()
         """What the program is told; empty: nothing is to be done."""
         self._asked: list[int] = []
-        """The processes that it was told of."""
+        """The processes that it is told of."""
         self._has_plan = False
+        self._planned: set[int] = set()
+        """Those that it has touched, or may have, since it was last running."""
         self._given_s = self._until = 0.0
         self._rounds = 0
         self._bytes = 0
@@ -68,7 +70,8 @@ class DriverFreezer:
 
     def release(self) -> None:
         self._rounds, self._bytes, self._is_turned = 1, 0, False
-        self._begin("freeze")
+        self._planned = set()
+        self._begin("freeze", [*self._members()])
 
     def turn_back(self) -> None:
         """The program turns round itself, after its present call."""
@@ -77,27 +80,32 @@ class DriverFreezer:
             self._helper.send(signal.SIGTERM)
 
     def restore(self, moves: Mapping[str, str]) -> None:
-        self._begin("thaw", *(f"--map={old}={new}" for old, new in moves.items()))
+        words = [f"--map={old}={new}" for old, new in moves.items()]
+        self._begin("thaw", [pid for pid in self._members() if pid in self._planned], *words)
 
     def result(self, now: float) -> Result | None:
         if not self._words:
             return None
-        self._asked = self._asked or [*self._members()]
-        if not self._asked:
+        if not self._asked:  # nothing of it is on a GPU, or all of that has ended
+            is_release = self._is_release
             self.close()
-            return None  # all have ended
+            return Result(FROZEN if is_release else RUNNING)
         if self._helper is None and not self._is_started() and now < self._until:
             return None
         helper = self._helper
         if helper is not None:
+            helper.read()
             self._read_plan(helper, now)
             if not helper.is_over and now < self._until:
                 return None
         is_over = helper is not None and helper.is_over
+        end = RUNNING if self._is_release and not self._planned else STUCK
+        is_release = self._is_release
         self.close()
-        if helper is not None and is_over:
-            return self._ended(helper.lines[-1] if helper.lines else {})
-        return Result(STUCK, f"The GPU driver did not answer within {self._given_s:.0f} s.")
+        if helper is not None and is_over and helper.lines and "end" in helper.lines[-1]:
+            return self._ended(helper.lines[-1], is_release)
+        late = f"The GPU driver did not answer within {self._given_s:.0f} s."
+        return Result(end, KILLED if is_over else late)
 
     def heard(self, rank: int, said: Message) -> None:
         pass
@@ -107,9 +115,13 @@ class DriverFreezer:
             self._helper.kill()
         self._helper, self._words = None, ()
 
-    def _begin(self, *words: str) -> None:
+    @property
+    def _is_release(self) -> bool:
+        return self._words[:1] == ("freeze",)
+
+    def _begin(self, verb: str, pids: list[int], *words: str) -> None:
         self.close()
-        self._words, self._asked, self._has_plan = words, [], False
+        self._words, self._asked, self._has_plan = (verb, *words), pids, False
         self._given_s = START_S
         self._until = time.monotonic() + START_S
 
@@ -128,18 +140,19 @@ class DriverFreezer:
         """It has begun: from here on the bytes count."""
         if not self._has_plan and helper.lines and "plan" in helper.lines[0]:
             self._has_plan = True
+            self._planned.update(helper.lines[0]["plan"])
             self._bytes = max(self._bytes, helper.lines[0].get("bytes", 0))
             self._given_s = LEAST_S + self._bytes / BYTES_PER_S
             self._until = now + self._given_s
 
-    def _ended(self, last: Message) -> Result | None:
-        end = last.get("end")
-        if not isinstance(end, str):
-            return Result(STUCK, KILLED)
+    def _ended(self, last: Message, is_release: bool) -> Result | None:
+        end = last["end"]
         if end == FROZEN and self._has_grown() and self._rounds < ROUNDS:
             self._rounds += 1
-            self._begin("freeze")
+            self._begin("freeze", [*self._members()])
             return self.result(time.monotonic())
+        if is_release and end == RUNNING and self._rounds > 1:
+            end = STUCK  # what the first round froze has to be walked back too
         return Result(
             end,
             last.get("why", ""),

@@ -218,6 +218,23 @@ def has_ended(pid: int, patience_s: float = 0.0) -> bool:
         time.sleep(LOOK_S)
 
 
+def candidates(pids: Sequence[int], driver: Driver) -> list[int]:
+    """Those that may have CUDA state: by NVML, or where it counts by other numbers, that have CUDA loaded.
+
+    Data loaders that were forked from a CUDA process have its libraries, and nothing on the GPU.
+    """
+    listed = {each.pid for each in driver.processes()}
+    return [pid for pid in pids if pid in listed] or [pid for pid in pids if has_cuda(pid)]
+
+
+def has_cuda(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            return any(b"/libcuda.so" in line for line in file)
+    except OSError:
+        return False
+
+
 def cuda_processes(pids: Sequence[int], find: Find) -> dict[int, CudaProcess]:
     """Those of them that the driver knows; CudaFault where it does not answer."""
     found = {}
@@ -258,7 +275,7 @@ def freeze(pids: Sequence[int], say: Say, is_turned: Callable[[], bool], lock_ms
         refused = conditions.driver_refusal(driver.version)
         if refused is not None:
             return _refused(refused)
-        found = cuda_processes(pids, open_checkpoints())
+        found = cuda_processes(candidates(pids, driver), open_checkpoints())
         held = memory_of(pids, driver)
         needed = sum(held.values()) or (used_by_all(driver) if found else 0)
     except NoCheckpoints as problem:

@@ -109,6 +109,17 @@ def test_processes_without_a_gpu_are_left_alone(pids: list[int]) -> None:
     assert (outcome.end, said) == ("frozen", [{"plan": [], "bytes": 0}])
 
 
+def test_only_processes_that_may_have_cuda_state_are_asked(
+    folder: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = fake_driver.FakeDriver(folder)
+    assert checkpoint.candidates(pids, driver) == []
+    monkeypatch.setattr(checkpoint, "has_cuda", lambda pid: pid == pids[0])
+    assert checkpoint.candidates(pids, driver) == pids[:1]
+    give(pids[1:], folder)
+    assert checkpoint.candidates(pids, driver) == pids[1:]
+
+
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("call", ["lock", "checkpoint"])
 def test_one_failing_call_leaves_all_of_them_running(

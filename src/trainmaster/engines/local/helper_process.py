@@ -39,7 +39,7 @@ class HelperProcess:
         outsiders.add(self.pid)
         os.set_blocking(ours, False)
         self._output = ours
-        selector.register(ours, selectors.EVENT_READ, self._read)
+        selector.register(ours, selectors.EVENT_READ, self.read)
 
     def send(self, number: int) -> None:
         """A signal, if it has not ended: its number may be another process's then."""
@@ -52,7 +52,10 @@ class HelperProcess:
         self.send(signal.SIGKILL)
         self._close()
 
-    def _read(self, mask: int = 0) -> None:
+    def read(self, mask: int = 0) -> None:
+        """What it has said."""
+        if self.is_over:
+            return
         try:
             piece = os.read(self._output, 1 << 16)
         except BlockingIOError:
