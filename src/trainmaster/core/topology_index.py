@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Slice
-from trainmaster.model.topology import Node, Topology
+from trainmaster.model.topology import SLOT_TYPE, Node, Topology
+
+FROZEN_PER_GPU = 3
+"""Runs as large as a GPU that can be frozen beside the one that has it, if the host has the memory."""
 
 
 class TopologyIndex:
@@ -70,14 +73,18 @@ class TopologyIndex:
 
 
 def _host_per_gpu(node: Node, *, can_freeze: bool) -> int:
-    """Host memory per GPU; where runs can be frozen, less, so that one frozen run per GPU fits besides.
+    """Host memory per GPU; where runs can be frozen, less, so that frozen runs of each GPU fit besides.
 
-    Otherwise a full node would have no memory left for a run to be frozen.
+    Otherwise a full node would have no memory left for a run to be frozen. On slots that is one, on GPUs
+    as many as take turns with another.
     """
     if not node.gpus:
         return 0
     each = node.memory // node.gpus
-    return max(each // 2, each - node.type.memory) if can_freeze else each
+    if not can_freeze:
+        return each
+    beside = 1 if node.type.name == SLOT_TYPE else FROZEN_PER_GPU
+    return max(each // (beside + 1), each - beside * node.type.memory)
 
 
 def most_on(node: Node, demand: Demand) -> int:
