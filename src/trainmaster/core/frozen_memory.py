@@ -1,7 +1,7 @@
 """What a frozen run keeps: memory on its GPUs and in host memory, reckoned until its engine reports it.
 
 The host memory that runs out first is what the run had on its GPUs. That is what was measured, with a margin,
-else what its job states, else all memory of the GPU, which may be more than the host has.
+else what is booked for it, else all memory of the GPU, which may be more than the host has.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def reckoned(
     needed = min(measured, kind.memory)
     if reported is not None:
         return reported._replace(host=max(needed, reported.host))
-    return KeptMemory(needed or demand.nominal.memory or kind.memory, FROZEN_GPU_MEMORY)
+    booked = demand.nominal.memory or max(piece.memory for piece in placement.slices)
+    return KeptMemory(needed or booked or kind.memory, FROZEN_GPU_MEMORY)
 
 
 def _host_on_slots(kind: GpuType, demand: Demand, placement: Placement) -> int:

@@ -137,7 +137,7 @@ def thaw_place(space: Occupancy, record: JobRecord, frozen: Placement) -> Placem
     """
     is_slot = is_on_slots(space.topology, frozen)
     if frozen.sharing is not Sharing.EXCLUSIVE:
-        return frozen if space.refusal(frozen, record.demand) is None else None
+        return frozen if _fits_again(space, record, frozen) else None
     if can_thaw(space, record, frozen):
         return frozen
     if not is_slot and not (space.can_move_frozen and record.frozen is frozen):
@@ -157,6 +157,16 @@ def thaw_place(space: Occupancy, record: JobRecord, frozen: Placement) -> Placem
     if any(piece.memory > space.free_memory[piece.gpu] for piece in slices):
         return None
     return found if can_thaw(space, record, found) else None
+
+
+def _fits_again(space: Occupancy, record: JobRecord, frozen: Placement) -> bool:
+    """Whether a part of a GPU is free for its run, which releases what it keeps while it is frozen."""
+    host, memory, _ = kept_memory(space.topology, record, frozen)
+    gpus = frozen.gpus() if record.frozen is not None else ()
+    space.book_frozen(gpus, -memory, -host)
+    fits = space.refusal(frozen, record.demand) is None
+    space.book_frozen(gpus, memory, host)
+    return fits
 
 
 def can_thaw(space: Occupancy, record: JobRecord, frozen: Placement) -> bool:

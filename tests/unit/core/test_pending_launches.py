@@ -173,16 +173,16 @@ def test_a_run_that_shares_its_gpu_is_not_frozen() -> None:
     assert world.plan(a.Suspend("a")) == [a.Halt(Run("a", 1))]
 
 
-def test_one_run_per_gpu_can_be_frozen_on_a_full_node() -> None:
-    """Host memory in proportion leaves room for it; a second on the same GPU finds none."""
-    world = Strings("1x2", can_freeze=True).running("a", 0).running("b", 1)
-    assert world.plan(a.Suspend("a")) == [a.Freeze(Run("a", 1))]
-    world.tell(e.RunSuspended(Run("a", 1), 10, frozen=True))
-    world.running("c", 0)
-    assert world.plan(a.Suspend("b")) == [a.Freeze(Run("b", 1))]
-    world.tell(e.RunSuspended(Run("b", 1), 10, frozen=True))
-    world.running("d", 1)
-    assert world.plan(a.Suspend("c")) == [a.Halt(Run("c", 1))]
+def test_three_runs_per_gpu_can_be_frozen_on_a_full_node() -> None:
+    """Host memory in proportion leaves room for them; a fourth finds none."""
+    world = Strings("1x2", can_freeze=True).running("a0", 0).running("b0", 1)
+    for turn in range(3):
+        for gpu, name in enumerate("ab"):
+            run = Run(f"{name}{turn}", 1)
+            assert world.plan(a.Suspend(run.job)) == [a.Freeze(run)]
+            world.tell(e.RunSuspended(run, 10, frozen=True))
+            world.running(f"{name}{turn + 1}", gpu)
+    assert world.plan(a.Suspend("a3")) == [a.Halt(Run("a3", 1))]
 
 
 def test_a_promised_thaw_can_be_taken_back() -> None:

@@ -63,12 +63,12 @@ def test_a_running_job_is_suspended_first_and_that_is_no_preemption() -> None:
 
 def test_a_frozen_run_keeps_its_room_and_is_thawed_where_it_is() -> None:
     stage = Strings(can_freeze=True).running("a", 0)
-    host = stage.state.occupancy.free_host[0]
     assert stage.tell(e.JobHeld("a")) == [a.Freeze(Run("a", 1))]
     stage.tell(e.RunSuspended(Run("a", 1), 0, frozen=True))
     assert stage.phase("a") is Phase.HELD
     assert stage.job("a").frozen == stage.on(0)
-    assert stage.state.occupancy.free_host[0] != host
+    node = stage.topology.nodes[0]
+    assert stage.state.occupancy.free_host[0] == node.memory - node.type.memory
     stage.tell(e.JobReleased("a"))
     assert stage.phase("a") is Phase.SUSPENDED
     assert stage.plan(a.Resume("a", stage.on(0))) == [a.Thaw(Run("a", 1))]

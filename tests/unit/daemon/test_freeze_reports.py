@@ -107,7 +107,7 @@ def test_a_gpu_with_more_memory_than_the_host_has_is_said_to_be_the_reason() -> 
     job = live(stage)
     assert obstacle_sentence(stage.state, job, stage.now) == (
         "It cannot be suspended in memory now: that needs 40.0 GiB of host memory, as much as its GPUs"
-        " have, because its own use is not measured yet, and 16.0 GiB is free."
+        " have, because its own use is not measured yet, and 24.0 GiB is free."
     )
     stage.tell(e.JobProfiled("a", profile=Profile(gpu_memory=4 * GIB)))
     assert obstacle_sentence(stage.state, job, stage.now) == ""
