@@ -67,6 +67,7 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     record.attempt, record.run = event.attempts, Run(job.id, event.attempts)
     record.first_start_ms = event.first_start_ms
     state.add(record, now)
+    state.note_profile(record)
 
 
 def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
@@ -82,6 +83,7 @@ def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
         record.oracle = event.oracle
     if event.profile is not None:
         record.profile = (record.profile or Profile()).updated(event.profile)
+        state.note_profile(record)
     state.log.note_job(record)
     state.log.needs_pass = True
 

@@ -234,6 +234,7 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
     for seq in body["jobs"]:
         record = records[seq]
         state.jobs[record.id] = record
+        state.note_profile(record)
         state.waiting += record.phase in WAITING
         if record.phase is Phase.HELD:
             state.on_hold[record.id] = record

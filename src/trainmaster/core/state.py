@@ -107,6 +107,8 @@ class State:
         self.delayed: dict[str, JobRecord] = {}
         """Those of them that wait for the time of their retry."""
         self._visible: dict[str, JobRecord] | None = None
+        self.measured: dict[str, JobRecord] = {}
+        """Jobs whose GPU memory was measured."""
 
     def group_of(self, demand: Demand) -> int:
         """The number of this demand: equal demands have equal numbers."""
@@ -152,6 +154,11 @@ class State:
         self.log.note_job(record)
         self.log.needs_pass = True
 
+    def note_profile(self, record: JobRecord) -> None:
+        """List it among those that were measured, if it was."""
+        if record.measured_memory:
+            self.measured[record.id] = record
+
     def visible_jobs(self) -> dict[str, JobRecord]:
         """Live jobs that are not held, in order of submission: all that policies see."""
         if not self.on_hold:
@@ -169,6 +176,7 @@ class State:
         assert record.phase in ENDED
         del self.jobs[record.id]
         self.protected.pop(record.id, None)
+        self.measured.pop(record.id, None)
         self._visible = None
         self.log.note_end(record)
 

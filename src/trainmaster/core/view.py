@@ -72,6 +72,11 @@ class View:
         """Jobs that hold GPUs, in order of submission."""
         return [record for record in self.jobs.values() if record.phase in ALLOCATED]
 
+    def measured_runs(self) -> list[JobRecord]:
+        """Jobs that hold GPUs and whose GPU memory was measured, in order of submission."""
+        found = [each for each in self._state.measured.values() if each.phase in ALLOCATED]
+        return sorted(found, key=lambda each: each.seq)
+
     def waiting(self) -> list[JobRecord]:
         """Jobs that hold none, in order of submission."""
         return [record for record in self.jobs.values() if record.phase in WAITING]

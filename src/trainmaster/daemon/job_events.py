@@ -90,6 +90,8 @@ def story_of(
             if beside:
                 detail["beside"] = beside
             if isinstance(order, a.Rebind) and not is_on_slots(topology, placement):
+                if not beside and placement.sharing is not Sharing.EXCLUSIVE:
+                    continue  # only what is booked for it has changed
                 what = "sharing changed"
         if isinstance(order, a.Freeze | a.Halt):
             if _is_in_story(order, events):

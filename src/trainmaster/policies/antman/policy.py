@@ -126,6 +126,7 @@ class AntMan(BasePolicy[AntManOptions, AntManMemo]):
         turn = AntManPass(draft, now, self._rules, quotas, opportunistic, lines, held, limits)
         if view.draining:
             turn.leave_draining()
+        turn.rebook_measured()
         turn.serve_guaranteed()
         turn.serve_opportunistic()
         due = [line.next_expiry() for line in lines.values()] + [turn.again_at]

@@ -15,6 +15,7 @@ from trainmaster.core.lifecycle import ALLOCATED, Phase
 from trainmaster.core.rank_index import Candidates, Key, RankIndex, RankList
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.gpu_occupants import remaining_jobs
+from trainmaster.mechanisms.measured_memory import measured_placement
 from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.model.actions import OpenTo
 from trainmaster.model.placement import Placement, Role
@@ -67,6 +68,28 @@ class AntManPass:
     evicted: list[JobRecord] = field(default_factory=list)
     again_at: int | None = None
     """When to look again, although nothing may happen until then."""
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def rebook_measured(self) -> None:
+        """Book runs with their measured memory; where one has grown, opportunistic ones leave."""
+        for record in self.draft.view.measured_runs():
+            better = measured_placement(self.draft, record)
+            if better is None:
+                continue
+            leaving: list[JobRecord] = []
+            for run in reversed(self.opportunistic):
+                if self.draft.fits_instead(record, better):
+                    break
+                if run is not record and self._is_evictable(run) and _are_together(run, record):
+                    self._leave(run)
+                    leaving.append(run)
+            if self.draft.fits_instead(record, better):
+                self.draft.resize(record, better)
+                self.evicted += leaving
+            else:
+                for run in leaving:
+                    self._stay(run)
 
     # -- guaranteed ------------------------------------------------------------------------------
 
@@ -341,6 +364,13 @@ class AntManPass:
 
     def _look_again(self, time: int) -> None:
         self.again_at = time if self.again_at is None else min(self.again_at, time)
+
+
+def _are_together(one: JobRecord, other: JobRecord) -> bool:
+    """Whether they share a GPU."""
+    if one.placement is None or other.placement is None:
+        return False
+    return not set(one.placement.gpus()).isdisjoint(other.placement.gpus())
 
 
 def _tag(group: object) -> object:

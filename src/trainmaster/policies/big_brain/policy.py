@@ -24,6 +24,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.gpu_occupants import remaining_jobs
+from trainmaster.mechanisms.measured_memory import rebook_measured
 from trainmaster.mechanisms.preemptive_scheduling import evacuate
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import Plan, Rank
@@ -96,9 +97,11 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         measurements = self._tuner.learned(memo, view, now)
         draft = Draft(view)
         occupants = Occupants(draft)
+        is_changed = False
         if not view.has_nothing_to_schedule():
             if view.draining:
                 evacuate(view, draft, self.placer)
+            is_changed = self._open_measured(draft, measurements)
             for _, _, record in self.ranked_jobs(view, now, with_running=False).candidates(now):
                 placement = self._place(occupants, measurements, record)
                 if placement is None:
@@ -109,7 +112,18 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
                 measurements, self._measured_runs(occupants, measurements), now
             )
         due = None if view.has_nothing_to_schedule() else self._tuner.due(measurements, view, now)
-        return draft.plan(measurements, due)
+        return draft.plan(measurements, now + 1 if is_changed else due)
+
+    def _open_measured(self, draft: Draft, measurements: TunerMemo) -> bool:
+        """Give runs that had a GPU for themselves a slot of it, once their memory is known."""
+        if self._sharing is not Sharing.TIME:
+            return False
+        found = False
+        for record in draft.view.measured_runs():
+            if self._can_share(record):
+                ceiling = self._fixed or self._tuner.ceiling(measurements, label_of(record))
+                found |= rebook_measured(draft, record, slot(ceiling, splits=self.splits))
+        return found
 
     def wake(self, view: View, memo: TunerMemo, now: int) -> int | None:
         """A run that has just started can be measured from now on."""

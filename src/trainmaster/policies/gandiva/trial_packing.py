@@ -195,6 +195,8 @@ class TrialPacking:
             return False
         if record.phase in WAITING:
             return record.first_start_ms is not None
+        if record.profile is not None and record.profile.gpu_util_ppm is not None:
+            return True  # measured while it was alone
         due = measured_at((record,), self.trial_ms)
         return due is not None and due <= self.now
 

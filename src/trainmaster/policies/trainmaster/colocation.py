@@ -38,8 +38,8 @@ from trainmaster.policies.trainmaster.shared_gpus import SharedGpus, can_share, 
 GAIN_RESOLUTION = NOMINAL // 5
 """Gains are compared in steps of a fifth of a GPU: predictions are not more accurate than that."""
 BEST_KEY: Key = (-(1 << 90), 0, 0, 0)
-Gains = dict[tuple[tuple[JobKind, ...], JobKind], int | None]
-"""What a job of one kind adds to the sum of speeds of a group; None if that is not enough."""
+Gains = dict[tuple[tuple[JobKind, ...], JobKind, Sharing], int | None]
+"""What a job of one kind adds to the sum of speeds of a group, sharing so; None if that is not enough."""
 
 
 @dataclass(slots=True)
@@ -56,6 +56,8 @@ def separate_pairs(p: Pass) -> None:
         return
     stage = p.colocation = Colocation(p, p.settings.packing)
     stage.evaluate()
+    if not p.view.has_nothing_to_schedule():
+        stage.shared.open_measured()
     cache = p.caches.gains
     if cache is None or cache.rates is not stage.rates:
         cache = p.caches.gains = GainCache(stage.rates)
@@ -128,8 +130,8 @@ class Colocation:
         """Record the speeds of a group, and separate it if sharing does not pay."""
         rates = self._measured(gpu, records)
         kinds = [kind_of(record) for record in records]
-        self.rates = self.rates.with_measured(kinds, rates, self.terms.sharing)
-        if not self._pays(records, rates):
+        self.rates = self.rates.with_measured(kinds, rates, self.shared.mode_of(gpu))
+        if not self._pays(gpu, records, rates):
             self._separate(gpu, records)
 
     def _records(self, group: ColocatedJobs) -> list[JobRecord]:
@@ -148,18 +150,18 @@ class Colocation:
             for record, speed in zip(records, alone, strict=True)
         ]
 
-    def _pays(self, records: list[JobRecord], rates: list[int]) -> bool:
+    def _pays(self, gpu: int, records: list[JobRecord], rates: list[int]) -> bool:
         """Whether the last member adds enough, and every job keeps enough of its speed."""
         if min(rates) < self.terms.kept_ppm:
             return False
-        before = self._sum([kind_of(record) for record in records[:-1]])
+        before = self._sum(gpu, [kind_of(record) for record in records[:-1]])
         return sum(rates) - before >= self.terms.least_ppm
 
-    def _sum(self, kinds: Sequence[JobKind]) -> int:
-        """The sum of speeds of jobs of these kinds on one GPU."""
+    def _sum(self, gpu: int, kinds: Sequence[JobKind]) -> int:
+        """The sum of speeds of jobs of these kinds on this GPU."""
         if len(kinds) == 1:
             return NOMINAL
-        return sum(self.rates.predicted(kinds, self.terms.sharing) or (NOMINAL,))
+        return sum(self.rates.predicted(kinds, self.shared.mode_of(gpu)) or (NOMINAL,))
 
     def _separate(self, gpu: int, records: list[JobRecord]) -> None:
         """Suspend the worst-ranked job of the group that is not exempt."""
@@ -195,7 +197,7 @@ class Colocation:
                 continue
             if not self._is_in_one_queue(record, tenants):
                 continue
-            gain = self._gain(tenants, record)
+            gain = self._gain(gpu, tenants, record)
             if gain is None:
                 continue
             if not self.shared.is_open(gpu, tenants, self.terms.most):
@@ -224,16 +226,17 @@ class Colocation:
         """Whether the only obstacle is that one of the jobs is still starting."""
         return any(each.phase is Phase.STARTING for each in tenants)
 
-    def _gain(self, tenants: list[JobRecord], record: JobRecord) -> int | None:
+    def _gain(self, gpu: int, tenants: list[JobRecord], record: JobRecord) -> int | None:
         """What the job would add to the sum of speeds there; None if that is not enough."""
         kinds, mine = tuple([kind_of(each) for each in tenants]), kind_of(record)
-        key = (kinds, mine)
+        sharing = self.shared.mode_of(gpu)
+        key = (kinds, mine, sharing)
         if key in self.gains:
             return self.gains[key]
-        rates = self.rates.predicted((*kinds, mine), self.terms.sharing)
+        rates = self.rates.predicted((*kinds, mine), sharing)
         if rates is None:
             return 0 if self._may_try(kinds, mine, record) else None
-        gain = sum(rates) - self._sum(kinds)
+        gain = sum(rates) - self._sum(gpu, kinds)
         is_enough = gain >= self.terms.gain_ppm and min(rates) >= self.terms.kept_ppm
         self.gains[key] = gain if is_enough else None
         return self.gains[key]
@@ -351,7 +354,7 @@ class Colocation:
     def _pays_to_move_at(self, gpu: int, records: list[JobRecord], mover: JobRecord) -> int | None:
         """When the job has run long enough that running as long again gains more than moving costs."""
         others = [kind_of(record) for record in records if record is not mover]
-        lost = self._sum(others) + NOMINAL - sum(self._measured(gpu, records))
+        lost = self._sum(gpu, others) + NOMINAL - sum(self._measured(gpu, records))
         if lost <= 0:
             return None
         cost = self.shared.view.handover_ms or self.terms.move_ms

@@ -80,12 +80,18 @@ class ColocationSpeeds:
     """Speed alone by model and GPU type."""
     trust_ppm: int = NOMINAL
     """Measured over predicted speed of groups, at their first measurement."""
+    by_turns: FrozenMap[MemberKey, int] = field(default_factory=FrozenMap)
+    """What `measured` is for MPS, for time-slicing."""
+
+    def table(self, sharing: Sharing) -> FrozenMap[MemberKey, int]:
+        """What was measured of groups that share so."""
+        return self.by_turns if sharing is Sharing.TIME else self.measured
 
     def predicted(self, kinds: Sequence[JobKind], sharing: Sharing) -> tuple[int, ...] | None:
         """The part of its speed that each job would keep; None if it cannot be predicted."""
-        found = []
+        found, table = [], self.table(sharing)
         for mine, beside in member_keys(kinds):
-            rate = self.measured.get((mine, beside))
+            rate = table.get((mine, beside))
             if rate is None:
                 rate = predicted_by_utilisation(mine, beside, sharing)
                 if rate is None:
@@ -98,20 +104,23 @@ class ColocationSpeeds:
         self, kinds: Sequence[JobKind], rates: Sequence[int], sharing: Sharing
     ) -> ColocationSpeeds:
         """With one more measured group."""
-        seen = dict(self.measured)
+        before = self.table(sharing)
+        seen = dict(before)
         for member, rate in zip(member_keys(kinds), rates, strict=True):
             known = seen.pop(member, None)
             seen[member] = rate if known is None else known + (rate - known) // WEIGHT
         while len(seen) > MOST_MEASURED:
             del seen[next(iter(seen))]
         trust = self.trust_ppm
-        if all(member not in self.measured for member in member_keys(kinds)):
+        if all(member not in before for member in member_keys(kinds)):
             predicted = [
                 predicted_by_utilisation(*member, sharing) for member in member_keys(kinds)
             ]
             if None not in predicted:
                 really = sum(rates) * NOMINAL // max(1, sum(each or 0 for each in predicted))
                 trust += (really - trust) // WEIGHT
+        if sharing is Sharing.TIME:
+            return replace(self, by_turns=FrozenMap(seen), trust_ppm=trust)
         return replace(self, measured=FrozenMap(seen), trust_ppm=trust)
 
     def alone_on(self, record: JobRecord, kind: str, speed_ppm: int) -> int:

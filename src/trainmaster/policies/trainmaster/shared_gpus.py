@@ -1,8 +1,9 @@
 """Which jobs are on which shared GPU during a pass, and where one more single-GPU job may join.
 
-A shared GPU is one whose jobs were launched in sharing mode: single-GPU jobs whose memory is known. Alone,
-such a job holds the whole GPU; n together hold 1/n each. When a job joins or leaves, only shares change; no
-run is relaunched.
+A shared GPU is one whose jobs were launched in sharing mode, or share it by turns: single-GPU jobs whose
+memory is known. Alone, such a job holds the whole GPU; n together hold 1/n each. When a job joins or leaves,
+only shares change; no run is relaunched. A job that was launched alone shares by turns once its memory was
+measured.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.gpu_occupants import remaining_jobs
+from trainmaster.mechanisms.measured_memory import rebook_measured
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import WHOLE
 
@@ -31,8 +33,10 @@ def can_share(record: JobRecord) -> bool:
 
 
 def shared_gpu(placement: Placement | None, sharing: Sharing) -> int | None:
-    """The GPU of a job that was launched in this sharing mode; None for all others."""
-    if placement is None or placement.sharing is not sharing or len(placement.slices) != 1:
+    """The GPU of a job that was launched in this sharing mode, or shares by turns; None for all others."""
+    if placement is None or placement.sharing not in (sharing, Sharing.TIME):
+        return None
+    if len(placement.slices) != 1:
         return None
     return placement.slices[0].gpu
 
@@ -152,4 +156,15 @@ class SharedGpus:
         space = self.draft.space
         memory = record.memory_on(space.topology.type_of_gpu[gpu])
         piece = Slice(space.node_of[gpu], gpu, share, memory)
-        return Placement((piece,), space.topology.span_of_gpus([gpu]), self.sharing)
+        return Placement((piece,), space.topology.span_of_gpus([gpu]), self.mode_of(gpu))
+
+    def mode_of(self, gpu: int) -> Sharing:
+        """How a GPU is shared: as it is now, and by turns with a run that was launched alone."""
+        mode = self.draft.space.mode[gpu]
+        return self.sharing if mode is None or mode is Sharing.MPS else Sharing.TIME
+
+    def open_measured(self) -> None:
+        """Let jobs share that were launched alone, once their memory is known."""
+        for record in self.view.measured_runs():
+            if can_share(record) and not self.is_exempt(record):
+                rebook_measured(self.draft, record)

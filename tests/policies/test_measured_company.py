@@ -1,0 +1,100 @@
+"""A job that states nothing runs alone until it was measured; then another joins it without a restart.
+
+One GPU of 16 GiB. `host` has run on it alone for a minute when its memory and utilisation are measured;
+`guest` has run before, so that those of it are known.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import a_job, a_policy, cluster
+from trainmaster.core.controller import Controller
+from trainmaster.core.invariants import check
+from trainmaster.core.snapshot import restored, snapshot_of
+from trainmaster.model import actions as a
+from trainmaster.model import events as e
+from trainmaster.model.job import Run
+from trainmaster.model.placement import Role, Sharing
+from trainmaster.model.profile import Profile
+from trainmaster.model.units import GIB, MINUTE, NOMINAL, SECOND
+
+PACKING = {
+    "antman": {"role": Role.OPPORTUNISTIC},
+    "big-brain": {},
+    "trainmaster": {},
+}
+"""Policies that put a waiting job beside a run, and what its user says of the guest."""
+KNOWN = Profile(gpu_util_ppm=200_000, gpu_memory=4 * GIB)
+HOST, GUEST = Run("host", 1), Run("guest", 1)
+
+
+class World:
+    """A live manager's controller: nothing is known to save, and nothing can be frozen."""
+
+    def __init__(self, policy: str, **options: object) -> None:
+        self.controller = Controller(
+            cluster("1x1"), a_policy(policy, **options), cannot_save_at_first=True
+        )
+        self.now = 0
+
+    def tell(self, *events: e.Event) -> list[a.Order]:
+        """And what follows within two seconds."""
+        orders = list(self.controller.step(self.now, events).orders)
+        for _ in range(2):
+            self.now += SECOND
+            orders += self.controller.step(self.now, ()).orders
+            check(self.controller.state)
+        return orders
+
+    def later(self, ms: int) -> World:
+        self.now += ms
+        return self
+
+
+def with_host_measured(policy: str, gib: int, **options: object) -> tuple[World, list[a.Order]]:
+    """The orders that follow from measuring the host, while the guest waits."""
+    world = World(policy, **options)
+    assert [order.run for order in world.tell(e.JobSubmitted(a_job("host")))] == [HOST]
+    world.tell(e.RunStarted(HOST, NOMINAL))
+    guest = a_job("guest", **PACKING.get(policy, {}))  # type: ignore[arg-type]
+    assert world.later(MINUTE).tell(e.JobSubmitted(guest, profile=KNOWN)) == []
+    profile = Profile(gpu_util_ppm=200_000, gpu_memory=gib * GIB)
+    return world, world.tell(e.JobProfiled("host", profile=profile))
+
+
+@pytest.mark.parametrize("policy", PACKING)
+def test_a_measured_run_gets_company_without_a_restart(policy: str) -> None:
+    world, orders = with_host_measured(policy, 8)
+    orders += world.later(31 * SECOND).tell()  # big-brain measures it alone for half a minute
+    assert {type(order) for order in orders if order.run == HOST} == {a.Rebind}
+    launch = next(order for order in orders if order.run == GUEST)
+    assert isinstance(launch, a.Launch)
+    assert launch.placement.sharing is Sharing.TIME
+    assert world.controller.state.occupancy.free_memory[0] >= 0
+    assert world.controller.state.jobs["host"].attempt == 1
+
+
+@pytest.mark.parametrize("policy", PACKING)
+def test_a_run_that_was_found_to_need_the_memory_stays_alone(policy: str) -> None:
+    _, orders = with_host_measured(policy, 12)
+    assert all(order.run != GUEST for order in orders)
+
+
+def test_under_antman_the_guest_leaves_when_the_memory_of_its_host_grows() -> None:
+    world, _ = with_host_measured("antman", 8)
+    world.tell(e.RunStarted(GUEST, NOMINAL), e.RunCanSave(GUEST))
+    world.tell(e.JobSubmitted(a_job("next")))  # passes are made while a job waits
+    orders = world.tell(e.JobProfiled("host", profile=Profile(gpu_memory=12 * GIB)))
+    assert a.Halt(GUEST) in orders
+    assert world.controller.state.jobs["host"].phase.name == "RUNNING"
+
+
+def test_what_was_measured_survives_a_restart() -> None:
+    world, _ = with_host_measured("trainmaster", 8)
+    before = world.controller.state
+    body = snapshot_of(world.controller)
+    restart = restored(body, before.topology, a_policy("trainmaster"), can_freeze=False)
+    again = restart.controller.state
+    assert again.jobs["host"].profile == before.jobs["host"].profile
+    assert again.measured.keys() == {"host", "guest"}
