@@ -210,7 +210,7 @@ OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
 
 DETAILS: Mapping[str, Callable[[str, object], str]] = {
     "changed": lambda _, value: f"changed since submission: {_detail('', value)}",
-    "beside": lambda _, value: f"beside {_detail('', value)}",
+    "beside": lambda _, value: f"beside {names(value) if isinstance(value, list) else value}",
     "at_step": lambda _, value: f"at step {value}",
     "code": lambda _, value: f"exit code {value}",
     "gpu_bytes": lambda _, value: f"{_bytes(value)} left on its GPUs",
