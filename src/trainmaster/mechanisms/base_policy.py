@@ -14,6 +14,7 @@ from trainmaster.core.host_shortage import host_shortage
 from trainmaster.core.last_resort import unsaved_ms
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.part_shortage import free_parts, part_shortage
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View, by_demand
@@ -24,7 +25,7 @@ from trainmaster.mechanisms.preemption_guards import (
 )
 from trainmaster.mechanisms.preemptive_scheduling import FailedPlacement, run_in_order
 from trainmaster.model.job import Demand
-from trainmaster.model.placement import Sharing
+from trainmaster.model.placement import Role, Sharing
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Protection, Reason, Why
 from trainmaster.model.units import WHOLE
@@ -166,10 +167,16 @@ def waiting_reason(
     stopped = _stopped_reason(view, record, Reason(Why.STOPPED_ON_NODE, need, free, block))
     if stopped is not None:
         return stopped
+    is_guaranteed = record.job.role is Role.GUARANTEED
+    part = part_shortage(space, demand) if is_guaranteed else None
+    if part is not None and part[0] is not Why.HOST_TAKEN:
+        return Reason(part[0], need, free, block, held_by, part=part[1])
     host = host_shortage(view, record) if free >= need else None
     if host is not None:
         users = tuple(each.job for each in host.used)
         return Reason(Why.HOST_TAKEN, need, free, block, users, host=host)
+    if part is not None:
+        return Reason(Why.HOST_TAKEN, need, free, block, held_by)
     if demand.mode is Sharing.EXCLUSIVE and free >= need:
         return Reason(Why.FRAGMENTED, need, free, block, held_by)
     others = {job: held for job, held in view.reservations.items() if job != record.id}
@@ -186,11 +193,16 @@ def waiting_reason(
 
 
 def free_for(space: Occupancy, demand: Demand) -> tuple[int, int]:
-    """Free GPUs of types that the job may use, and how many of them are on one node at most."""
+    """Free GPUs of types that the job may use, and how many of them are on one node at most.
+
+    For a job that shares them, free parts of GPUs that are shared in its way count as well.
+    """
     kinds = space.kinds_for(demand)
     rows = [space.by_free[kind] for kind in kinds]
     block = max((n for masks in rows for n in range(len(masks)) if masks[n]), default=0)
-    return WHOLE * sum(space.free_gpus[kind] for kind in kinds), WHOLE * block
+    parts = [] if demand.mode is Sharing.EXCLUSIVE else free_parts(space, demand)
+    whole = WHOLE * sum(space.free_gpus[kind] for kind in kinds)
+    return whole + sum(parts), max(WHOLE * block, *parts, 0)
 
 
 def _total(view: View, demand: Demand) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trainmaster.model.deadline_notices import DeadlineNotice
+from trainmaster.model.placement import Sharing
 
 
 class Why(Enum):
@@ -17,6 +18,10 @@ class Why(Enum):
     """Enough GPUs are free, but not where it may use them together."""
     HOST_TAKEN = "HostTaken"
     """Enough GPUs are free, but not enough host memory or CPUs beside them: `host`."""
+    GPU_MEMORY_TAKEN = "GpuMemoryTaken"
+    """A part of a GPU is free that is large enough, but not enough of its memory: `part`."""
+    SHARED_OTHERWISE = "SharedOtherwise"
+    """A part of a GPU is free that is large enough, but jobs share that GPU in another way: `part`."""
     STOPPED_ON_NODE = "StoppedOnNode"
     """Its processes are stopped in memory on nodes, named by `detail`, where they cannot go on now."""
     BEHIND_OTHERS = "BehindOthers"
@@ -128,6 +133,20 @@ class HostShortage:
 
 
 @dataclass(frozen=True, slots=True)
+class PartShortage:
+    """A GPU of which a part is free that a job cannot use: memory in bytes, and how it is shared."""
+
+    needed: int
+    free: int
+    wanted: Sharing
+    shared: Sharing
+
+    @property
+    def excess(self) -> int:
+        return self.free - self.needed
+
+
+@dataclass(frozen=True, slots=True)
 class Reason:
     """The reason and its numbers, in thousandths of a GPU; `held_by` names the jobs in the way."""
 
@@ -162,6 +181,7 @@ class Reason:
     """GPUs of the cluster that it could use, where they are too few for it."""
     host: HostShortage | None = None
     detail: str = ""
+    part: PartShortage | None = None
 
 
 class Refused(Enum):

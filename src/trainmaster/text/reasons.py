@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from trainmaster.model.placement import Sharing
 from trainmaster.model.reasons import HostShortage, Prerequisite, Reason, Why
 from trainmaster.model.units import WHOLE
 from trainmaster.text.formatting import gpu_count, gpus, length, listing, plural, size
@@ -81,6 +82,29 @@ def _host_amount(host: HostShortage, amount: int) -> str:
     if host.is_memory:
         return f"{size(amount).replace('.0 ', ' ')}{OF_HOST}"
     return f"{gpus(amount)} CPU{'' if amount == WHOLE else 's'}"
+
+
+def _gpu_memory(reason: Reason) -> str:
+    part = reason.part
+    if part is None:
+        return "It needs more memory than is free on a GPU that it could share"
+    return (
+        f"It needs {size(part.needed)} of the memory of a GPU, and at most {size(max(0, part.free))} is"
+        " free on one that has room for it"
+    )
+
+
+def _shared_otherwise(reason: Reason) -> str:
+    part = reason.part
+    if part is None:
+        return "GPUs that have room for it are shared in another way than its own"
+    return (
+        f"It shares GPUs by {SHARED_BY[part.wanted]}, and those that have room for it are shared by"
+        f" {SHARED_BY[part.shared]}"
+    )
+
+
+SHARED_BY = {Sharing.MPS: "MPS", Sharing.TIME: "time-slicing"}
 
 
 def _stopped_on_node(reason: Reason) -> str:
@@ -202,6 +226,8 @@ SENTENCES = {
     Why.NOT_ENOUGH_FREE: _not_enough,
     Why.FRAGMENTED: _fragmented,
     Why.HOST_TAKEN: _host,
+    Why.GPU_MEMORY_TAKEN: _gpu_memory,
+    Why.SHARED_OTHERWISE: _shared_otherwise,
     Why.STOPPED_ON_NODE: _stopped_on_node,
     Why.BEHIND_OTHERS: _behind,
     Why.SHARE_USED_UP: _share,

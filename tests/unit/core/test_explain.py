@@ -11,7 +11,8 @@ from tests.unit.core.stage import Strings
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Run, Shape
-from trainmaster.model.reasons import HostShortage, HostUse, Reason, Why
+from trainmaster.model.placement import Sharing
+from trainmaster.model.reasons import HostShortage, HostUse, PartShortage, Reason, Why
 from trainmaster.model.topology import SLOT_TYPE, GpuType, NodeSpec, build
 from trainmaster.model.units import GIB
 
@@ -126,3 +127,41 @@ def test_the_controller_passes_the_question_on() -> None:
     assert world.controller.explain("me").why is Why.NOT_ENOUGH_FREE
     with pytest.raises(KeyError):
         world.controller.explain("nobody")
+
+
+def part(share: int, gib: int, sharing: Sharing | None = None) -> Demand:
+    return Demand(Shape(1, share, gib * GIB), 1, 1, sharing=sharing, host_memory=0, cpus=0)
+
+
+@pytest.mark.parametrize(
+    ("mine", "found"),
+    [
+        (part(600, 1), Reason(Why.NOT_ENOUGH_FREE, 600, 500, 500, ("other",))),
+        (
+            part(500, 9),
+            Reason(
+                *(Why.GPU_MEMORY_TAKEN, 500, 500, 500, ("other",)),
+                part=PartShortage(9 * GIB, 8 * GIB, Sharing.MPS, Sharing.MPS),
+            ),
+        ),
+        (
+            part(500, 1, Sharing.TIME),
+            Reason(
+                *(Why.SHARED_OTHERWISE, 500, 0, 0, ("other",)),
+                part=PartShortage(GIB, 8 * GIB, Sharing.TIME, Sharing.MPS),
+            ),
+        ),
+        (
+            replace(part(500, 1), host_memory=100 * GIB),
+            Reason(Why.HOST_TAKEN, 500, 500, 500, ("other",)),
+        ),
+    ],
+    ids=["too small", "too little memory", "shared otherwise", "host"],
+)
+def test_why_a_part_of_a_gpu_is_not_enough(mine: Demand, found: Reason) -> None:
+    spec = NodeSpec("n", 1, (0,), GpuType("H200", 16 * GIB), memory=24 * GIB)
+    world = Strings(build(("cluster", "node", "gpu"), [spec]))
+    world.submit("other", part(500, 8))
+    world.start("other", 0, share=500, memory=8 * GIB, sharing=Sharing.MPS)
+    world.submit("me", mine)
+    assert explained(world, "me", "las") == found

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome, Decline
+from trainmaster.model.placement import Sharing
 from trainmaster.model.reasons import (
     HostShortage,
     HostUse,
+    PartShortage,
     Prerequisite,
     Protection,
     QueueStanding,
@@ -47,6 +49,10 @@ SAID = {
     Why.HELD: "Held by ada: `trainmaster resume` lets it start",
     Why.SUSPENDED_BY_USER: "Suspended by ada: `trainmaster resume` lets it continue",
     Why.OVER_GPU_MEMORY: "It used more GPU memory than it had booked, and starts again with more",
+    Why.GPU_MEMORY_TAKEN: "It needs 13.0 GiB of the memory of a GPU, and at most 8.0 GiB is free on one"
+    " that has room for it",
+    Why.SHARED_OTHERWISE: "It shares GPUs by MPS, and those that have room for it are shared by"
+    " time-slicing",
     Why.SUSPENDED_IDLE: "Suspended because it was idle: `trainmaster shell` lets it continue",
     Why.RETRY_DELAY: "Its last run did not succeed, and it is tried again after a pause",
     Why.NEXT_PASS: "There is room for it: it waits for the next scheduling pass",
@@ -100,6 +106,7 @@ def test_every_reason_is_a_sentence(why: Why) -> None:
         queue=QueueStanding("nlp", 2_000, 4_000, 3_000),
         host=HostShortage(True, 14 * GIB, 1, 19 * GIB // 2, USED),
         detail="TypeError",
+        part=PartShortage(13 * GIB, 8 * GIB, Sharing.MPS, Sharing.TIME),
     )
     assert reason_sentence(reason, NOW) == (
         f"{SAID[why]}." if why is Why.NEVER_FITS else f"{SAID[why]} (at most 5 min more)."
