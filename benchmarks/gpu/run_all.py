@@ -9,6 +9,7 @@ a session is short, run them one by one. Afterwards, where matplotlib is: python
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 LIMIT_S = 595.0
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "freeze_thaw": (("freeze_thaw",),),
-    "cooperative": (("cooperative",),),
+    "cooperative": (("cooperative", "--gib", "1", "4", "16"),),
     "time_slicing": (
         ("time_slicing", "--only", "one-by-one"),
         ("time_slicing", "--only", "shared"),
@@ -41,9 +42,11 @@ def main() -> None:
     names = asked.only.split(",")
     if unknown := [name for name in names if name not in COMMANDS]:
         parser.error(f"--only takes some of {', '.join(COMMANDS)}, not {unknown[0]}")
-    where = ["--out", str(asked.out)] if asked.out else []
+    folder = asked.out or Path(os.environ.get("OUT") or "benchmarks/results/gpu")
+    folder.mkdir(parents=True, exist_ok=True)
     for words in (each for name in names for each in COMMANDS[name]):
-        command = ["-m", f"benchmarks.gpu.{words[0]}", *words[1:], *where]
+        out = folder / "cooperative.json" if words[0] == "cooperative" else folder
+        command = ["-m", f"benchmarks.gpu.{words[0]}", *words[1:], "--out", str(out)]
         print("python", *command, flush=True)
         if asked.list:
             continue
