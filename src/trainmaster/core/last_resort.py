@@ -168,6 +168,11 @@ def end_protection(state: State, now: int) -> bool:
         if each.phase not in ALLOCATED or (each.protected_until_ms or 0) <= now
     ]
     for record in over:
-        del state.protected[record.id]
-        record.protected_until_ms = None
+        lift_protection(state, record)
     return bool(over)
+
+
+def lift_protection(state: State, record: JobRecord) -> None:
+    """Let policies ask again for this run: perhaps it can be frozen now."""
+    state.protected.pop(record.id, None)
+    record.protected_until_ms = None

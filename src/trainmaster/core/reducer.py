@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from trainmaster.core.last_resort import lift_protection
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import (
     begin_release,
@@ -84,6 +85,7 @@ def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
     if event.profile is not None:
         record.profile = (record.profile or Profile()).updated(event.profile)
         state.note_profile(record)
+        lift_protection(state, record)  # what it would keep in host memory is known better now
     state.log.note_job(record)
     state.log.needs_pass = True
 

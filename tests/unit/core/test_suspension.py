@@ -255,8 +255,8 @@ def test_a_gpu_with_more_memory_than_the_host_cannot_be_freed_until_the_job_is_m
     stage = one_h200(host=32 * GIB).submit("a").start("a", 0).later(60)
     assert stage.try_plan(a.Suspend("a")) == []
     assert stage.job("a").is_protected
-    stage.later(600)
     stage.tell(e.JobProfiled("a", profile=Profile(gpu_memory=4 * GIB)))
+    assert not stage.job("a").is_protected, "from now on, not when its protection would have ended"
     assert stage.plan(a.Suspend("a")) == [a.Freeze(Run("a", 1))]
 
 
