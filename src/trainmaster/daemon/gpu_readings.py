@@ -24,8 +24,8 @@ from trainmaster.gpu.driver import Gpu, GpuEvent, GpuProcess, Reading
 from trainmaster.gpu.watch import Look
 from trainmaster.model.job import Run
 from trainmaster.model.topology import Node
-from trainmaster.model.units import MIB, NOMINAL
-from trainmaster.text.formatting import as_sentence, plural
+from trainmaster.model.units import GIB, MIB, NOMINAL
+from trainmaster.text.formatting import as_sentence, listing, plural, size
 
 log = structlog.get_logger("trainmaster.gpu")
 
@@ -41,6 +41,8 @@ END_S = 2.0
 MOST_LINE = 1 << 24
 LITTLE = 128 * MIB
 """What a GPU may have in use although no program computes on it."""
+MUCH = 1 * GIB
+"""What programs that are no jobs may use of a GPU before it is said."""
 Holders = Mapping[str, Collection[Run]]
 """The runs that hold each device, by UUID."""
 
@@ -96,6 +98,8 @@ class GpuReadings:
         self._readings: dict[str, Reading] = {}
         self._gpus: dict[str, Gpu] = {}
         self._runs: dict[Run, RunUse] = {}
+        self._strangers: dict[str, list[GpuProcess]] = {}
+        """Of each device the processes that exist here and are of no run."""
         self.every_s, self.silence_s, self.again_s = EVERY_S, SILENCE_S, AGAIN_S
 
     # -- asking --------------------------------------------------------------------------------------
@@ -135,6 +139,10 @@ class GpuReadings:
                 said.append(f"GPU {name} has had {errors} (ECC).")
             if xid is not None and time.monotonic() - xid.last_s < NEWS_S:
                 said.append(f"GPU {name} reported XID {xid.last} ({plural(xid.count, 'event')}).")
+            strangers = self._strangers.get(uuid, ())
+            if (used := sum(each.memory for each in strangers)) >= MUCH:
+                pids = listing([str(each.pid) for each in strangers])
+                said.append(f"GPU {name} has {size(used)} in use outside of jobs: process {pids}.")
         return said
 
     # -- looking -------------------------------------------------------------------------------------
@@ -201,6 +209,10 @@ class GpuReadings:
         self._readings = {each.uuid: each for each in look.readings}
         self._gpus = {each.uuid: each for each in look.gpus}
         self._runs = uses_of(look, run_of, self._holders())
+        self._strangers = {}
+        for each in look.processes:
+            if each.pid in run_of and run_of[each.pid] is None:
+                self._strangers.setdefault(each.uuid, []).append(each)
         for event in look.events:
             self._note(event)
         for call in self.listeners:

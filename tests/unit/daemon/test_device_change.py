@@ -14,10 +14,10 @@ from trainmaster.model.topology import SLOT_TYPE, GpuType, NodeSpec, Topology, b
 from trainmaster.store.rows import SnapshotRow
 
 
-def devices(*counts: int, kind: str = SLOT_TYPE, host: str = "vm") -> Topology:
+def devices(*counts: int, kind: str = SLOT_TYPE, host: str = "vm", uuids: str = "") -> Topology:
     names = [host] if len(counts) == 1 else [f"{host}-{index}" for index in range(len(counts))]
     nodes = [
-        NodeSpec(name, count, (0,), GpuType(kind))
+        NodeSpec(name, count, (0,), GpuType(kind), uuids=tuple(uuids))
         for name, count in zip(names, counts, strict=True)
     ]
     return build(("cluster", "node", "gpu"), nodes)
@@ -48,6 +48,11 @@ OTHERS = {
         devices(2, kind="H100"),
         r"start with the GPUs of last time visible \(4 H100s\)",
     ),
+    "other gpus": (
+        devices(2, kind="H100", uuids="ab"),
+        devices(2, kind="H100", uuids="ac"),
+        r"start with the GPUs of last time visible \(2 H100s\)",
+    ),
     "name": (devices(2), devices(2, host="new"), "give the machine its name vm again"),
 }
 
@@ -58,6 +63,11 @@ def test_a_standby_with_other_devices_is_told_how_to_have_the_leaders(
 ) -> None:
     with pytest.raises(BadStart, match=words):
         refuse_other_devices(StoreOf(leader), own)  # type: ignore[arg-type]
+
+
+def test_a_standby_may_find_the_gpus_in_another_order() -> None:
+    leader, own = (devices(2, kind="H100", uuids=order) for order in ("ab", "ba"))
+    assert refuse_other_devices(StoreOf(leader), own)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("leader", [None, devices(2)])

@@ -153,6 +153,14 @@ def test_what_happens_to_gpus_is_said(engine: EngineOf) -> None:
     assert (rows[2].trouble, rows[2].xid_events) == (None, 0)
 
 
+def test_programs_that_are_no_jobs_are_said(engine: EngineOf) -> None:
+    engine.runs = {}
+    fake_driver.allocate(2 * GIB, engine.topology.uuids[:1])
+    fake_driver.allocate(1 << 20, engine.topology.uuids[1:2])
+    (note,) = looked(engine).notes()
+    assert note == f"GPU vm:0 has 2.0 GiB in use outside of jobs: process {os.getpid()}."
+
+
 def test_a_driver_that_fails_is_said_and_read_again(engine: EngineOf) -> None:
     fake_driver.add_fault("readings", code=15)
     readings = readings_of(engine)
