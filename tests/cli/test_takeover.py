@@ -33,6 +33,13 @@ def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Counterpart]]:
         yield [stack.enter_context(serving()) for _ in range(2)]
 
 
+@pytest.fixture
+def home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The data folder of the commands."""
+    monkeypatch.setenv("TRAINMASTER_DATA", str(folder))
+    return folder
+
+
 def name_in(folder: Path, manager: Counterpart, pid: int = 1) -> None:
     (folder / "address").write_text(json.dumps({"url": manager.url, "pid": pid}))
 
@@ -60,11 +67,10 @@ def log(text: str, id: str) -> str:
 
 
 def test_a_waiting_command_asks_the_manager_that_the_file_names_by_now(
-    tm: Tm, folder: Path, two: list[Counterpart], monkeypatch: pytest.MonkeyPatch
+    tm: Tm, home: Path, two: list[Counterpart]
 ) -> None:
     _, second = two
-    monkeypatch.setenv("TRAINMASTER_DATA", str(folder))
-    move_to_second(folder, two, STANDBY)
+    move_to_second(home, two, STANDBY)
     second.on("GET", "/jobs", job_list())
     second.on("GET", "/jobs/5", job_details("5", "succeeded", exit_code=0))
     said = tm("wait 5")
@@ -73,11 +79,10 @@ def test_a_waiting_command_asks_the_manager_that_the_file_names_by_now(
 
 
 def test_output_goes_on_at_the_other_manager_where_it_was(
-    tm: Tm, folder: Path, two: list[Counterpart], monkeypatch: pytest.MonkeyPatch
+    tm: Tm, home: Path, two: list[Counterpart]
 ) -> None:
     first, second = two
-    monkeypatch.setenv("TRAINMASTER_DATA", str(folder))
-    move_to_second(folder, two, GONE)
+    move_to_second(home, two, GONE)
     first.on("GET", "/jobs/5/logs", stream(log("b25lCg==", "1;0.7.4"), breaks=True))
     second.on("GET", "/jobs/5", job_details("5", "succeeded", exit_code=0))
     second.on("GET", "/jobs/5/logs", stream(log("dHdvCg==", "1;0.7.8"), END))
@@ -120,19 +125,18 @@ def test_another_manager_at_the_same_address_is_not_taken_for_the_first(
 
 
 def test_a_manager_whose_port_another_took_is_waited_for_by_its_file(
-    tm: Tm, folder: Path, two: list[Counterpart], monkeypatch: pytest.MonkeyPatch
+    tm: Tm, home: Path, two: list[Counterpart]
 ) -> None:
     first, second = two
-    monkeypatch.setenv("TRAINMASTER_DATA", str(folder))
-    name_in(folder, first)
+    name_in(home, first)
     job = job_details("5")
 
     def dies(_: object) -> Answer:
-        (folder / "address").unlink()
+        (home / "address").unlink()
         return elsewhere(job)
 
     def comes_back(_: object) -> Answer:
-        name_in(folder, second)
+        name_in(home, second)
         return elsewhere(job)
 
     first.on("GET", "/jobs", job_list())
@@ -146,11 +150,10 @@ def test_a_manager_whose_port_another_took_is_waited_for_by_its_file(
 
 
 def test_a_manager_that_says_why_it_cannot_is_quoted(
-    tm: Tm, folder: Path, two: list[Counterpart], monkeypatch: pytest.MonkeyPatch
+    tm: Tm, home: Path, two: list[Counterpart]
 ) -> None:
     first, _ = two
-    monkeypatch.setenv("TRAINMASTER_DATA", str(folder))
-    name_in(folder, first)
+    name_in(home, first)
     removed = refusal(503, "unavailable", "The database t.db was removed.")
     first.on("GET", "/jobs", job_list())
     last = job_details("5", "succeeded", exit_code=0)

@@ -91,6 +91,15 @@ def pid_of(manager: LiveDaemon, id: str) -> int:
     return int(pid)
 
 
+def copied_while_running(manager: LiveDaemon, tmp_path: Path, **fields: object) -> str:
+    """A job that runs; the manager is stopped, and its store copied."""
+    job = manager.submit(**fields)
+    pid_of(manager, job)
+    assert manager.stop() == 0
+    backup(manager.folder, tmp_path / "backup.db")
+    return job
+
+
 def is_running(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
@@ -160,10 +169,7 @@ def test_an_older_store_is_refused_where_its_own_runs_were_changed_since(
     data: Path, tmp_path: Path
 ) -> None:
     with live(data, "--slots", "4") as manager:
-        job = manager.submit(command="sleep 3600")
-        pid_of(manager, job)
-        assert manager.stop() == 0
-        backup(data, tmp_path / "backup.db")
+        job = copied_while_running(manager, tmp_path, command="sleep 3600")
         with restarted(manager):
             manager.call("POST", f"/api/v1/jobs/{job}/suspend")
             manager.until_state(job, "suspended")
@@ -181,10 +187,7 @@ def test_an_older_store_is_refused_where_its_own_runs_were_changed_since(
 def test_what_an_older_store_has_as_running_stays_cancelled(data: Path, tmp_path: Path) -> None:
     with live(data, "--slots", "4") as manager:
         runs = f"echo x >> {tmp_path}/runs; sleep 3600"
-        job = manager.submit(command=runs, retries=2)
-        pid_of(manager, job)
-        assert manager.stop() == 0
-        backup(data, tmp_path / "backup.db")
+        job = copied_while_running(manager, tmp_path, command=runs, retries=2)
         with restarted(manager):
             manager.call("POST", f"/api/v1/jobs/{job}/cancel")
             manager.until_state(job, "cancelled")
