@@ -27,7 +27,7 @@ from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model import events as e
 from trainmaster.model.actions import Order
 from trainmaster.model.engine_reports import Ended, Frozen, Lost, Report, Saved, Started, StopOrder
-from trainmaster.model.job import Run, gpus
+from trainmaster.model.job import Job, Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.submission import Dependency
@@ -219,6 +219,18 @@ def test_a_kill_at_the_end_of_the_grace_period_is_no_observed_suspension(
     run(scenario)
 
 
+async def with_a_run(store: Store, folder: Path, job: Job, **how: bool) -> Driver:
+    """A driver whose only job started at 50 s."""
+    topology = parse_shorthand("1x1")
+    controller = Controller(topology, policy_of(FIFO), make_policy=policy_of, **how)
+    driver = Driver(controller, store, QuietEngine(folder, topology), Clock(0), FIFO)
+    driver.inbox.request(wish_for(LiveJob(job, job.id, StoredSubmission(RECIPE, job), {})))
+    await driver.step()
+    driver.inbox.report(Started(Run(job.id, 1), 0, steady_ms=50_000), 2)
+    await driver.step()
+    return driver
+
+
 @pytest.mark.parametrize(
     ("unsaved_ms", "lost_ms"), [(None, 0), (0, 0), (4_000, 4_000), (99_000, 10_000)]
 )
@@ -235,15 +247,8 @@ def test_a_program_that_ends_when_told_has_saved_what_it_did_until_its_last_file
 
     async def scenario() -> None:
         nonlocal steady_s
-        topology, job, run = parse_shorthand("1x1"), a_job("1", gpus(1)), Run("1", 1)
-        controller = Controller(
-            topology, policy_of(FIFO), make_policy=policy_of, cannot_save_at_first=True
-        )
-        driver = Driver(controller, store, QuietEngine(tmp_path, topology), Clock(0), FIFO)
-        driver.inbox.request(wish_for(LiveJob(job, "1", StoredSubmission(RECIPE, job), {})))
-        await driver.step()
-        driver.inbox.report(Started(run, 0, steady_ms=50_000), 2)
-        await driver.step()
+        run = Run("1", 1)
+        driver = await with_a_run(store, tmp_path, a_job("1", gpus(1)), cannot_save_at_first=True)
         steady_s = 60.0
         driver.jobs["1"].holds.add(Hold.OWNER)
         driver.inbox.request(Request(events=[LoggedEvent(e.JobHeld("1"))]))
@@ -302,13 +307,7 @@ def test_what_happened_while_no_manager_looked_counts_by_its_own_time(
 
     async def scenario() -> None:
         nonlocal steady_s
-        topology, job = parse_shorthand("1x1"), a_job("1", gpus(1), retries=1)
-        controller = Controller(topology, policy_of(FIFO), make_policy=policy_of)
-        driver = Driver(controller, store, QuietEngine(tmp_path, topology), Clock(0), FIFO)
-        driver.inbox.request(wish_for(LiveJob(job, "1", StoredSubmission(RECIPE, job), {})))
-        await driver.step()
-        driver.inbox.report(Started(FIRST, 0, steady_ms=50_000), 2)
-        await driver.step()
+        driver = await with_a_run(store, tmp_path, a_job("1", gpus(1), retries=1))
         steady_s = 90.0
         for number, report in enumerate(reports, 3):
             driver.inbox.report(report, number)
