@@ -85,6 +85,40 @@ def test_a_daemon_lives_as_long_as_runs_share_its_gpu(tmp_path: Path) -> None:
     perform(tmp_path, act, partial(one_gpu))
 
 
+def test_a_daemon_ends_with_its_last_run_also_without_a_manager(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        recipe = stage.shell("env | grep CUDA_; sleep 600")
+        await stage.order(Launch(Run("1", 1), HALF, 0), recipe)
+        await stage.heard(Run("1", 1), Started)
+        await until(lambda: daemon_of(stage))
+        await stage.engine.close()
+        keeper = await until(lambda: alive_keepers(tmp_path))
+        assert daemon_of(stage) is not None
+        assert stage.engine.cancel_unwatched(Run("1", 1))
+        await until(lambda: not alive_keepers(tmp_path))
+        assert daemon_of(stage) is None
+        assert len(keeper) == 1
+
+    perform(tmp_path, act, partial(one_gpu))
+
+
+def alive_keepers(folder: Path) -> list[int]:
+    """Processes that look after the daemons of this folder."""
+    words = f"mps_keeper\0{folder}\0".encode()
+    return [
+        int(each.parent.name)
+        for each in Path("/proc").glob("[0-9]*/cmdline")
+        if words in content_of(each)
+    ]
+
+
+def content_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
 def test_where_the_daemon_does_not_start_a_run_shares_by_time_slicing_and_it_is_told(
     tmp_path: Path,
 ) -> None:

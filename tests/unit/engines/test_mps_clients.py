@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from trainmaster.engines.local import runfile
-from trainmaster.engines.local.mps_clients import MpsClients, gpus_in_use
+from trainmaster.engines.local.mps_clients import MpsClients
+from trainmaster.engines.local.mps_keeper import gpus_in_use
 from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.engines.local.worker_environment import Host, mps_gpu, run_file
 from trainmaster.gpu.mps import MpsPlace

@@ -91,7 +91,7 @@ class ForkServerClient:
                 str(descriptors.SOFT),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                env=base_env(os.environ) | {"PYTHONPATH": _python_path()},
+                env=base_env(os.environ) | {"PYTHONPATH": python_path()},
                 start_new_session=True,
             )
             self._reader = asyncio.create_task(self._read(self._process))
@@ -119,7 +119,7 @@ class ForkServerClient:
             answered.set_result(came)
 
 
-def _python_path() -> str:
+def python_path() -> str:
     """This Trainmaster's own folder first, then the user's path."""
     here = str(Path(trainmaster.__file__).parents[1])
     return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))

@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import getpass
 import os
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import structlog
@@ -21,14 +22,14 @@ from trainmaster.engines.local.mps_faults import (
     fault_line,
     has_failed,
 )
+from trainmaster.engines.local.mps_keeper import LOOK_S, gpus_in_use, hand_over, take_charge
 from trainmaster.engines.local.runfile import RunFile
-from trainmaster.gpu.mps import CONTROL, VISIBLE, MpsDaemons, MpsError, MpsPlace, control_program
+from trainmaster.gpu.mps import CONTROL, MpsDaemons, MpsError, MpsPlace, control_program
 from trainmaster.model.engine_reports import Ended, Report
-from trainmaster.model.placement import Sharing
 
 log = structlog.get_logger(__name__)
 
-LOOK_S = 2.0
+TRIES = 40
 KEPT = 64
 LAST_BYTES = 1 << 16
 """Of each log: what was written last."""
@@ -47,6 +48,9 @@ class MpsClients:
         self._daemons: MpsDaemons | None = None
         self._failures: list[ClientFailure] = []
         """The last ones that were their own fault."""
+        self._sockets = ""
+        self._charge: int | None = None
+        """The lock of the one who looks after the daemons."""
         self._is_due = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
@@ -71,14 +75,26 @@ class MpsClients:
         return tuple(f"{why}. Its jobs share it by time-slicing." for why in found.values())
 
     def open(self, sockets: str) -> None:
+        self._sockets = sockets
+        for _ in range(TRIES):  # a keeper that is just looking lets go at once
+            self._charge = take_charge(self._folder) if self._has_gpus else None
+            if self._charge is not None or not self._has_gpus:
+                break
+            time.sleep(0.05)
         self._daemons = MpsDaemons(self._folder, Path(sockets), self._program or CONTROL)
         self._watching = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        """End the daemons that no run needs; others stay with their runs."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.to_thread(self._tend)
+        """End the daemons that no run needs; others stay with their runs, and a keeper ends them."""
+        if self._watching is None:
+            return
+        self._watching.cancel()
+        await asyncio.to_thread(self._tend)
+        if self._charge is not None:
+            os.close(self._charge)
+            if self._daemons is not None and self._daemons.known():
+                hand_over(self._folder.parent, self._sockets)
+        self._watching = self._charge = None
 
     def look(self) -> None:
         """A run has ended: perhaps it was the last of its daemon's."""
@@ -144,17 +160,4 @@ def _last_lines(logs: Path) -> list[str]:
         with contextlib.suppress(OSError), open(logs / name, "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
             found += file.read().decode(errors="replace").splitlines()
-    return found
-
-
-def gpus_in_use(folders: Iterable[str]) -> Sequence[str]:
-    """The GPUs whose daemons these runs are clients of."""
-    found = []
-    for folder in folders:
-        try:
-            file = runfile.newest(folder)
-        except (OSError, ValueError):
-            continue
-        if file is not None and file.sharing == Sharing.MPS.value:
-            found.append(file.ranks[0].env[VISIBLE])
     return found
