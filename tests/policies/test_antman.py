@@ -128,13 +128,13 @@ def test_with_classes_ignored_the_opportunistic_job_waits_like_everybody() -> No
 
 
 def test_fractions_work_too() -> None:
-    """A guaranteed half of a GPU is alone with its guarantee; the rest is for opportunists."""
+    """Each guaranteed half has what it asked for; with both, no memory is left for an opportunist."""
     jobs = [
         a_job("rg1", 50, share=0.5),
         a_job("rg2", 50, share=0.5),
         opportunistic(a_job("ot", 50, share=0.5, busy=0.2)),
     ]
-    assert starts(antman(jobs)) == {"rg1": 0, "rg2": 50, "ot": 0}
+    assert starts(antman(jobs)) == {"rg1": 0, "rg2": 0, "ot": 50}
 
 
 # -- guaranteed jobs run as if alone -----------------------------------------------------------------

@@ -61,11 +61,16 @@ def parts_of(shape: Shape) -> tuple[Part, ...]:
 
 
 def guaranteed_shares(record: JobRecord, share: int) -> list[int]:
-    """What each piece books of a GPU's guaranteed layer: `share`, or all where memory is unknown."""
+    """What each piece books of a GPU's guaranteed layer: `share`, or all where memory is unknown.
+
+    A job that asks for a part of a GPU books that part.
+    """
     shape = record.demand.nominal
     if shape.is_whole:
         return [share if record.gpu_memory else WHOLE] * shape.count
-    return [max(share, part.share) for part in parts_of(shape)]
+    if not shape.parts:
+        return [shape.share] * shape.count
+    return [max(share, part.share) for part in shape.parts]
 
 
 def guaranteed_size(record: JobRecord, share: int) -> int:

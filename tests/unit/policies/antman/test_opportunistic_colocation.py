@@ -74,10 +74,10 @@ def test_a_peak_near_the_end_of_the_memory_still_finds_a_gpu() -> None:
     assert placement.slices[0].memory == 16 * GIB
 
 
-def test_a_fraction_takes_the_guarantee_of_a_whole_gpu_and_its_part_of_the_memory() -> None:
+def test_a_fraction_takes_its_part_of_the_guarantee_and_of_the_memory() -> None:
     placement = place_guaranteed(Occupancy(cluster("1x1")), a_record(fraction(0.25)), WHOLE)
     assert placement is not None
-    assert (placement.slices[0].share, placement.slices[0].memory) == (WHOLE, 4 * GIB)
+    assert (placement.slices[0].share, placement.slices[0].memory) == (WHOLE // 4, 4 * GIB)
 
 
 def test_parts_of_a_split_keep_their_own_memory() -> None:
