@@ -228,6 +228,10 @@ def _run_not_frozen(state: State, event: e.RunNotFrozen, now: int) -> None:
         go_on_unfrozen(state, record, now, is_final=event.is_final)
 
 
+def _run_paced(state: State, event: e.RunPaced, now: int) -> None:
+    """Its supervisor decides by itself; jobs and bookings stay as they are."""
+
+
 def _leave_unordered(state: State, record: JobRecord, event: e.RunSuspended, now: int) -> None:
     """It was suspended by the order of a store that is gone."""
     record.update_service(now)
@@ -466,6 +470,7 @@ REDUCERS: dict[type, Reducer] = {
     e.RunStarted: _run_started,
     e.RunSuspended: _run_suspended,
     e.RunNotFrozen: _run_not_frozen,
+    e.RunPaced: _run_paced,
     e.RunResumed: _run_resumed,
     e.RunResized: _run_resized,
     e.RunSpeedChanged: _run_speed_changed,

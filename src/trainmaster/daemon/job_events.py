@@ -27,6 +27,7 @@ HAPPENED: Mapping[type, str] = {
     e.RunStarted: "started",
     e.RunSuspended: "suspended",
     e.RunNotFrozen: "not frozen",
+    e.RunPaced: "paced",
     e.RunResumed: "resumed",
     e.RunResized: "resized",
     e.RunSaved: "saved",

@@ -90,6 +90,10 @@ class JobHistory:
     """How long freezing and thawing took, all together, as far as that was measured."""
     not_frozen: str = ""
     """Why it could not be suspended in memory the last time that this failed: a sentence."""
+    pace: int = 100
+    """Percent of its speed that its run is held back to for the sake of a guaranteed one, ..."""
+    pace_why: str = ""
+    """... and why: a sentence."""
     failures: int = 0
     preemptions: int = 0
     migrations: int = 0

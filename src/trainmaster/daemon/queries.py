@@ -50,6 +50,7 @@ from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
 from trainmaster.text.deadlines import BASIS, DEADLINE_OF_HELD
 from trainmaster.text.formatting import length, listing
+from trainmaster.text.messages import pace_sentence
 
 Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
 """Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
@@ -246,6 +247,8 @@ class Queries:
         if live.holds and is_unjudged and self.policy().judges_deadlines:
             said = (*said, DEADLINE_OF_HELD)
         said = (*said, *freeze_remarks(live.history))
+        if record.phase is Phase.RUNNING and live.history.pace < 100:
+            said = (*said, pace_sentence(live.history.pace, live.history.pace_why))
         if live.job.deadline_ms is not None and record.estimate is not None:
             said = (*said, BASIS[record.estimate.source])
         room = self._making_room(live, record)

@@ -62,7 +62,9 @@ def _events_of(
 
 
 def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
-    live.history = replace(live.history, pids=said.pids, before_ms=live.ran_ms(now))
+    live.history = replace(
+        live.history, pids=said.pids, before_ms=live.ran_ms(now), pace=100, pace_why=""
+    )
     live.began(_moment(said, live, now))
     if live.is_catching_up:
         return
@@ -146,6 +148,12 @@ def _heeds_stops(
     said: r.HeedsStops, live: LiveJob, record: JobRecord, now: int
 ) -> Iterator[LoggedEvent]:
     yield LoggedEvent(e.RunCanSave(said.run))
+
+
+def _paced(said: r.Paced, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
+    live.history = replace(live.history, pace=said.pace, pace_why=said.why)
+    if not live.is_catching_up:
+        yield LoggedEvent(e.RunPaced(said.run, said.pace), {"pace": said.pace, "why": said.why})
 
 
 def _progressed(
@@ -323,6 +331,7 @@ EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent
     r.Progressed: _progressed,
     r.Saved: _saved,
     r.HeedsStops: _heeds_stops,
+    r.Paced: _paced,
 }
 """Of a run that goes on."""
 

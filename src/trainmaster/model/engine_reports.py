@@ -101,6 +101,18 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
+class Paced:
+    """It is held back, or not any more, so that a guaranteed run on its GPU keeps its speed."""
+
+    run: Run
+    at_ms: int
+    pace: int = 100
+    """Percent of the time that its steps would use."""
+    why: str = ""
+    steady_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HeedsStops:
     """Its program looks for requests to stop, and saves before it leaves."""
 
@@ -167,6 +179,7 @@ Report = (
     | Progressed
     | Saved
     | HeedsStops
+    | Paced
     | Ended
     | Lost
 )

@@ -147,6 +147,15 @@ class RunNotFrozen:
 
 
 @dataclass(frozen=True, slots=True)
+class RunPaced:
+    """It is held back so that a guaranteed run on its GPU keeps its speed, or is not any more."""
+
+    run: Run
+    percent: int
+    """Of the time that its steps would use: 100 is all, 0 none."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunResumed:
     run: Run
     speed_ppm: int
@@ -282,6 +291,7 @@ Event = (
     | RunStarted
     | RunSuspended
     | RunNotFrozen
+    | RunPaced
     | RunResumed
     | RunResized
     | RunSpeedChanged

@@ -164,6 +164,22 @@ def _not_frozen(detail: Detail) -> Opening:
     )
 
 
+def _paced(detail: Detail) -> Opening:
+    worded_keys = ("pace", "attempt")
+    pace = detail.get("pace")
+    if pace == 0:
+        return "held back: it makes no further step for now", worded_keys
+    if pace == 100:
+        return "not held back any more", worded_keys
+    return f"held back to {pace} % of its speed", worded_keys
+
+
+def pace_sentence(percent: int, why: str) -> str:
+    """How far a job is held back now, and why."""
+    opening, _ = _paced({"pace": percent})
+    return f"It is {opening}. {why}".rstrip()
+
+
 def _on_devices(verb: str, *worded_keys: str) -> Callable[[Detail], Opening]:
     def opening(detail: Detail) -> Opening:
         on = detail.get("on")
@@ -200,6 +216,7 @@ OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
     "halt ordered": _suspension_ordered,
     "suspended": _suspended,
     "not frozen": _not_frozen,
+    "paced": _paced,
     "thaw ordered": _on_devices("resuming", "attempt"),
     "resumed": lambda _: ("running again", ("attempt",)),
     "sharing changed": _sharing,

@@ -20,6 +20,7 @@ from trainmaster.model.profile import Profile
 from trainmaster.model.stop_reasons import Suspender, Suspension
 from trainmaster.model.topology import GpuType, NodeSpec, build
 from trainmaster.model.units import GIB, MIB
+from trainmaster.text.messages import pace_sentence, story_sentence
 
 RUN = Run("a", 1)
 FROZEN = r.Frozen(RUN, 1_500, "driver", "No SDK.", 3 * GIB, 4 * MIB, took_ms=1_400)
@@ -119,3 +120,19 @@ def test_reports_from_before_the_run_was_taken_over_say_nothing() -> None:
     for report in (FROZEN, r.NotFrozen(RUN, 1_500), r.Thawed(RUN, 1_500)):
         assert list(events_of(report, job, 1_500, Limits())) == []
     assert job.history.last_freeze != LastFreeze("driver")
+
+
+def test_how_far_a_run_is_held_back_is_told_until_it_starts_again() -> None:
+    stage = on_gpus()
+    job = live(stage)
+    logged = told(r.Paced(RUN, 1_500, 12, "A step of job 1 takes 9 % longer."), job)
+    assert logged.event == e.RunPaced(RUN, 12)
+    assert stage.tell(logged.event) == []
+    assert story_sentence("paced", logged.detail) == (
+        "Held back to 12 % of its speed: A step of job 1 takes 9 % longer."
+    )
+    assert pace_sentence(job.history.pace, job.history.pace_why) == (
+        "It is held back to 12 % of its speed. A step of job 1 takes 9 % longer."
+    )
+    told(r.Started(RUN, 1_600, (7,)), job)
+    assert (job.history.pace, job.history.pace_why) == (100, "")

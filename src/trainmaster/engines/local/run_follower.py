@@ -45,6 +45,7 @@ REPORTS: dict[str, type[Report]] = {
     "thawed": r.Thawed,
     "saved": r.Saved,
     "heeds stops": r.HeedsStops,
+    "paced": r.Paced,
     "progress": r.Progressed,
     "ended": Ended,
     "lost": Lost,
