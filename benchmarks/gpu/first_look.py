@@ -104,7 +104,8 @@ class FirstLook:
     def rotate(self) -> None:
         """Two programs take turns on the GPU by being frozen; then the user freezes one."""
         add = self.results.add
-        self.manager = Manager("--policy", "gandiva", "--set", f"quantum_s={QUANTUM_S}")
+        settings = ("--set", f"quantum_s={QUANTUM_S}", "--set", "packing=off")
+        self.manager = Manager("--policy", "gandiva", *settings)
         add(
             "rotate",
             up_s=self.manager.start_s,
