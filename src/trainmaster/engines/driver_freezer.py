@@ -156,9 +156,10 @@ class DriverFreezer:
         return Result(
             end,
             last.get("why", ""),
-            bool(last.get("is_final")),
-            self._bytes if end == FROZEN else None,
-            last.get("gpu_bytes"),
+            is_final=bool(last.get("is_final")),
+            is_short=bool(last.get("is_short")),
+            host_bytes=self._bytes if end == FROZEN else None,
+            gpu_bytes=last.get("gpu_bytes"),
         )
 
     def _has_grown(self) -> bool:

@@ -26,6 +26,8 @@ class Result:
     """Why it is not where it should be."""
     is_final: bool = False
     """Whether another try would end the same way."""
+    is_short: bool = False
+    """Stuck only for want of GPU memory that others have: it may be given back."""
     host_bytes: int | None = None
     gpu_bytes: int | None = None
     """What it keeps in host memory of what it had on GPUs, and on them; None: not known."""
@@ -64,7 +66,7 @@ class Freezer(Protocol):
     def restore(self, moves: Mapping[str, str]) -> None:
         """Begin to give everything back, from wherever it is; on other GPUs where `moves` says so.
 
-        Its result is running or stuck; one that is stuck is begun again, a few times.
+        Its result is running or stuck; one that is stuck, and not for good, is begun again a few times.
         """
         ...
 

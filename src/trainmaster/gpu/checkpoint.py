@@ -7,7 +7,7 @@
 Lines of JSON on the standard output: what is to be done, each call, and how it ended (`end`):
     {"plan": [4711], "bytes": 2147483648}
     {"pid": 4711, "did": "lock", "ms": 0.4}
-    {"end": "frozen" | "running" | "stuck", "why": "", "is_final": false, "gpu_bytes": 4194304}
+    {"end": "frozen" | "running" | "stuck", "why": "", "is_final": false, "is_short": false, "gpu_bytes": 4}
 
 Processes without CUDA state may be among them: they are left alone. It asks for the state before each call,
 so it may be killed and started again at any point. SIGTERM: turn round after the present call.
@@ -22,7 +22,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 from trainmaster.gpu import freeze_conditions as conditions
@@ -57,7 +57,7 @@ NOT_CUDA = frozenset({1, NOT_INITIALIZED, OPERATING_SYSTEM})
 LOCK_TIMEOUT_MS = 10_000
 EXIT_S = 5.0
 """How long a process may take to end after the driver said that it does."""
-MEMORY_S = 15.0
+MEMORY_S = 5.0
 """How long a restore waits for GPU memory that another process is giving back."""
 LOOK_S = 0.05
 
@@ -85,6 +85,8 @@ class Outcome:
     end: str
     why: str = ""
     is_final: bool = False
+    is_short: bool = False
+    """Whether only GPU memory is missing that others have: nothing is broken, and it may come."""
 
 
 class Walk:
@@ -121,7 +123,7 @@ class Walk:
         try:
             self._bring(THAW, moves, lambda: False)
         except CudaFault as fault:
-            return Outcome(STUCK, words_of(fault)[0])
+            return Outcome(STUCK, words_of(fault)[0], is_short=fault.code == OUT_OF_MEMORY)
         return Outcome(RUNNING)
 
     def _bring(
@@ -397,7 +399,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         outcome = freeze(asked.pids, _say, lambda: bool(turned), asked.lock_timeout_ms)
     else:
         outcome = thaw(asked.pids, _say, dict(asked.map))
-    _say({"end": outcome.end, "why": outcome.why, "is_final": outcome.is_final} | _kept(asked.pids))
+    _say(asdict(outcome) | _kept(asked.pids))
     return int(outcome.end != (FROZEN if asked.verb == "freeze" else RUNNING))
 
 

@@ -63,9 +63,16 @@ class Table:
     def words(self) -> list[str]:
         return [what for what, _ in self.told]
 
-    def comes(self, freezer: Scripted, end: str, why: str = "", is_final: bool = False) -> None:
+    def comes(
+        self,
+        freezer: Scripted,
+        end: str,
+        why: str = "",
+        is_final: bool = False,
+        is_short: bool = False,
+    ) -> None:
         """What the freezer began has ended."""
-        freezer.results.append(Result(end, why, is_final))
+        freezer.results.append(Result(end, why, is_final, is_short))
         self.freezing.step(0.0)
 
 
@@ -174,6 +181,19 @@ def test_one_that_cannot_be_walked_back_is_lost(driver: Scripted) -> None:
     assert table.lost == ["It could not be made to go on. Two."]
     assert driver.calls == ["release", *["restore"] * TRIES]
     assert (table.words, table.freezing.is_busy) == ([], False)
+
+
+def test_one_that_lacks_only_gpu_memory_waits_unless_it_is_to_end(driver: Scripted) -> None:
+    table = Table(driver)
+    table.freezing.freeze()
+    table.comes(driver, FROZEN)
+    table.freezing.thaw()
+    for _ in range(2 * TRIES):
+        table.comes(driver, STUCK, "It is full.", is_short=True)
+    assert (table.lost, table.words) == ([], ["frozen"])
+    table.freezing.let_go()
+    table.comes(driver, STUCK, "It is full.", is_short=True)
+    assert table.lost == ["It could not be made to go on. It is full."]
 
 
 def test_one_that_is_told_to_end_goes_on_unasked(driver: Scripted) -> None:

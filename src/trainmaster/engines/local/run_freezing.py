@@ -19,6 +19,8 @@ AGAIN_S = 0.01
 """How soon processes are stopped again where one forked meanwhile."""
 TRIES = 3
 """How often a restore is begun before the run is given up."""
+TRIES_FOR_MEMORY = 100
+"""How often where only GPU memory is missing: for minutes. A run that is to end does not wait for it."""
 CANNOT_MOVE = "It cannot go on on those GPUs: the driver moves a whole GPU to another one."
 NO_FREEZER = "Nothing here can free its GPU memory."
 
@@ -205,13 +207,19 @@ class RunFreezing:
         if result.end == RUNNING:
             self._devices, self._moves = self._next_devices, {}
             self._phase = Phase.RUNNING
-        elif self._tries < TRIES:
+        elif self._tries < self._most_tries(result):
             self._tries += 1
             self._chosen.restore(self._moves)
         else:
             self._phase, self._is_wanted, self._owes_thawed = Phase.RUNNING, False, False
             self._lose(" ".join(("It could not be made to go on.", result.why)))
         return True
+
+    def _most_tries(self, result: Result) -> int:
+        is_ending = not (self._owes_thawed or self._is_wanted)
+        if result.is_final or (result.is_short and is_ending):
+            return 1
+        return TRIES_FOR_MEMORY if result.is_short else TRIES
 
     def _begin_restore(self) -> None:
         assert self._chosen is not None
