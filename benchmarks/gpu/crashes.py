@@ -25,7 +25,7 @@ def run(results: Results, step: str, words: tuple[object, ...], wait_s: float | 
         pid = manager.pids(job)[0]
         harness.wait_for(lambda: (harness.process_memory_mib(pid) or 0) > 500, 40)
         time.sleep(3.0)
-        manager.trainmaster("suspend", job)
+        manager.suspend(job)
         if wait_s is None:
             harness.wait_for(lambda: manager.state(job) == "suspended", 60)
         else:

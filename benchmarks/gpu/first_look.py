@@ -141,7 +141,7 @@ class FirstLook:
             raise RuntimeError(f"job {jobs[0]} is {manager.state(jobs[0])}")
         time.sleep(1.0)
         before = harness.gpu_memory_mib()
-        manager.trainmaster("suspend", jobs[0])
+        manager.suspend(jobs[0], 15)
         harness.wait_for(lambda: manager.state(jobs[0]) == "suspended", 10)
         between = harness.gpu_memory_mib()
         manager.trainmaster("resume", jobs[0])

@@ -384,6 +384,17 @@ class Manager:
             wait_for(lambda: all(self.state(job) in ENDED for job in jobs), seconds, every=0.5)
         )
 
+    def suspend(self, job: str, seconds: float = 40.0) -> str:
+        """Suspend a job, as soon as that would lose no work: its memory has to be measured before."""
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                return str(self.trainmaster("suspend", job)["text"])
+            except RuntimeError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(1.0)
+
     def cancel(self, jobs: Sequence[str]) -> None:
         """Kill those that have not ended."""
         left = [job for job in jobs if self.state(job) not in ENDED]

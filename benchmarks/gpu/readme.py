@@ -27,7 +27,7 @@ def run(results: Results) -> None:
             return text
 
         for name in ("resnet", "bert"):
-            train = harness.train_command("--seconds", 40, "--fill-gib", 1)
+            train = harness.train_command("--seconds", 60, "--fill-gib", 1)
             env = [f"--env={key}={value}" for key, value in harness.train_env().items()]
             do("run", "--gpus", "1", "-d", "-n", name, *env, "--", *train)
         harness.wait_for(lambda: manager.pids("1"), 20)
@@ -36,7 +36,7 @@ def run(results: Results) -> None:
         do("ps")
         do("explain", "bert")
         do("logs", "resnet")
-        do("suspend", "resnet")
+        said.append({"command": "trainmaster suspend resnet", "said": manager.suspend("resnet")})
         started = harness.wait_for(lambda: manager.state("2") == "running", 60)
         results.add("readme", bert_started=bool(started))
         do("ps")

@@ -1,0 +1,287 @@
+"""The page docs/measurements/gpu.md and its plots, from the results of the other programs. Needs matplotlib.
+
+    python -m benchmarks.gpu.page [--results DIR] [--out docs/measurements]
+
+What has not been measured is said to be missing; results of a played GPU are refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Found = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = (
+    *("freeze_thaw", "cooperative", "time_slicing", "packing_live"),
+    *("sharing", "crashes", "readme", "first_look"),
+)
+GIB = 1 << 30
+
+
+def page(found: dict[str, Found], plots: list[str]) -> str:
+    """The text. Each section names its program and the run."""
+    lines = ["# On a real GPU", ""]
+    lines += [
+        "Written by `python -m benchmarks.gpu.page` from what the programs measured; [how to run"
+        " them](../../benchmarks/gpu/README.md). Absolute figures are of one machine on one day.",
+        "",
+    ]
+    for name, (title, section) in SECTIONS.items():
+        lines += [f"## {title}", ""]
+        if name not in found:
+            lines += [f"Not measured yet: `python -m benchmarks.gpu.{name}`.", ""]
+            continue
+        lines += [source(name, found[name]), ""]
+        lines += [*section(found[name]), ""]
+        lines += [f"![{title}]({plot})\n" for plot in plots if plot == f"gpu-{name}.svg"]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def source(name: str, read: Found) -> str:
+    """Which program measured it, where and when."""
+    machine = read.get("machine", {})
+    what = f"{machine.get('gpu', read.get('gpu', 'a GPU'))}, driver {machine.get('driver', '?')}"
+    raw = f"[raw](../../benchmarks/results/gpu/{name}.json)"
+    return f"`python -m benchmarks.gpu.{name}`, {read.get('date', 'no date')}, {what}; {raw}."
+
+
+def steps(read: Found) -> Iterator[tuple[str, Found]]:
+    yield from read["steps"].items()
+
+
+def table(headings: str, rows: list[tuple[object, ...]]) -> list[str]:
+    count = headings.count("|") + 1
+    return [
+        f"| {headings} |",
+        "|" + "---|" * count,
+        *(f"| {' | '.join(map(str, row))} |" for row in rows),
+    ]
+
+
+def went(read: Found, *names: str) -> list[str]:
+    """What did not go well, so that no figure hides it."""
+    bad = [
+        f"- `{name}`: {step['went']}"
+        for name, step in steps(read)
+        if step.get("went", "ok") != "ok" and (not names or name in names)
+    ]
+    return ["", *bad] if bad else []
+
+
+def freeze_thaw(read: Found) -> list[str]:
+    rows: list[tuple[object, ...]] = []
+    for name, step in steps(read):
+        if "median_ms" in step and name != "cycles":
+            took, cycles = step["median_ms"], step["cycles"]
+            used, left, back = cycles[-1]["gpu_mib"]
+            rows.append(
+                (
+                    f"{step['size_gib']:g} GiB",
+                    ms(took["checkpoint"]),
+                    ms(took["restore"]),
+                    ms(took["freeze_s"]),
+                    ms(took["thaw_s"]),
+                    f"{used:,} / {left:,} / {back:,} MiB",
+                    "yes" if step.get("trains_on") else "no",
+                )
+            )
+    lines = table(
+        "fills | checkpoint | restore | whole freeze | whole thaw | GPU memory before, between, after"
+        " | trains on",
+        rows,
+    )
+    lines += [
+        "",
+        "Medians of three cycles. The whole is our program with its start; the rest the driver's call.",
+    ]
+    many = read["steps"].get("cycles", {})
+    if "done" in many:
+        same = {True: "identical to", False: "**different from**"}.get(
+            many.get("weights_are_the_same")
+        )
+        lines += ["", f"{many['done']} of {many['asked']} cycles at {many['size_gib']:g} GiB:"]
+        lines[-1] += (
+            f" the weights were {same} those of an undisturbed run." if same else " no comparison."
+        )
+    return lines + went(read)
+
+
+def cooperative(read: Found) -> list[str]:
+    return [
+        "```json",
+        json.dumps({k: v for k, v in read.items() if k != "machine"}, indent=1),
+        "```",
+    ]
+
+
+def time_slicing(read: Found) -> list[str]:
+    rows: list[tuple[object, ...]] = [
+        (how, step["makespan_s"], "yes" if step["all_ended"] else "no", switches(step))
+        for how, step in steps(read)
+        if "makespan_s" in step
+    ]
+    lines = table("how | all done after, s | all ended | times frozen", rows)
+    over = read["steps"].get("overhead", {})
+    if "percent" in over:
+        same = "the same" if over.get("different_weights") == 1 else "**not the same**"
+        lines += ["", f"Overhead of taking turns: {over['percent']} %. Final weights: {same}."]
+    return lines + went(read)
+
+
+def switches(step: Found) -> int:
+    return sum("Stopped in memory" in line for story in step.get("stories", []) for line in story)
+
+
+def packing_live(read: Found) -> list[str]:
+    rows: list[tuple[object, ...]] = [
+        (mode, *(row.get(key, "") for key in PACKED))
+        for mode, step in steps(read)
+        for row in step.get("rows", [])
+    ]
+    return table(f"sharing | {' | '.join(PACKED)}", rows) + went(read)
+
+
+PACKED = ("processes", "ms_per_step", "max_ms", "variance_ms2", "total_steps_per_s", "gain")
+
+
+def sharing(read: Found) -> list[str]:
+    rows: list[tuple[object, ...]] = []
+    for name, step in steps(read):
+        if name == "halves" and "found" in step:
+            paces = " and ".join(f"{each['ms_per_step']:.2f}" for each in step["found"] if each)
+            rows.append((name, f"{', '.join(step['states'])}; {paces} ms per step"))
+        elif name == "classes" and "slowdown_of_the_guaranteed" in step:
+            beside = "beside" if step["guest_ran_beside"] else "without"
+            ratio = step["slowdown_of_the_guaranteed"]
+            rows.append(
+                (name, f"guaranteed job: {ratio:.3f} times its step time alone, {beside} the guest")
+            )
+        elif "is_unhurt" in step:
+            rows.append(
+                (name, f"the neighbour {'succeeded' if step['is_unhurt'] else '**was hurt**'}")
+            )
+    return table("step | result", rows) + went(read)
+
+
+def crashes(read: Found) -> list[str]:
+    rows: list[tuple[object, ...]] = [
+        (
+            name,
+            step["killed_while"]["state"],
+            step.get("found_again", {}).get("state", ""),
+            step.get("state", ""),
+            step.get("attempt", ""),
+            "yes" if step.get("weights_are_the_same") else "no",
+        )
+        for name, step in steps(read)
+        if "killed_while" in step
+    ]
+    return table(
+        "killed while | state then | found again | in the end | attempts | same weights", rows
+    ) + went(read)
+
+
+def told(read: Found) -> list[str]:
+    lines: list[str] = []
+    for name, step in steps(read):
+        for row in step.get("commands", []):
+            lines += ["```console", f"$ {row['command']}", row["said"].rstrip(), "```"]
+        if not step.get("commands"):
+            lines.append(f"- `{name}`: {step.get('went', '')}, {step.get('took_s', '')} s")
+    return lines
+
+
+def ms(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 10 else f"{value:.1f} ms"
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Found], list[str]]]] = {
+    "freeze_thaw": ("Freezing an unmodified program by the driver", freeze_thaw),
+    "cooperative": ("Giving the memory back by itself", cooperative),
+    "time_slicing": ("Three jobs that do not fit take turns", time_slicing),
+    "packing_live": ("Small jobs at once", packing_live),
+    "sharing": ("Sharing", sharing),
+    "crashes": ("The manager is killed", crashes),
+    "readme": ("The README's section on training", told),
+    "first_look": ("Everything once", told),
+}
+
+
+def draw(found: dict[str, Found], out: Path) -> list[str]:
+    """The plots that there is something for; their names."""
+    drawn = []
+    for name, plot in (("freeze_thaw", plot_freeze), ("packing_live", plot_packing)):
+        if name in found and (text := plot(found[name])):
+            path = out / f"gpu-{name}.svg"
+            path.write_bytes(text)
+            drawn.append(path.name)
+    return drawn
+
+
+def plot_freeze(read: Found) -> bytes:
+    sized = [step for name, step in steps(read) if name != "cycles" and "median_ms" in step]
+    lines = {
+        verb: [(step["size_gib"], step["median_ms"][call] / 1000) for step in sized]
+        for verb, call in (("freeze", "checkpoint"), ("thaw", "restore"))
+    }
+    return (
+        plotted("Freezing and thawing by the driver", lines, "GiB beside the model", "s")
+        if sized
+        else b""
+    )
+
+
+def plot_packing(read: Found) -> bytes:
+    lines = {
+        mode: [(row["processes"], row["gain"]) for row in step["rows"] if "gain" in row]
+        for mode, step in steps(read)
+        if step.get("rows")
+    }
+    title = "Steps of all jobs, over one alone"
+    return plotted(title, lines, "jobs", "times") if any(lines.values()) else b""
+
+
+def plotted(title: str, lines: dict[str, list[tuple[float, float]]], x: str, y: str) -> bytes:
+    from trainmaster.report import palette
+    from trainmaster.report.charts import HALF_IN, Chart, styled
+
+    @styled
+    def chart() -> Chart:
+        made = Chart(title, HALF_IN, 3.2)
+        (axes,) = made.panels()
+        for slot, (name, points) in enumerate(lines.items()):
+            colour = palette.policy_shade(slot).light
+            axes.plot(*zip(*points, strict=True), marker="o", color=colour, label=name)
+        axes.set(xlabel=x, ylabel=y, ylim=(0, None))
+        axes.set_xticks(sorted({at for points in lines.values() for at, _ in points}))
+        axes.legend(frameon=False, loc="best")
+        return made
+
+    return chart().written(title, "svg")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results/gpu")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/measurements")
+    asked = parser.parse_args()
+    files = {name: asked.results / f"{name}.json" for name in NAMES}
+    found = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    if not found:
+        sys.exit(
+            f"There are no results in {asked.results}: run benchmarks.gpu.run_all on a GPU machine first."
+        )
+    if played := [name for name, read in found.items() if read.get("machine", {}).get("is_fake")]:
+        sys.exit(f"{played[0]} was measured on a played GPU: such figures mean nothing.")
+    text = page(found, draw(found, asked.out))
+    (asked.out / "gpu.md").write_text(text)
+    print(f"written to {asked.out / 'gpu.md'}")
+
+
+if __name__ == "__main__":
+    main()
