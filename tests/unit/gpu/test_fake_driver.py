@@ -94,7 +94,7 @@ def test_a_checkpointed_process_leaves_little_and_computes_nothing(
 def test_more_than_is_left_is_refused(driver: Driver) -> None:
     uuid = driver.gpus()[0].uuid
     with pytest.raises(MemoryError, match="out of memory"):
-        fake_driver.allocate(143_771 * MIB, [uuid])
+        fake_driver.allocate(143_772 * MIB, [uuid])
     assert driver.processes() == ()
 
 
