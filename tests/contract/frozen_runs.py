@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.live.stage import state_of
 from trainmaster.engines.local import journal, processes, runfile
@@ -27,9 +27,10 @@ SIZE = 32 << 20
 SUPERVISOR = """
 import sys
 from trainmaster.engines import driver_freezer
-from trainmaster.engines.local.supervisor import supervise
+from trainmaster.engines.local import supervisor
 driver_freezer.LEAST_S = float(sys.argv[2])
-supervise(sys.argv[1], lambda: True, lambda: None)
+supervisor.SILENT_S = 0.0
+supervisor.supervise(sys.argv[1], lambda: True, lambda: None)
 """
 PROGRAM = """
 import os, signal, sys, time
@@ -87,6 +88,8 @@ class Kit:
     devices: tuple[str, ...] = ()
     prepare: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Other fields of its run file."""
     is_out: Callable[[int], bool] = lambda pid: True
     """Whether this rank's devices are free; a rank is told by its pid."""
 
@@ -103,7 +106,7 @@ def driver_kit(folder: Path) -> Kit:
         uuids[:1],
         ON_GPU % SIZE,
         {FAKE_GPUS: str(folder), "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
-        lambda pid: fake_driver.state_of(pid, folder) == fake_driver.CHECKPOINTED,
+        is_out=lambda pid: fake_driver.state_of(pid, folder) == fake_driver.CHECKPOINTED,
     )
 
 
@@ -136,7 +139,10 @@ class FrozenRun:
         self.work.mkdir()
         program = PROGRAM.format(prepare=self.kit.prepare, child=child)
         argv = (sys.executable, "-c", program)
-        visible = {"CUDA_VISIBLE_DEVICES": ",".join(self.kit.devices)}
+        visible = {
+            "CUDA_VISIBLE_DEVICES": ",".join(self.kit.devices),
+            "TRAINMASTER_DEVICES": "vm:0",
+        }
         file = RunFile(
             name="1.1",
             generation=0,
@@ -150,7 +156,7 @@ class FrozenRun:
             placement="",
             cgroups=CgroupPlan(),
         )
-        runfile.write(str(self.folder), file)
+        runfile.write(str(self.folder), replace(file, **self.kit.more))
         self.supervisor = subprocess.Popen(
             [sys.executable, "-P", "-c", SUPERVISOR, str(self.folder), str(least_s)],
             env=os.environ | dict(self.kit.env),
