@@ -9,7 +9,7 @@ import json
 import os
 import time
 
-from benchmarks.gpu.train import GIB, StepTimes, parsed, say, wait_at
+from benchmarks.gpu.train import GIB, StepTimes, parsed, say, wait_at, wants_more
 from trainmaster.gpu import fake_driver
 
 CONTEXT = GIB // 2
@@ -23,13 +23,15 @@ def main() -> None:
     fake_driver.allocate(size, util_ppm=300_000, mps=bool(share))
     say(ready=os.getpid(), gpu_bytes=size)
     wait_at(asked.gate)
+    taken = 0
     times, weights = StepTimes(), hashlib.sha256(str(asked.seed).encode())
     while times.steps < asked.steps and time.perf_counter() - times.began < asked.seconds:
         fake_driver.step(STEP_S)
         times.add(1)
         weights.update(str(times.steps).encode())
-        if asked.greedy_after and time.perf_counter() - times.began > asked.greedy_after:
+        if asked.greedy_after and wants_more(times.began, asked.greedy_after, taken):
             fake_driver.allocate(GIB)
+            taken += 1
     found = times.found() | {"loss": 1.0 / times.steps, "weights": weights.hexdigest()}
     found |= {"resident_is_whole": True, "gpu_bytes": size}
     say(**found)
