@@ -7,7 +7,7 @@
 Lines of JSON on the standard output: what is to be done, each call, and how it ended (`end`):
     {"plan": [4711], "bytes": 2147483648}
     {"pid": 4711, "did": "lock", "ms": 0.4}
-    {"end": "frozen" | "running" | "stuck", "why": "", "is_final": false, "is_short": false, "gpu_bytes": 4}
+    {"end": "frozen" | "running" | "stuck", "why": "", "is_final": false, "is_short": false}
 
 Processes without CUDA state may be among them: they are left alone. It asks for the state before each call,
 so it may be killed and started again at any point. SIGTERM: turn round after the present call.
@@ -404,11 +404,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _kept(pids: Sequence[int]) -> dict[str, int]:
-    """What they have on GPUs now, where that is known."""
+    """What they have on GPUs now, where that is known: NVML does not list a process that is out."""
     try:
-        return {"gpu_bytes": sum(memory_of(pids, open_driver()).values())}
+        held = memory_of(pids, open_driver())
     except DriverError:
         return {}
+    return {"gpu_bytes": sum(held.values())} if held else {}
 
 
 if __name__ == "__main__":

@@ -127,7 +127,9 @@ def fault_of(words: str, results: Any) -> CudaFault:
     found = None if named is None else getattr(results, named[0], None)
     if named is not None and found is not None:
         return CudaFault(int(found), named[0])
-    return CudaFault(NOT_SUPPORTED if "not supported" in words else UNKNOWN, words)
+    if "not supported" in words:  # of the process it is asked about, as of an MPS client
+        return CudaFault(NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED")
+    return CudaFault(UNKNOWN, words)
 
 
 def thread_names(pid: int) -> list[str]:
@@ -197,8 +199,9 @@ class FakeProcess:
         """What is known of it; a call that a fault is about fails here."""
         self._meet(fake_driver.take_fault(call, self._pid, self._folder))
         said = fake_driver.process_of(self._pid, self._folder)
-        if not said:
-            raise CudaFault(NOT_INITIALIZED, "initialization error")
+        if not said:  # as an H200 answered
+            is_there = os.path.exists(f"/proc/{self._pid}")
+            raise CudaFault(NOT_INITIALIZED if is_there else OPERATING_SYSTEM, "no CUDA state")
         if needed not in ("", said["state"]):
             raise CudaFault(401, "the operation cannot be performed in the present state")
         return said

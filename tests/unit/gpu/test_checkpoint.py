@@ -17,6 +17,7 @@ from trainmaster.gpu.driver import FAKE_GPUS
 from trainmaster.gpu.freeze_conditions import Room
 
 GIB = 1 << 30
+NO = "CUDA_ERROR_NOT_SUPPORTED"
 SIZE = 32 << 20
 
 
@@ -252,7 +253,7 @@ def test_a_frozen_process_goes_on_on_another_gpu(folder: Path, pids: list[int]) 
 def test_exceptions_of_cuda_core_have_a_number() -> None:
     for words, code, said in (
         ("CUDA_ERROR_NOT_INITIALIZED: initialization error", 3, "CUDA_ERROR_NOT_INITIALIZED"),
-        ("CUDA checkpointing is not supported by the installed NVIDIA driver.", 801, None),
+        ("CUDA checkpointing is not supported by the installed NVIDIA driver.", 801, NO),
         ("something else", 999, None),
     ):
         fault = cuda_process.fault_of(words, Results)
