@@ -36,7 +36,10 @@ def run(checkpoint_dir: str | os.PathLike[str] | None = None, keep: int = 3) -> 
 
 
 class Session:
-    """A program's connection to Trainmaster. No method waits for Trainmaster, or fails because of it."""
+    """A program's connection to Trainmaster. No method fails because of it, or waits for an answer.
+
+    `progress` waits where an opportunistic job is held back, `should_stop` where it is suspended.
+    """
 
     def __init__(
         self, place: JobEnvironment, checkpoint_dir: str | os.PathLike[str] | None, keep: int
