@@ -53,7 +53,8 @@ class MemoryWatch:
             reading = readings.device(state.topology.uuids[gpu])
             if gpu in leaving or reading is None or not reading.memory_total:
                 continue
-            free = reading.memory_total - reading.memory_used
+            bookable = state.topology.type_of_gpu[gpu].memory - sum(each.used for each in tenants)
+            free = min(bookable, reading.memory_total - reading.memory_used)
             worst = over_its_share(free, tenants)
             live = None if worst is None else self._driver.jobs.get(worst.run.job)
             if worst is not None and live is not None and Hold.MEMORY not in live.holds:

@@ -128,12 +128,24 @@ def test_nobody_is_stopped_who_harms_nobody(store: Store, tmp_path: Path) -> Non
     async def scenario() -> None:
         driver = a_driver(store, tmp_path)
         lives = await two_halves(driver)
-        before = driver.writer.seq
-        spacious = replace(look(j1=2, j2=12), readings=(Reading(GPU, 48 * GIB, 14 * GIB),))
-        for each in (spacious, Look(trouble="gone"), replace(look(j1=2, j2=12), readings=())):
+        before, greedy = driver.writer.seq, look(j1=2, j2=12)
+        for each in (look(j1=7, j2=9), Look(trouble="gone"), replace(greedy, readings=())):
             await driver.readings.take(each)
         assert not any(live.holds for live in lives)
         assert not driver.inbox.is_urgent
         assert driver.writer.seq == before
+
+    asyncio.run(scenario())
+
+
+def test_what_is_not_bookable_is_not_free(store: Store, tmp_path: Path) -> None:
+    """A GPU of 48 GiB of which 16 may be booked."""
+
+    async def scenario() -> None:
+        driver = a_driver(store, tmp_path)
+        first, second = await two_halves(driver)
+        large = Reading(GPU, 48 * GIB, 14 * GIB)
+        await driver.readings.take(replace(look(j1=2, j2=12), readings=(large,)))
+        assert (first.holds, second.holds) == (set(), {Hold.MEMORY})
 
     asyncio.run(scenario())
