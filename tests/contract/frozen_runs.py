@@ -235,15 +235,19 @@ class FrozenRun:
         assert all(self.kit.is_out(pid) for pid in self.pids)
 
     def helper(self) -> int | None:
-        """The program that is freezing it."""
-        for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
-            try:
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            except OSError:
-                continue
-            if "trainmaster.gpu.checkpoint" in words and str(self.pids[0]) in words:
-                return pid
-        return None
+        return helper_of(self.pids[0])
+
+
+def helper_of(rank: int) -> int | None:
+    """The program that is freezing this process."""
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if "trainmaster.gpu.checkpoint" in words and str(rank) in words:
+            return pid
+    return None
 
 
 @contextmanager

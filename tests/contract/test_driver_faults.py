@@ -7,19 +7,36 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.contract.frozen_runs import FrozenRun, driver_kit, frozen_run, until
-from tests.live.stage import state_of
+from tests.contract.frozen_runs import (
+    PROGRAM,
+    FrozenRun,
+    driver_kit,
+    frozen_run,
+    helper_of,
+    until,
+)
+from tests.live.stage import Stage, perform, state_of
+from tests.live.stage import until as awaited
+from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.gpu import fake_driver
+from trainmaster.gpu.devices import detect_machine
+from trainmaster.gpu.driver import FAKE_GPUS
+from trainmaster.model.actions import Freeze, Kill, Thaw
+from trainmaster.model.engine_reports import Frozen, NotFrozen, StopOrder, Thawed
+from trainmaster.model.job import Run
 
 pytestmark = pytest.mark.live
 
 MakeRun = Callable[..., AbstractContextManager[FrozenRun]]
+RUN = Run("12", 1)
 PATIENT_S = 60.0
 HANG_S = 1.0
 """How long a helper may hang here."""
@@ -49,14 +66,16 @@ def held(run: FrozenRun, gpus: Path, call: str, order: str, nth: int | None = No
     fake_driver.add_fault(call, "hang", pid=run.pids[0], nth=nth, folder=gpus)
     run.order(order)
 
-    def is_hanging() -> bool:
-        faults = fake_driver._read(gpus / "faults.json", [])
-        return any(each.get("seen", 0) >= nth for each in faults)
-
-    until(is_hanging)
+    until(lambda: is_hanging(gpus, nth))
     helper = run.helper()
     assert helper is not None
     return helper
+
+
+def is_hanging(gpus: Path, nth: int) -> bool:
+    """Whether the call has come that a fault waits for."""
+    faults = fake_driver._read(gpus / "faults.json", [])
+    return any(each.get("seen", 0) >= nth for each in faults)
 
 
 @pytest.mark.parametrize("does", ["fail", "hang"])
@@ -195,3 +214,54 @@ def test_a_frozen_run_goes_on_on_another_gpu(make_run: MakeRun, gpus: Path) -> N
         run.freeze()
         said = run.thaw(devices=[first, second])
         assert (said["what"], "those GPUs" in said["why"]) == ("lost", True)
+
+
+@pytest.mark.parametrize(("order", "calls"), [(Freeze(RUN), FREEZING), (Thaw(RUN), THAWING)])
+def test_a_manager_that_is_killed_finds_what_became_of_its_order(
+    tmp_path: Path,
+    gpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    order: Freeze | Thaw,
+    calls: Sequence[str],
+) -> None:
+    """At each step: it dies, the next one orders again what was not answered, and is answered once."""
+    kit = driver_kit(gpus)
+    monkeypatch.setenv(FAKE_GPUS, str(gpus))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", kit.devices[0])
+
+    def make(folder: Path) -> LocalEngine:
+        machine = detect_machine()
+        return LocalEngine(folder, machine.topology, machine.devices, machine.numbers)
+
+    async def act(stage: Stage) -> None:
+        program = PROGRAM.format(prepare=kit.prepare, child=False)
+        recipe = replace(stage.recipe(sys.executable, "-c", program), env=tuple(kit.env.items()))
+        (pid,) = (await stage.up(RUN, recipe)).pids
+        await awaited((stage.workdir / "ticks-0").exists)
+        manager = stage
+        for call in calls:
+            if isinstance(order, Thaw):
+                await manager.order(Freeze(RUN), recipe)
+                await manager.heard(RUN, Frozen)
+                await awaited(lambda: state_of(pid) == "T")
+            fake_driver.add_fault(call, "hang", pid=pid, nth=once(call), folder=gpus)
+            await manager.order(order, recipe)
+            await awaited(lambda call=call: is_hanging(gpus, once(call)))
+            seen = max(n for _, n in [*stage.reports, *manager.reports])
+            await manager.engine.close()
+            manager = stage.another()
+            await manager.engine.open(lambda said, n, to=manager: to.reports.append((said, n)))
+            await manager.engine.observe({RUN: seen})
+            await manager.order(order, recipe)
+            helper = await awaited(lambda: helper_of(pid))
+            os.kill(helper, signal.SIGKILL)
+            fake_driver.clear_faults(gpus)
+            await manager.heard(RUN, NotFrozen if isinstance(order, Freeze) else Thawed)
+            await awaited(lambda: fake_driver.state_of(pid, gpus) == fake_driver.RUNNING)
+            assert state_of(pid) != "T"
+            assert len(manager.of(RUN)) == 1
+        await manager.order(Kill(RUN), recipe)
+        assert (await manager.ended(RUN)).asked is StopOrder.KILL
+        await manager.engine.close()
+
+    perform(tmp_path, act, make)
