@@ -56,7 +56,7 @@ STEPS = st.lists(
 
 
 def policy_named(name: str) -> Policy:
-    return a_policy(name.split()[0], **POLICIES[name])
+    return a_policy(name.split(maxsplit=1)[0], **POLICIES[name])
 
 
 class Engine:

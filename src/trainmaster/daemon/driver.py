@@ -114,7 +114,7 @@ class Driver:
         self.readings = GpuReadings(engine, lambda: holders_of(self.controller.state))
         self.measurements = Measurements()
         self.readings.listeners.append(self._measure)
-        self.known_profiles = KnownProfiles(store)
+        self.known_profiles = KnownProfiles(store, self.jobs)
         self.readings.listeners.append(MemoryWatch(self).look)
         self.inbox = Inbox()
         self.writer = StepWriter(store, self.metrics, seq)

@@ -43,23 +43,28 @@ class KnownProgram:
 class KnownProfiles:
     """By program: of jobs that live or have just ended, else of ended ones in the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, jobs: Mapping[str, LiveJob]) -> None:
         self._store = store
+        self._jobs = jobs
         self._known: dict[Key, KnownProgram | None] = {}
 
     def learn(self, live: LiveJob) -> None:
         """Take in what is known of a live job."""
         record = live.record
         if record is not None and record.profile is not None:
-            before = self._known.get(key_of(live))
+            key = key_of(live)
+            before = self._known.get(key)
             steps = _steps(live.history, live.state) or (None if before is None else before.steps)
-            self._keep(key_of(live), KnownProgram(record.profile, steps))
+            self._keep(key, KnownProgram(record.profile, steps))
 
     def of(self, live: LiveJob) -> KnownProgram | None:
-        """What is known of the program of a new job; the store is asked once for each program."""
+        """What is known of the program of a new job; what lives and the store are asked once for each."""
         key = key_of(live)
         if key not in self._known:
             self._keep(key, self._stored(key, live.name))
+            for other in list(self._jobs.values()):
+                if key_of(other) == key:
+                    self.learn(other)
         return self._known[key]
 
     def _stored(self, key: Key, name: str) -> KnownProgram | None:

@@ -1,0 +1,55 @@
+"""What is known of a program serves its next run, and its speed is told by samples or by steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.builders import a_job
+from tests.unit.core.stage import Strings
+from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.known_profiles import KnownProgram
+from trainmaster.daemon.report_events import measured_speed
+from trainmaster.model.engine_reports import Progressed
+from trainmaster.model.job import Run, Source
+from trainmaster.model.profile import Profile
+from trainmaster.model.units import NOMINAL, SECOND
+
+STEP = Profile(step_us=50_000)
+
+
+@pytest.mark.parametrize(
+    ("known", "iterations", "gpus", "seconds"),
+    [
+        (KnownProgram(STEP, 1_000), None, 1, 50),
+        (KnownProgram(STEP, 1_000), 200, 1, 10),
+        (KnownProgram(STEP), 200, 1, 10),
+        (KnownProgram(STEP), None, 1, None),
+        (KnownProgram(Profile(gpu_memory=1), 1_000), None, 1, None),
+        (KnownProgram(STEP, 1_000), None, 2, None),
+    ],
+)
+def test_the_steps_of_earlier_runs_tell_how_long_the_next_one_takes(
+    known: KnownProgram, iterations: int | None, gpus: int, seconds: int | None
+) -> None:
+    found = known.estimate(replace(a_job("a", gpus), iterations=iterations))
+    if seconds is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.work, found.source) == (seconds * SECOND * NOMINAL, Source.PROFILE)
+
+
+@pytest.mark.parametrize("unit", ["samples_per_s", "steps_per_s"])
+def test_a_speed_is_relative_to_the_best_whatever_is_counted(unit: str) -> None:
+    record = Strings("1x1").running("a", 0).job("a")
+    live: Any = SimpleNamespace(history=JobHistory())
+    found = [
+        measured_speed(live, record, Progressed(Run("a", 1), 0, 1, **{unit: rate}))  # type: ignore[arg-type]
+        for rate in (5.0, 10.0, 4.0, None)
+    ]
+    assert found == [NOMINAL, NOMINAL, 400_000, None]
+    assert getattr(live.history, unit) == 10.0
