@@ -1,4 +1,4 @@
-"""Programs that state nothing share a GPU: after they were measured, without a restart; the next ones at once."""
+"""Programs that state nothing share a GPU once they were measured, without a restart; later ones at once."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ yet are in `State.releasing`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from trainmaster.core.topology_index import TopologyIndex
@@ -291,6 +291,15 @@ class Occupancy(TopologyIndex):
         for gpu in gpus:
             self.free_memory[gpu] -= memory
             self.free_host[self.node_of[gpu]] -= host
+
+    def refusal_without(
+        self, gpus: Sequence[int], memory: int, host: int, placement: Placement, demand: Demand
+    ) -> Refused | None:
+        """Why this could not be booked if a frozen run did not keep so much on these GPUs."""
+        self.book_frozen(gpus, -memory, -host)
+        why = self.refusal(placement, demand)
+        self.book_frozen(gpus, memory, host)
+        return why
 
     def reserve_gpus(self, slices: Iterable[Slice], open_to_spare: bool = False) -> None:
         """Hide GPUs that no guaranteed run uses from all jobs, or from all but opportunistic ones."""

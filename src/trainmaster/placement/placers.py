@@ -163,10 +163,7 @@ def _fits_again(space: Occupancy, record: JobRecord, frozen: Placement) -> bool:
     """Whether a part of a GPU is free for its run, which releases what it keeps while it is frozen."""
     host, memory, _ = kept_memory(space.topology, record, frozen)
     gpus = tuple(frozen.gpus()) if record.frozen is not None else ()
-    space.book_frozen(gpus, -memory, -host)
-    fits = space.refusal(frozen, record.demand) is None
-    space.book_frozen(gpus, memory, host)
-    return fits
+    return space.refusal_without(gpus, memory, host, frozen, record.demand) is None
 
 
 def can_thaw(space: Occupancy, record: JobRecord, frozen: Placement) -> bool:
