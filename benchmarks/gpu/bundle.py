@@ -24,7 +24,6 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 ABSENT = frozenset({"numpy", "scipy", "matplotlib"})
-CUDA = ("cuda-core>=1.2,<2", "cuda-bindings==13.*", "cuda-pathfinder>=1.4.2")
 PYTHON = "3.12"
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_24_x86_64", "manylinux_2_17_x86_64")
 MOST_BYTES = 60_000_000
@@ -38,7 +37,7 @@ def build(folder: Path) -> None:
     pip("wheel", "--no-deps", "--wheel-dir", wheels, ROOT / "sdk", ROOT)
     # The `pip` wheel is the installer there; cuda-core asks for numpy, so the CUDA wheels come alone.
     download(wheels, *wanted(ROOT / "pyproject.toml"), "pip")
-    download(wheels, "--no-deps", *CUDA)
+    download(wheels, "--no-deps", *cuda(ROOT / "pyproject.toml"))
     for each in sorted(HERE.iterdir()):
         if each.suffix in {".py", ".sh"}:
             target = folder if each.suffix == ".sh" else folder / "benchmarks" / "gpu"
@@ -59,6 +58,12 @@ def wanted(project: Path) -> list[str]:
     stated = tomllib.loads(project.read_text())["project"]["dependencies"]
     left_out = ABSENT | {"trainmaster-sdk"}
     return [each for each in stated if canonicalize_name(Requirement(each).name) not in left_out]
+
+
+def cuda(project: Path) -> list[str]:
+    """The extra [gpu], with what its wheels need beside numpy."""
+    extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+    return [*extras["gpu"], "cuda-pathfinder"]
 
 
 def missing(wheels: Iterable[Path]) -> list[str]:

@@ -45,9 +45,11 @@ def page(found: dict[str, Found], plots: list[str]) -> str:
 def source(name: str, read: Found) -> str:
     """Which program measured it, where and when."""
     machine = read.get("machine", {})
-    what = f"{machine.get('gpu', read.get('gpu', 'a GPU'))}, driver {machine.get('driver', '?')}"
+    driver = f"driver {machine['driver']}" if "driver" in machine else None
+    said = (read.get("date"), machine.get("gpu", read.get("gpu")), driver)
+    what = ", ".join(str(each) for each in said if each)
     raw = f"[raw](../../benchmarks/results/gpu/{name}.json)"
-    return f"`python -m benchmarks.gpu.{name}`, {read.get('date', 'no date')}, {what}; {raw}."
+    return f"`python -m benchmarks.gpu.{name}`: {what}; {raw}."
 
 
 def steps(read: Found) -> Iterator[tuple[str, Found]]:
@@ -112,11 +114,31 @@ def freeze_thaw(read: Found) -> list[str]:
 
 
 def cooperative(read: Found) -> list[str]:
-    return [
-        "```json",
-        json.dumps({k: v for k, v in read.items() if k != "machine"}, indent=1),
-        "```",
+    rows: list[tuple[object, ...]] = [
+        (
+            f"{row['gib']:g} GiB",
+            ms(row["first_ms"]),
+            ms(row["freeze_ms"]),
+            f"{row['freeze_over_link']:.2f}",
+            ms(row["thaw_ms"]),
+            f"{row['thaw_over_link']:.2f}",
+            f"{row['left_gib']:.2f} GiB",
+            "yes" if row["is_equal"] else "**no**",
+        )
+        for row in read["rows"]
     ]
+    link = read["link_gib_per_s"]
+    lines = table(
+        "state | first freeze | freeze | over the link's time | thaw | over the link's time"
+        " | left on the GPU | same weights",
+        rows,
+    )
+    lines += [
+        "",
+        f"The link alone: {link['out']:.1f} GiB/s out, {link['back']:.1f} GiB/s back. The first",
+    ]
+    lines[-1] += " freeze allocates the pinned memory, which is kept."
+    return lines
 
 
 def time_slicing(read: Found) -> list[str]:
@@ -188,12 +210,56 @@ def crashes(read: Found) -> list[str]:
 
 def told(read: Found) -> list[str]:
     lines: list[str] = []
-    for name, step in steps(read):
+    for step in read["steps"].values():
         for row in step.get("commands", []):
-            lines += ["```console", f"$ {row['command']}", row["said"].rstrip(), "```"]
-        if not step.get("commands"):
-            lines.append(f"- `{name}`: {step.get('went', '')}, {step.get('took_s', '')} s")
+            lines += ["```console", f"$ {row['command']}", row["said"].rstrip(), "```", ""]
+    return lines + went(read)
+
+
+def first_look(read: Found) -> list[str]:
+    """Each step in a line, and what was seen of the freezes."""
+    made = read["steps"]
+    rows: list[tuple[object, ...]] = [
+        (name, step.get("went", ""), step.get("took_s", "")) for name, step in steps(read)
+    ]
+    lines = table("step | went | took, s", rows)
+    cycles = [step for name, step in made.get("freeze", {}).items() if name.startswith("cycle_")]
+    if cycles:
+        used = cycles[0]["before"]["process_mib"]
+        frozen = ", ".join(ms(call_ms(each["freeze"], "checkpoint")) for each in cycles)
+        thawed = ", ".join(ms(call_ms(each["thaw"], "restore")) for each in cycles)
+        lines += [
+            "",
+            f"- A program with {used:,} MiB on the GPU: checkpoint {frozen}; restore {thawed}.",
+        ]
+    if "weights_are_the_same" in made.get("compare", {}):
+        same = "the same as" if made["compare"]["weights_are_the_same"] else "**other than**"
+        lines += [
+            f"- Its weights after {made['compare']['frozen']['steps']:,} steps: {same} those of an"
+        ]
+        lines[-1] += " equal program that was left alone."
+    by_hand = made.get("rotate", {}).get("gpu_mib_by_hand")
+    if by_hand:
+        lines += [
+            f"- `suspend` and `resume` of a job: {by_hand[0]:,}, {by_hand[1]:,} and {by_hand[2]:,} MiB"
+        ]
+        lines[-1] += " in use on the GPU before, between and after."
+    for name, story in zip(
+        ("first", "second"), made.get("rotate", {}).get("stories", []), strict=False
+    ):
+        lines += [
+            "",
+            f"Story of the {name} of two jobs that need a GPU each:",
+            "",
+            "```text",
+            *story,
+            "```",
+        ]
     return lines
+
+
+def call_ms(said: Found, did: str) -> float:
+    return float(next(line["ms"] for line in said["lines"] if line.get("did") == did))
 
 
 def ms(value: float) -> str:
@@ -208,7 +274,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Found], list[str]]]] = {
     "sharing": ("Sharing", sharing),
     "crashes": ("The manager is killed", crashes),
     "readme": ("The README's section on training", told),
-    "first_look": ("Everything once", told),
+    "first_look": ("Everything once", first_look),
 }
 
 
