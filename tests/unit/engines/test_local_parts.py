@@ -15,10 +15,11 @@ from trainmaster.engines.local.cgroups import RunCgroups
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.logs import RankLog, rank_logs
+from trainmaster.engines.local.orphan_cleanup import RunRemains
 from trainmaster.engines.local.pending_orders import PendingOrders
 from trainmaster.engines.local.progress_throttle import cleaned
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
-from trainmaster.engines.local.run_follower import report_of
+from trainmaster.engines.local.run_follower import RunFollower, report_of
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
 from trainmaster.model.engine_reports import Frozen, NotFrozen, Thawed
 from trainmaster.model.job import Run
@@ -349,3 +350,27 @@ def test_the_journal_says_how_a_run_was_frozen_or_why_not() -> None:
     assert report_of(run, {**stamp, "what": "thawed", "took_ms": 3}) == Thawed(run, 7, 3)
     with pytest.raises(KeyError):
         report_of(run, {**stamp, "what": "not frozen"})
+
+
+@pytest.mark.parametrize(("has_gpus", "is_new"), [(True, False), (True, True), (False, False)])
+def test_a_supervisor_of_an_earlier_version_frees_no_gpus(
+    tmp_path: Path, has_gpus: bool, is_new: bool
+) -> None:
+    """What it has stopped goes on, and is not taken for frozen."""
+    told: list[object] = []
+    run, remains = Run("1", 1), RunRemains(tmp_path, "", CgroupPlan())
+    book = journal.Journal(str(tmp_path))
+    opened = book.append(book.entry("opened", {"frees_gpus": True} if is_new else {}))
+    said = [*opened, *(book.append(book.entry(what, {}))[0] for what in ("frozen", "thawed"))]
+    book.close()
+    follower = RunFollower(
+        run, remains, 0, lambda report, n: told.append(report), lambda it: None, has_gpus=has_gpus
+    )
+    for entry in said:
+        follower._take(entry)
+    if has_gpus and not is_new:
+        assert [type(each) for each in told] == [NotFrozen]
+        assert [each["order"] for each in follower._orders.take_due(2)] == ["thaw"]
+    else:
+        assert [type(each) for each in told] == [Frozen, Thawed]
+        assert not follower._orders

@@ -420,7 +420,9 @@ class LocalEngine:
         beginning: LaunchSteps | None = None,
     ) -> RunFollower:
         remains = self._remains(run, uuid)
-        follower = RunFollower(run, remains, after, tell, self._stop_following)
+        follower = RunFollower(
+            run, remains, after, tell, self._stop_following, has_gpus=bool(self.host.uuids)
+        )
         self._followers[run] = follower
         follower.begin(beginning)
         return follower

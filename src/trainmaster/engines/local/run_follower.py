@@ -34,6 +34,9 @@ PING: Message = {"say": "ping"}
 
 NEVER_BEGUN = "Its supervisor could not be started: look into supervisor.log in the run's folder."
 NOT_FOLLOWED = "It could not be followed any more and was ended: manager.log says why."
+OLD_SUPERVISOR = (
+    "It was started by an earlier version of Trainmaster, which cannot free its GPU memory."
+)
 ORPHANED = "It was ended as an orphan, before it was launched again."
 
 
@@ -101,6 +104,7 @@ class RunFollower:
         after: int,
         tell: Callable[[Report, int], None] | None,
         on_over: Callable[[RunFollower], None],
+        has_gpus: bool = False,
     ) -> None:
         self.run = run
         self._remains = remains
@@ -109,6 +113,7 @@ class RunFollower:
         self._tell = tell
         """None: its reports are not needed; it is only being killed."""
         self._on_over = on_over
+        self._has_gpus = has_gpus
         self.has_ended = False
         """Whether its last entry has been read."""
         self.never_began = False
@@ -360,6 +365,8 @@ class RunFollower:
         if self._is_over or entry.get("n", 0) <= self._after:
             return
         report = report_of(self.run, entry)
+        if isinstance(report, r.Frozen | r.Thawed) and self._has_gpus and not self._frees_gpus():
+            report = self._not_frozen(report)
         self._after = entry["n"]
         self._beginning = None
         self._orders.drop_answered(entry)
@@ -368,3 +375,15 @@ class RunFollower:
             report = Lost(self.run, report.at_ms, ORPHANED)
         if report is not None and self._tell is not None:
             self._tell(report, entry["n"])
+
+    def _frees_gpus(self) -> bool:
+        """Whether its supervisor can: one of an earlier version only stops processes."""
+        opened = next(journal.read(self._folder), {})
+        return opened.get("frees_gpus") is True
+
+    def _not_frozen(self, report: r.Frozen | r.Thawed) -> r.NotFrozen | None:
+        """What a supervisor of an earlier version stopped goes on: its GPU memory is not free."""
+        if isinstance(report, r.Thawed):
+            return None
+        self.send({"order": "thaw"})
+        return r.NotFrozen(self.run, report.at_ms, OLD_SUPERVISOR, True, report.steady_ms)

@@ -66,7 +66,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._control = ControlSocket(run.socket, self._selector, self._on_line)
         self._journal = Journal(folder)
-        opened = {"pid": os.getpid(), "uuid": run.uuid, "beats": True}
+        opened = {"pid": os.getpid(), "uuid": run.uuid, "beats": True, "frees_gpus": True}
         self._journal.append(self._journal.entry("opened", opened))
         if not self._journal.is_written:  # without this entry the run might be begun twice
             raise OSError(self._journal.trouble)
