@@ -14,6 +14,8 @@ from trainmaster_sdk.wire import Message
 LOOK_S = 1.0
 """How often it is looked for a stop signal meanwhile; lines wake it at once."""
 
+LONGEST_WHY = 500
+
 
 class Releaser(Protocol):
     """What frees the memory of a program and fills it again."""
@@ -62,15 +64,43 @@ class Suspension:
         return self._releaser is not None and self._asked > self._taken_back
 
     def wait(self, hear: Callable[[], None], must_go_on: Callable[[], bool]) -> None:
-        """Release, wait for the end of this request or a stop, take back."""
+        """Release, wait for the end of this request or a stop, take back.
+
+        A release that fails has changed nothing: then nobody is suspended, and all go on.
+        """
         number = self._asked if self._asked > self._handled else self._handled + 1
-        self._say("released", number, {} if self._releaser is None else self._releaser.release())
+        is_released = self._release(number)
         while self._taken_back < number and not must_go_on():
             self._client.wait(LOOK_S)
             hear()
         self._handled = max(number, self._asked)
-        back = {} if self._releaser is None else self._releaser.take_back()
-        self._say("taken back", number, back)
+        if is_released:
+            self._take_back(number)
+
+    def _release(self, number: int) -> bool:
+        try:
+            said = {} if self._releaser is None else self._releaser.release()
+        except Exception as problem:
+            self._say("not released", number, {"why": _words(problem)})
+            return False
+        self._say("released", number, said)
+        return True
+
+    def _take_back(self, number: int) -> None:
+        """What fails here cannot go on: the supervisor is told, and ends it without blame."""
+        try:
+            said = {} if self._releaser is None else self._releaser.take_back()
+        except Exception as problem:
+            self._say("not taken back", number, {"why": _words(problem)})
+            while self._client.is_connected:
+                self._client.wait(LOOK_S)
+                self._client.hear()
+            raise
+        self._say("taken back", number, said)
 
     def _say(self, word: str, number: int, told: Message) -> None:
         self._client.say({"say": word, "n": number} | told)
+
+
+def _words(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {problem}"[:LONGEST_WHY]

@@ -17,6 +17,7 @@ A program sends:
     {"say": "released", "n": 3, "bytes": 4096, "host_bytes": 4096, "left": 512, "took_ms": 20}
                                                              did so as asked; `left` is what it keeps there
     {"say": "taken back", "n": 3, "bytes": 4096, "took_ms": 21}
+    {"say": "not released" | "not taken back", "n": 3, "why": "OutOfMemoryError: ..."}
 The supervisor asks a program (every rank that has said hello; again on a new hello while it holds):
     {"ask": "stop", "why": "suspend" | "resize" | "cancel", "grace_s": 30.0}
     {"ask": "save"}

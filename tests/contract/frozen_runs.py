@@ -26,9 +26,9 @@ PATIENCE_S = 60.0
 SIZE = 32 << 20
 SUPERVISOR = """
 import sys
-from trainmaster.engines import driver_freezer
+from trainmaster.engines import cooperative_freezer, driver_freezer
 from trainmaster.engines.local import pace_keeper, supervisor
-driver_freezer.LEAST_S = float(sys.argv[2])
+driver_freezer.LEAST_S = cooperative_freezer.RELEASE_S = float(sys.argv[2])
 supervisor.SILENT_S = 0.0
 pace_keeper.EVERY_S = pace_keeper.SETTLE_S = 0.2
 supervisor.supervise(sys.argv[1], lambda: True, lambda: None)
@@ -67,9 +67,11 @@ class Memory:
     def prepare(self):
         fake_driver.allocate(%d)
     def release(self):
+        %s
         fake_driver.release()
         return {"bytes": %d, "host_bytes": %d, "left": 0}
     def take_back(self):
+        %s
         self.prepare()
         return {}
 session = trainmaster_sdk.run(checkpoint_dir="kept")
@@ -111,12 +113,13 @@ def driver_kit(folder: Path) -> Kit:
     )
 
 
-def cooperative_kit(folder: Path) -> Kit:
+def cooperative_kit(folder: Path, releasing: str = "pass", taking: str = "pass") -> Kit:
+    """With a line of code that is run before the memory is released, and before it is taken back."""
     kit = driver_kit(folder)
     return replace(
         kit,
         how="cooperative",
-        prepare=COOPERATES % (SIZE, SIZE, SIZE),
+        prepare=COOPERATES % (SIZE, releasing, SIZE, SIZE, taking),
         is_out=lambda pid: not fake_driver.process_of(pid, folder).get("gpus"),
     )
 

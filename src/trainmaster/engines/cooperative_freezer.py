@@ -52,6 +52,8 @@ class CooperativeFreezer:
         self._back: set[int] = set()
         self._why = ""
         """Why a release was called off."""
+        self._broken = ""
+        """Why it cannot go on."""
         self._is_restoring = False
         self._moves: Mapping[str, str] = {}
         self._is_taken_out = False
@@ -109,6 +111,9 @@ class CooperativeFreezer:
                     f"{RELEASE_S:.0f} s."
                 )
         if self._asked == "take back":
+            if self._broken:
+                self._asked = ""
+                return Result(STUCK, self._broken, True)
             if waited_for & self._released.keys() <= self._back:
                 self._asked = ""
                 return Result(RUNNING, "" if self._is_restoring else self._why)
@@ -130,6 +135,10 @@ class CooperativeFreezer:
             self._released[rank] = said
         elif word == "taken back" and number == self._number:
             self._back.add(rank)
+        elif word == "not released" and number == self._number and self._asked == "release":
+            self._call_off(f"Its program could not give back GPU memory ({said.get('why')}).")
+        elif word == "not taken back" and number == self._number:
+            self._broken = f"Its program could not take its GPU memory again ({said.get('why')})."
 
     def close(self) -> None:
         self._asked, self._moves = "", {}

@@ -96,6 +96,25 @@ def test_a_rank_that_does_not_answer_calls_it_off() -> None:
     assert result.why == "1 of its 2 processes did not give back GPU memory within 30 s."
 
 
+def test_a_program_that_cannot_release_goes_on_and_one_that_cannot_come_back_is_stuck() -> None:
+    ranks = Ranks()
+    ranks.freezer.release()
+    ranks.say(0, "released", 1, **RELEASED)
+    ranks.say(1, "not released", 1, why="RuntimeError: full")
+    assert ranks.asked[-1] == {"ask": "take back", "n": 1}
+    assert ranks.result() is None
+    ranks.say(0, "taken back", 1)
+    why = "Its program could not give back GPU memory (RuntimeError: full)."
+    assert ranks.result() == Result(RUNNING, why)
+    ranks.release_all()
+    assert ranks.result() is not None
+    ranks.freezer.restore({})
+    ranks.say(0, "taken back", 2)
+    ranks.say(1, "not taken back", 2, why="Full")
+    why = "Its program could not take its GPU memory again (Full)."
+    assert ranks.result() == Result(STUCK, why, True)
+
+
 def test_turned_back_before_anybody_answered_it_runs_at_once() -> None:
     ranks = Ranks()
     ranks.freezer.release()
