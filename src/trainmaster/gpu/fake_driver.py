@@ -43,7 +43,7 @@ KINDS: Mapping[str, tuple[str, int, int]] = {
 }
 """Name, memory in MiB and power limit; 0: as recorded."""
 LEFT_BEHIND = 4 * MIB
-"""What a checkpointed process keeps on its GPU."""
+"""What a checkpointed process keeps on its GPU. The driver counts it there, and lists the process no more."""
 RUNNING, LOCKED, CHECKPOINTED, FAILED = "running", "locked", "checkpointed", "failed"
 STATES = (RUNNING, LOCKED, CHECKPOINTED, FAILED)
 LOOK_S = 0.02
@@ -309,6 +309,7 @@ class FakeDriver:
         return tuple(
             GpuProcess(pid, uuid, memory, said.get("util_ppm"))
             for pid, said in self._running()
+            if said.get("state") != CHECKPOINTED
             for uuid, memory in _held(said).items()
         )
 

@@ -272,7 +272,8 @@ def test_the_program_speaks_json(folder: Path, pids: list[int]) -> None:
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
     code, said = run("freeze", *pids)
-    assert (code, said[-1]["end"], said[-1]["gpu_bytes"]) == (0, "frozen", 8 << 20)
+    assert (code, said[-1]["end"]) == (0, "frozen")
+    assert "gpu_bytes" not in said[-1], "the driver lists checkpointed processes no more"
     code, said = run("state", *pids, os.getpid())
     assert [each["state"] for each in said] == ["checkpointed", "checkpointed", None]
     code, said = run("thaw", *pids)

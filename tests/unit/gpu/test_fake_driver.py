@@ -82,9 +82,11 @@ def test_a_number_that_is_used_again_is_another_process(driver: Driver, tmp_path
 def test_a_checkpointed_process_leaves_little_and_computes_nothing(
     driver: Driver, program: subprocess.Popen[str]
 ) -> None:
+    """As an H200 had it: its process is not even listed."""
     fake_driver.set_state(program.pid, fake_driver.CHECKPOINTED)
-    assert [each.memory for each in driver.processes()] == [LEFT_BEHIND]
-    assert driver.readings()[0].util_ppm == 0
+    frozen, idle, *_ = driver.readings()
+    assert frozen.memory_used == idle.memory_used + LEFT_BEHIND
+    assert (frozen.util_ppm, driver.processes()) == (0, ())
     old, new = driver.gpus()[0].uuid, driver.gpus()[3].uuid
     fake_driver.move_memory(program.pid, {old: new})
     fake_driver.set_state(program.pid, fake_driver.RUNNING)

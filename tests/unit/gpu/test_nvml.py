@@ -217,11 +217,21 @@ def test_a_recording_played_again_answers_the_same() -> None:
 def test_the_recorded_machine_is_understood(phase: str) -> None:
     """The answers of a real machine give the values that the fake driver plays."""
     said = recording()
-    if "calls" not in said:
-        pytest.skip("it was written by hand")
     driver = NvmlDriver(ReplayedNvml(pynvml, said["calls"], phase))
     (gpu,), (reading,) = driver.gpus(), driver.readings()
     (row,) = said["gpus"]
     assert (gpu.kind, gpu.uuid, gpu.memory) == ("H200", row["uuid"], row["memory"])
     assert reading.trouble == ""
     assert reading.memory_used >= row["memory_used"]
+
+
+def test_the_recorded_machine_lists_processes_as_this_machine_does() -> None:
+    """A program with 1 GiB, which also has a context there, that used its GPU all the time."""
+    said = recording()
+    driver = NvmlDriver(ReplayedNvml(pynvml, said["calls"], PHASES[1]))
+    (reading,), (process,) = driver.readings(), driver.processes()
+    assert process.pid == said["own"]["pid"]
+    assert GIB < process.memory <= reading.memory_used < 2 * GIB
+    assert (process.util_ppm, reading.util_ppm) == (900_000, 1_000_000)
+    idle = NvmlDriver(ReplayedNvml(pynvml, said["calls"]))
+    assert (idle.processes(), idle.events()) == ((), ())
