@@ -1,4 +1,4 @@
-"""A program that gives back its GPU memory itself, and fails, hangs or dies at it: no work is lost by that."""
+"""A program that gives back GPU memory itself, and fails, hangs or dies at it: no work is lost by that."""
 
 from __future__ import annotations
 

@@ -11,10 +11,16 @@ import pytest
 
 from trainmaster.engines.local import gpu_neighbours, pace_keeper, runfile
 from trainmaster.engines.local.duty_cycle import PERIOD_S, DutyCycle
+from trainmaster.engines.local.freezer_choice import gpu_names
 from trainmaster.engines.local.gpu_neighbours import Notice
 from trainmaster.engines.local.pace_keeper import PaceKeeper, StepClock
 from trainmaster.engines.local.pace_law import Pace, next_pace, slowdown_ppm
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
+from trainmaster.engines.local.worker_environment import Host, rebound, run_file
+from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.placement import Placement, Role, Sharing, Slice
+from trainmaster.model.topology import parse_shorthand
 from trainmaster_sdk.pacing import pause_s
 from trainmaster_sdk.wire import Message
 
@@ -97,6 +103,21 @@ def test_a_clock_tells_steps_alone_from_steps_beside_others() -> None:
     clock.count(5, 1001.0)  # it has started again
     clock.count(15, 1002.0)
     assert clock.step_us == 100_000
+
+
+def test_the_run_file_says_its_role_and_follows_it() -> None:
+    topology = parse_shorthand("1x2")
+    host = Host(topology, ("GPU-a", "GPU-b"), CgroupPlan(), (), "/state/runs/.gpus")
+    spec = LaunchSpec(("true",), "/", "", tolerance_ppm=50_000)
+    guest = Placement((Slice(0, 1),), 0, Sharing.TIME, Role.OPPORTUNISTIC)
+    file = run_file(Run("1", 1), guest, spec, host, "/tmp/x.sock", 0)
+    assert (file.role, file.tolerance_ppm) == ("opportunistic", 50_000)
+    assert file.gpus_folder == "/state/runs/.gpus"
+    assert len(gpu_names(file)) == 1
+    promoted = rebound(file, replace(guest, role=Role.GUARANTEED), spec, host)
+    assert promoted.role == "guaranteed"
+    on_slots = run_file(Run("1", 1), guest, spec, replace(host, uuids=()), "/tmp/x.sock", 0)
+    assert (on_slots.role, on_slots.gpus_folder, gpu_names(on_slots)) == ("", "", [])
 
 
 class Shared:
