@@ -10,10 +10,10 @@ import pytest
 from tests.builders import a_policy, a_scenario, costly, finishes, one, outcome_of, traced
 from trainmaster.catalog import POLICIES
 from trainmaster.core.policy import Policy
-from trainmaster.model.job import gpus
+from trainmaster.model.job import Demand, Shape, gpus
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
-from trainmaster.model.units import HOUR, SECOND
+from trainmaster.model.units import GIB, HOUR, SECOND
 from trainmaster.perf.perf_model import DEFAULT, PerfModel
 from trainmaster.sim.driver import Estimates, Simulation
 from trainmaster.sim.metrics import result_of
@@ -105,6 +105,33 @@ def test_where_switching_takes_no_time_turns_are_as_short_as_asked() -> None:
     for name in ("las", "gandiva"):
         ends = finishes(outcome_of(a_scenario(jobs, "1x2", world), a_policy(name, quantum_s=5)))
         assert max(end or 0 for end in ends.values()) < 56, name
+
+
+@pytest.mark.parametrize("name", ["las", "gandiva"])
+def test_jobs_that_need_most_of_a_gpu_take_turns_by_freezing(name: str) -> None:
+    """Three programs that cannot save, each with most of a GPU's memory; every fifth freeze fails."""
+    world = costly(
+        can_freeze=True,
+        saves_on_demand=False,
+        saves_ever=False,
+        start_ms=3_000,
+        freeze_ms=300,
+        thaw_ms=200,
+        refuse_every=5,
+    )
+    most = Demand(Shape(1, memory=10 * GIB), 1, 1)
+    jobs = [traced(job, most, 60) for job in "abc"]
+    simulation = Simulation(a_scenario(jobs, "1x1", world), a_policy(name, quantum_s=5))
+    while simulation.step():
+        pass
+    accounts = simulation.ledger.accounts.values()
+    assert [each.lost for each in accounts] == [0, 0, 0], "no work is done twice"
+    starts = [each.start_ms or 0 for each in accounts]
+    ends = [each.finish_ms or 0 for each in accounts]
+    assert max(starts) < 30 * SECOND < min(ends), "they take turns"
+    assert max(ends) < 1.15 * (3 * 60 + 9) * SECOND, (
+        "a tenth of the time at most goes into switching"
+    )
 
 
 def test_a_gang_gets_its_turn_among_small_jobs() -> None:

@@ -7,11 +7,15 @@ and the job is planned again.
 
 from __future__ import annotations
 
-from trainmaster.core.lifecycle import Cause
+from trainmaster.core.lifecycle import Cause, Phase
 from trainmaster.core.state import LAUNCH_SLACK, JobRecord, PendingLaunch, State
 from trainmaster.model.actions import Halt, Launch, Thaw
 from trainmaster.model.job import Run
 from trainmaster.model.placement import Slice
+from trainmaster.model.units import GIB, SECOND, ceil_div
+
+FREEZE_MS_PER_GIB = 5 * SECOND
+"""The longest that it takes to move a GiB from a GPU to the host: ten times what was measured."""
 
 
 def launch(state: State, record: JobRecord, now: int) -> None:
@@ -46,11 +50,20 @@ def _in_the_way(state: State, record: JobRecord) -> set[Run]:
 
 
 def _hold_back(state: State, record: JobRecord, awaiting: set[Run], now: int) -> None:
-    graces = [state.jobs[run.job].job.grace_ms for run in awaiting if run.job in state.jobs]
-    expires = now + max(graces, default=0) + LAUNCH_SLACK
+    times = [_time_to_leave(state.jobs[run.job]) for run in awaiting if run.job in state.jobs]
+    expires = now + max(times, default=0) + LAUNCH_SLACK
     state.pending_launches[record.id] = PendingLaunch(record, awaiting, expires)
     for run in awaiting:
         state.awaited.setdefault(run, []).append(record.id)
+
+
+def _time_to_leave(record: JobRecord) -> int:
+    """How long its run may take to leave its GPUs: its grace period, or until its memory is moved."""
+    at, kept = record.frozen, record.kept
+    if record.phase is not Phase.SUSPENDING or at is None or kept is None or not kept.gpu:
+        return record.job.grace_ms
+    moved = kept.host * len(at.slices)
+    return max(record.job.grace_ms, ceil_div(moved * FREEZE_MS_PER_GIB, GIB))
 
 
 def extend_launches(state: State, record: JobRecord, now: int) -> None:

@@ -221,3 +221,13 @@ def test_a_frozen_run_is_lost_with_its_node() -> None:
     world.tell(e.RunLost(Run("a", 1), 10), e.NodeLeft(0))
     assert world.phase("a") is Phase.PENDING
     assert world.job("a").frozen is None
+
+
+def test_a_large_run_has_time_to_be_frozen() -> None:
+    """A GPU's 16 GiB may take 80 s to move: the node is not set aside before that, and a minute more."""
+    world = Strings("1x1", can_freeze=True).running("a", 0).submit("b")
+    world.plan(a.Suspend("a"), a.Start("b", world.on(0)))
+    world.later(139).tell()
+    assert not world.state.set_aside
+    world.later(2).tell()
+    assert world.state.set_aside
