@@ -116,7 +116,7 @@ def test_they_take_turns_and_no_step_is_done_twice(stage: Stage) -> None:
     for job in (first, second):
         story = " ".join(stage.story(job))
         assert "Stopped in memory by the CUDA driver (took" in story
-        assert "240 MiB moved to host memory, 4 MiB left on its GPUs" in story
+        assert "240 MiB moved to host memory" in story
         assert "Running again (took" in story
 
     refusing = stage.submit(1000)
