@@ -59,7 +59,8 @@ EVENTS_PER_STEP = 250
 """Events of one step. Ten thousand jobs at once become several steps that are stored together, and other
 tasks run in between."""
 
-CHANGES_BY_USERS = (e.JobHeld, e.JobReleased, e.JobChanged)
+CHANGES_OF_HOLDS = (e.JobHeld, e.JobReleased, e.JobChanged, e.RunNotFrozen)
+"""After these a job is held, or not held any more, or has other wishes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +273,7 @@ class Driver:
 
     def _changed_by_users(self, events: Sequence[LoggedEvent]) -> list[str]:
         """Jobs of which the record in the data folder is out of date."""
-        changed = [logged.event for logged in events if isinstance(logged.event, CHANGES_BY_USERS)]
+        changed = [logged.event for logged in events if isinstance(logged.event, CHANGES_OF_HOLDS)]
         halted = [logged.event.run for logged in events if isinstance(logged.event, e.RunSuspended)]
         held = [run.job for run in halted if run.job in self.jobs and self.jobs[run.job].holds]
         return list(dict.fromkeys([*(str(job_of(event)) for event in changed), *held]))
