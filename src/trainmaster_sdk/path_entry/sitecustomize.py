@@ -51,9 +51,11 @@ def count_after_load(loader):
         del loader.exec_module
         execute(module)
         try:
-            from trainmaster_sdk import step_counter, step_times
+            from trainmaster_sdk import step_counter
 
             step_counter.install(module)
+            from trainmaster_sdk import step_times  # not in an earlier SDK that is installed
+
             step_times.install(module)
         except Exception:
             pass

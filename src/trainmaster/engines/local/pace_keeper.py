@@ -7,7 +7,6 @@ run's supervisor reads that and holds its own program back (pace_law.py). Neithe
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections import deque
 from collections.abc import Callable
@@ -40,7 +39,7 @@ class StepClock:
 
     @property
     def alone_us(self) -> int:
-        return int(statistics.median(self._alone)) if self._alone else 0
+        return sorted(self._alone)[len(self._alone) // 2] if self._alone else 0
 
     def set_alone(self, is_alone: bool, now: float) -> None:
         if not is_alone:
