@@ -51,6 +51,7 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.path = folder, folder / f"{name}.json"
         self.began = time.monotonic()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended
         self.found: Found = {
             "script": name,
             "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),

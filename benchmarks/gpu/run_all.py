@@ -51,12 +51,12 @@ def main() -> None:
         if asked.list:
             continue
         began = time.monotonic()
-        try:
-            went = str(
-                subprocess.run([sys.executable, *command], check=False, timeout=LIMIT_S).returncode
-            )
-        except subprocess.TimeoutExpired:
-            went = f"ended after {LIMIT_S:.0f} s"
+        with subprocess.Popen([sys.executable, *command]) as running:
+            try:
+                went = str(running.wait(LIMIT_S))
+            except subprocess.TimeoutExpired:
+                running.terminate()  # it ends its manager
+                went = f"ended after {LIMIT_S:.0f} s"
         print(f"  exit code {went}, {time.monotonic() - began:.0f} s", flush=True)
 
 
