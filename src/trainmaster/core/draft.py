@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.state import JobRecord
+from trainmaster.core.state import JobRecord, kept_memory
 from trainmaster.core.view import View
 from trainmaster.model.actions import (
     Action,
@@ -27,7 +27,7 @@ from trainmaster.model.actions import (
     Suspend,
 )
 from trainmaster.model.deadline_notices import DeadlineNotice
-from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.plan import M, Plan
 
 Savepoint = tuple[int, int | None, tuple[Any, ...]]
@@ -57,7 +57,16 @@ class Draft:
     def start(self, record: JobRecord, placement: Placement) -> None:
         """Place a waiting (or just evicted) job."""
         self._book(record, placement)
+        if placement == record.frozen and placement.sharing is not Sharing.EXCLUSIVE:
+            self._release_kept(record, placement)
         self._placed[record.id] = (record, placement)
+
+    def _release_kept(self, record: JobRecord, placement: Placement) -> None:
+        """What a frozen run keeps is free when it goes on: others may share its GPUs in this pass."""
+        host, memory, _ = kept_memory(self.space.topology, record, placement)
+        gpus = tuple(placement.gpus())
+        self.space.book_frozen(gpus, -memory, -host)
+        self._log.append((self.space.book_frozen, (gpus, memory, host)))
 
     def suspend(self, record: JobRecord) -> None:
         """Take a running job's GPUs away; a later `start` of it in this draft makes it a migration."""
