@@ -33,10 +33,11 @@ def halves(results: Results) -> None:
 
 def classes(results: Results) -> None:
     with Manager("--policy", "antman") as manager:
-        alone = manager.train("alone", "--seconds", 20, gpus=1)
+        needs = {"gpus": 1, "gpu_memory": "4GiB"}
+        alone = manager.train("alone", "--seconds", 15, **needs)
         manager.wait([alone], 60)
-        kept = manager.train("guaranteed", "--seconds", 90, gpus=1)
-        guest = manager.train("guest", "--seconds", 60, **{"class": "opportunistic"}, gpus=1)
+        kept = manager.train("guaranteed", "--seconds", 60, **needs)
+        guest = manager.train("guest", "--seconds", 30, **needs, **{"class": "opportunistic"})
         began = harness.wait_for(lambda: manager.state(guest) == "running", 60)
         results.add("classes", guest_ran_beside=bool(began) and manager.state(kept) == "running")
         manager.wait([kept, guest], 180)
