@@ -111,6 +111,7 @@ class View:
         if ranks is None:
             ranks = self._ranks = RankIndex()
             changes.jobs = {record.seq: record for record in self.jobs.values()}
+            changes.nodes.update(range(len(self.topology.nodes)))  # ranks may have fallen anywhere
             self.expired = []
             self._state.log.woken_by_event = True
         else:

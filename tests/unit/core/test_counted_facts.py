@@ -200,6 +200,17 @@ def test_rerank_ranks_everybody_once() -> None:
     assert ranks.ranked_jobs(view) == []
 
 
+def test_when_all_are_ranked_again_room_may_be_found_anywhere() -> None:
+    """A run whose rank has fallen makes room, though nothing has happened on its node."""
+    strings = Strings("2x1").running("a", 0).submit("b")
+    view, ranks = strings.controller.view, Ranks()
+    ranks.ranked_jobs(view)
+    view.read_dirty_nodes()
+    view.invalidate_ranks()
+    ranks.ranked_jobs(view)
+    assert view.read_dirty_nodes() == {0, 1}
+
+
 def test_rerank_reaches_into_the_parts_and_keeps_what_they_have_counted() -> None:
     strings = Strings().submit("a", queue="q").submit("b", queue="p").running("c", 0, queue="q")
     view, ranks = strings.controller.view, Ranks()
