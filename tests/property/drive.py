@@ -11,8 +11,10 @@ from trainmaster.core.controller import Decision
 from trainmaster.core.invariants import check
 from trainmaster.core.occupancy import is_opportunistic
 from trainmaster.core.policy import Policy
+from trainmaster.core.state import is_in_place
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
+from trainmaster.model.job import Run
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.trace import Outcome
 from trainmaster.model.units import WHOLE
@@ -51,6 +53,8 @@ class Drive:
     """Who adds facts of the owners' own."""
     simulation: Simulation = field(init=False)
     steps: list[Step] = field(default_factory=list)
+    _had: dict[Run, Placement] = field(default_factory=dict)
+    """Where runs are; while others still leave a run's GPUs, what it had of them before that."""
 
     def __post_init__(self) -> None:
         self.simulation = Simulation(self.scenario, self.policy)
@@ -138,19 +142,29 @@ class Drive:
         )
 
     def _gpus_are_not_overbooked(self) -> None:
-        """What physically sits on the GPUs, as the engine knows it: not what the books say."""
+        """What physically sits on the GPUs, as the engine knows it: not what the books say.
+
+        A run may get its GPU back when its company is told to leave: until that is gone it counts as before.
+        """
         shares: dict[tuple[int, bool], int] = {}
         memory: dict[int, int] = {}
         modes: dict[int, set[Sharing]] = {}
+        releasing = self.simulation.controller.state.releasing
+        had, self._had = self._had, {}
         for run in self.simulation.engine.runs.values():
             if run.activity is Activity.FROZEN:
                 continue
-            for piece in run.placement.slices:
-                whole = run.placement.sharing is Sharing.EXCLUSIVE
-                layer = (piece.gpu, is_opportunistic(run.placement))
+            before, placement = had.get(run.run), run.placement
+            is_beside = any(gpu in releasing for gpu in placement.gpus())
+            if is_beside and before is not None and is_in_place(before, placement):
+                placement = before
+            self._had[run.run] = placement
+            for piece in placement.slices:
+                whole = placement.sharing is Sharing.EXCLUSIVE
+                layer = (piece.gpu, is_opportunistic(placement))
                 shares[layer] = shares.get(layer, 0) + (WHOLE if whole else piece.share)
                 memory[piece.gpu] = memory.get(piece.gpu, 0) + piece.memory
-                modes.setdefault(piece.gpu, set()).add(run.placement.sharing)
+                modes.setdefault(piece.gpu, set()).add(placement.sharing)
         kinds = self.scenario.topology.type_of_gpu
         for (gpu, _), share in shares.items():
             assert share <= WHOLE, f"GPU {gpu} carries {share} thousandths"
