@@ -65,6 +65,10 @@ def test_jobs_use_gpus_that_are_read_and_known_again(
         assert f'trainmaster_job_gpu_memory_bytes{{job="{job}",name=' in said
 
         pids = daemon.job(job)["pids"]
+        daemon.call("POST", f"/api/v1/jobs/{job}/suspend")  # before it is a fact what it needs
+        assert daemon.until_state(job, "suspended")["pids"] == pids
+        daemon.call("POST", f"/api/v1/jobs/{job}/resume")
+        daemon.until_state(job, "running")
         daemon.kill()
         for number, uuid in enumerate(reversed(uuids)):
             fake_driver.change_gpu(uuid, number=number)

@@ -401,6 +401,13 @@ class Driver:
             if news is not None:
                 self.inbox.follow_up(self._profiled(live, news))
 
+    def measured_now(self, live: LiveJob) -> Iterator[LoggedEvent]:
+        """Its GPU memory by the last look, where none is known yet: it says whether it can be frozen."""
+        record = live.record
+        use = None if record is None else self.readings.of_run(record.run)
+        if record is not None and use is not None and not record.gpu_memory:
+            yield LoggedEvent(e.JobProfiled(live.id, profile=Profile(gpu_memory=use.most_memory)))
+
     def _measure_steps(self, report: Progressed, live: LiveJob, now: int) -> Iterator[LoggedEvent]:
         record = live.record
         if record is None or record.run != report.run:

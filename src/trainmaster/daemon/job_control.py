@@ -90,6 +90,9 @@ class JobControl:
             raise Conflict(
                 f"job {job} is suspended or held already: `trainmaster resume {job}` lets it go on."
             )
+        await self._submit_events(
+            [each for live in lives for each in self._driver.measured_now(live)]
+        )
         if not force:
             for live in lives:
                 self._refuse_loss(live, "suspend it")
