@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 import urllib.request
 from pathlib import Path
@@ -148,7 +149,8 @@ def test_a_program_that_leaves_in_peace_has_saved_only_if_it_wrote_a_checkpoint(
     tmp_path: Path, word: str
 ) -> None:
     with live(tmp_path, "--slots", "1") as daemon:
-        command = [sys.executable, "-S", "-c", LEAVES, word]
+        words = [sys.executable, "-S", "-c", LEAVES, word]
+        command = shlex.join(words) if word == "saves" else words  # as a text for the shell, too
         job = daemon.submit(command=command, workdir=str(daemon.folder), stays_in_memory=False)
 
         def suspend(attempt: int, query: str) -> None:

@@ -18,6 +18,7 @@ from trainmaster.engines.local import launchers
 from trainmaster.engines.local.path_entry import with_path_entry
 from trainmaster.engines.local.rank_places import RankPlace, rank_places
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
+from trainmaster.engines.local.simple_commands import as_program
 from trainmaster.gpu import mps
 from trainmaster.gpu.driver import FAKE_GPUS
 from trainmaster.gpu.mps import MpsPlace
@@ -74,7 +75,10 @@ def run_file(
         env=with_path_entry(env) if spec.counts_steps else env,
         ranks=tuple(
             RankSpec(
-                (*spec.prefix, *launchers.with_flags(spec.command, spec.launcher, place, port)),
+                (
+                    *spec.prefix,
+                    *as_program(launchers.with_flags(spec.command, spec.launcher, place, port)),
+                ),
                 rank_env(place, spec, host, own)
                 | launchers.variables(spec.ranks, place, port)
                 | mps_env(placement, daemon, own),
