@@ -122,6 +122,42 @@ def test_what_was_cancelled_after_the_copy_is_not_started_again(data: Path, tmp_
                 assert (tmp_path / name).read_text() == "x\n"
 
 
+def test_what_was_cancelled_without_a_process_stays_so(data: Path, tmp_path: Path) -> None:
+    """Between two attempts, saved and waiting, suspended by its user: no journal says that it ended."""
+    saves = "echo x >> {}; trap 'exit 0' TERM; sleep 3600 & wait"
+    with live(data, "--slots", "2", "--policy", "fifo", "--limit", "retry_delay=5m") as manager:
+        ids = {
+            "retry": manager.submit(command=f"echo x >> {tmp_path}/retry; exit 3", retries=5),
+            "waits": manager.submit(
+                command=saves.format(tmp_path / "waits"), stays_in_memory=False
+            ),
+            "held": manager.submit(command=saves.format(tmp_path / "held"), stays_in_memory=False),
+        }
+        for name in ("waits", "held"):
+            pid_of(manager, ids[name])
+        until(lambda: "Retry" in json.dumps(manager.job(ids["retry"])), "the first to have failed")
+        backup(data, tmp_path / "backup.db")
+        for name in ("waits", "held"):
+            manager.call("POST", f"/api/v1/jobs/{ids[name]}/suspend?force=true", {"force": True})
+            manager.until_state(ids[name], "suspended")
+        fill = [manager.submit(command="sleep 3600") for _ in range(2)]
+        pids = [pid_of(manager, id) for id in fill]
+        manager.call("POST", f"/api/v1/jobs/{ids['waits']}/resume")
+        for id in ids.values():
+            manager.call("POST", f"/api/v1/jobs/{id}/cancel")
+            manager.until_state(id, "cancelled")
+        manager.kill()
+        for copy in (None, tmp_path / "backup.db"):
+            put_back(copy, data)
+            with restarted(manager, "--adopt", "--policy", "fifo"):
+                assert [pid_of(manager, id) for id in fill] == pids
+                assert "not been started, if there were any, are not in the" in printed(data)
+                for name, id in ids.items():
+                    row = manager.until_state(id, "cancelled")
+                    assert (row["attempt"], row["end_reason"]["code"]) == (1, "Cancelled")
+                    assert (tmp_path / name).read_text() == "x\n"
+
+
 def test_a_kill_is_a_cancellation_only_where_the_journal_says_so(
     data: Path, tmp_path: Path
 ) -> None:

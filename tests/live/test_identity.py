@@ -304,8 +304,9 @@ def test_damage_is_noticed_while_it_runs_and_mended_by_adopting(data: Path, tmp_
 
 
 def test_a_missing_database_is_replaced_by_its_copy_after_a_refusal(data: Path) -> None:
-    with live(data, "--slots", "4") as manager:
+    with live(data, "--slots", "4", "--policy", "las", "--set", "quantum_s=1") as manager:
         waits = manager.submit(command="true", held=True, name="only in the copy")
+        manager.call("PUT", "/api/v1/queues/a", {})
         manager.stop()
         shutil.rmtree(data / "backups", ignore_errors=True)  # made before the submission
         with restarted(manager):
@@ -314,6 +315,10 @@ def test_a_missing_database_is_replaced_by_its_copy_after_a_refusal(data: Path) 
         assert "is not there" in refusal(data)
         with restarted(manager, "--adopt"):
             assert manager.job(waits)["name"] == "only in the copy"
+            said = " ".join(printed(data).split())
+            assert (
+                "policy las (quantum_s=1), queues: a, drained nodes: none. What was changed" in said
+            )
 
 
 def damaged(path: Path) -> None:

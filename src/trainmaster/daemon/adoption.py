@@ -16,6 +16,7 @@ from pathlib import Path
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
+from trainmaster.daemon.data_folder import store_mark
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.found_jobs import (
     TURNS,
@@ -62,6 +63,10 @@ class Adoption:
     queued: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     """Runs that do not say what they are of."""
+    is_behind: bool = False
+    """Whether the folder was used with another store, or with later steps of this one."""
+    settings: str = ""
+    """What the store has of the cluster, as a sentence: no run describes that."""
     left_alone: dict[Run, str] = field(default_factory=dict)
     """Runs that go on and cannot be taken over, and why."""
 
@@ -76,8 +81,11 @@ class Adoption:
         named = [f"{len(ids)} {how} ({first_of(ids, MOST_NAMED)})" for how, ids in parts if ids]
         if named:
             yield f"Adopted from the data folder: {', '.join(named)}."
-        if self.new_jobs or self.rows:
-            yield "Jobs that had not been started are not in the folder: submit them again."
+        if self.new_jobs or self.rows or self.is_behind:
+            yield (
+                "Jobs that had not been started, if there were any, are not in the folder: submit again"
+                " what `trainmaster ps -a` does not list."
+            )
         if self.unknown:
             yield (
                 f"Left alone: {plural(len(self.unknown), 'run')} without a readable record of the job,"
@@ -88,11 +96,12 @@ class Adoption:
                 f"Left alone: run {run.job}.{run.attempt}, because {why}. Once it has ended,"
                 " `trainmaster up --adopt` takes its job in."
             )
+        yield self.settings
 
 
 async def adopt(driver: Driver, folder: Path) -> Adoption:
     """Take in what the store does not know; returns when that is stored, and what goes on is followed."""
-    found = Adoption()
+    found = Adoption(is_behind=_is_behind(driver, folder), settings=_settings(driver))
     for id, attempts, job in await asyncio.to_thread(jobs_in, driver.engine, folder):
         _take(found, driver, id, attempts, job)
     if found.events or found.rows:
@@ -106,6 +115,23 @@ async def adopt(driver: Driver, folder: Path) -> Adoption:
     }
     await driver.engine.observe(found.runs, known.get)
     return found
+
+
+def _is_behind(driver: Driver, folder: Path) -> bool:
+    mark, identity = store_mark(folder), driver.identity
+    return mark is not None and (mark.store != identity.store or mark.seq > driver.writer.seq)
+
+
+def _settings(driver: Driver) -> str:
+    state, policy = driver.controller.state, driver.policy
+    options = ", ".join(f"{name}={value}" for name, value in policy.options)
+    drained = [state.topology.nodes[node].name for node in sorted(state.draining)]
+    return (
+        f"As the database has it: policy {policy.name}{f' ({options})' if options else ''},"
+        f" queues: {first_of(sorted(state.queues), MOST_NAMED) or 'only default'},"
+        f" drained nodes: {first_of(drained, MOST_NAMED) or 'none'}. What was changed later must be set"
+        " again."
+    )
 
 
 def _take(
@@ -173,6 +199,8 @@ def _as_changed(known: Job, job: FoundJob) -> Job:
 
 
 def _ended_row(job: FoundJob, state: JobState) -> StoredJob:
+    if job.has_recorded_end:
+        return job.record.row
     row, (end, _) = job.record.row, job.reports[-1]
     assert isinstance(end, r.Ended)
     start_ms = job.first_start_ms
@@ -203,14 +231,15 @@ def _take_known(
 ) -> None:
     is_newer = job.record.seq > driver.writer.seq
     found.events += _start(driver, record)
-    if is_newer:
+    is_over = is_newer and job.has_recorded_end
+    if is_newer and not is_over:
         found.events += _changes(driver, job, live)
     run = job.newest
     seen = live.history.seen if live.history.attempt == record.attempt else 0
     _tell_end(driver, live, record, seen)
     if record.phase is Phase.STOPPING:
         return
-    if job.outcome in WITHDRAWN and run.attempt > record.attempt:
+    if job.outcome in WITHDRAWN and (is_over or run.attempt > record.attempt):
         found.events.append(LoggedEvent(e.JobWithdrawn(live.id), WHERE, job.end))
     if job.outcome is not JobState.RUNNING:
         return

@@ -208,7 +208,8 @@ def refuse_missing_store(
     if was_used and other is not None:
         raise RequestError(
             f"{store.url} was removed while a manager (process {other}) uses it: put it back, or stop"
-            " that manager with `trainmaster down` (jobs go on) and start again with --adopt."
+            " that manager with `trainmaster down` (jobs go on) and start again with --adopt; jobs that"
+            " have not started are gone then, unless a copy of the database has them."
         )
     if was_used and cold_start is ColdStart.REFUSE:
         raise _refusal(folder, store, "is not there", mark, runs, is_other=True)

@@ -40,7 +40,7 @@ from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.engine_reports import Progressed, Report
-from trainmaster.model.job_state import ENDED_STATES
+from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.profile import Profile
 from trainmaster.model.reasons import Refused
@@ -61,6 +61,13 @@ tasks run in between."""
 
 CHANGES_OF_HOLDS = (e.JobHeld, e.JobReleased, e.JobChanged, e.RunNotFrozen)
 """After these a job is held, or not held any more, or has other wishes."""
+ENDS_IN_JOURNALS: Mapping[JobState, type[e.Event]] = {
+    JobState.SUCCEEDED: e.RunSucceeded,
+    JobState.FAILED: e.RunFailed,
+    JobState.CANCELLED: e.RunStopped,
+    JobState.TIMED_OUT: e.RunStopped,
+}
+"""The report after which the journal of a job's last run says that the job ended so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +272,8 @@ class Driver:
         for step in steps:
             self._wake_at = step.decision.wake_at
             await self.dispatcher.send(step.decision.orders)
-            await self.dispatcher.write_rows(self._changed_by_users(step.events))
+            changed = [*self._changed_by_users(step.events), *self._ended_without_a_run(step)]
+            await self.dispatcher.write_rows(dict.fromkeys(changed))
             self.feed.tell(step.batch.stories)
         if self.dispatcher.unsent:
             self.inbox.wake_in(RETRY_S)
@@ -277,6 +285,14 @@ class Driver:
         halted = [logged.event.run for logged in events if isinstance(logged.event, e.RunSuspended)]
         held = [run.job for run in halted if run.job in self.jobs and self.jobs[run.job].holds]
         return list(dict.fromkeys([*(str(job_of(event)) for event in changed), *held]))
+
+    def _ended_without_a_run(self, step: _Step) -> Iterator[str]:
+        """Jobs of which no journal says that they have ended: cancelled while they waited, and the like."""
+        said = {(job_of(logged.event), type(logged.event)) for logged in step.events}
+        for id in sorted(step.touched & self.jobs.keys()):
+            live = self.jobs[id]
+            if live.has_ended and (id, ENDS_IN_JOURNALS[live.state]) not in said:
+                yield id
 
     def _without_ended(self, events: Iterable[LoggedEvent]) -> list[LoggedEvent]:
         """Without events about jobs that have ended meanwhile."""

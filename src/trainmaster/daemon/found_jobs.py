@@ -20,7 +20,7 @@ from trainmaster.engines.protocol import Engine, RecordedRun
 from trainmaster.model import engine_reports as r
 from trainmaster.model.codec import CodecError
 from trainmaster.model.job import Run
-from trainmaster.model.job_state import JobState
+from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.stop_reasons import EndCode, EndReason
 
 WITHDRAWN = (JobState.CANCELLED, JobState.TIMED_OUT)
@@ -61,12 +61,21 @@ class FoundJob:
         return bool(turns) and isinstance(turns[-1], r.Frozen)
 
     @property
+    def has_recorded_end(self) -> bool:
+        """Whether its record says that it has ended, which its runs do not: it had none at the time."""
+        return self.record.row.state in ENDED_STATES
+
+    @property
     def outcome(self) -> JobState:
+        if self.has_recorded_end:
+            return JobState(self.record.row.state)
         return outcome(self.runs, self.history.retries)
 
     @property
     def end(self) -> EndReason | None:
-        """Why it ended without success, as far as its last run says."""
+        """Why it ended without success, as far as its record or its last run says."""
+        if self.has_recorded_end:
+            return self.history.end
         last = self.reports[-1][0]
         if not isinstance(last, r.Ended) or self.outcome is JobState.SUCCEEDED:
             return None

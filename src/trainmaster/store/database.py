@@ -39,7 +39,7 @@ class DatabaseFile:
             raise StoreError(
                 f"The database {self.path} was removed or exchanged while in use: put it back, or stop"
                 " the manager with `trainmaster down` (jobs go on) and start it with `trainmaster up"
-                " --adopt`."
+                " --adopt`; jobs that have not started are gone then, unless a copy of the database has them."
             )
 
 

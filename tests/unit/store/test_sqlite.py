@@ -256,7 +256,10 @@ def test_a_file_that_is_taken_away_from_the_leader(
 def test_opening_again_goes_on_with_the_file_that_is_there(path: Path, store: Store) -> None:
     for file in path.parent.glob("trainmaster.db*"):
         file.unlink()
-    assert "start it with `trainmaster up --adopt`" in sentence(store.acquire_leadership)
+    said = sentence(store.acquire_leadership)
+    assert (
+        "start it with `trainmaster up --adopt`; jobs that have not started are gone then" in said
+    )
     with closing(open_store(str(path))) as other:
         assert other.acquire_leadership()
         other.append([batch(1, job("7"))])
