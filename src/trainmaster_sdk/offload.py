@@ -134,7 +134,7 @@ class HostPool:
     def cut(self, sizes: Iterable[int]) -> Iterator[tuple[torch.Tensor, ...]]:
         """Room for each of these, one after another, split where a block ends."""
         blocks = iter(self._blocks)
-        block, used = next(blocks), 0
+        block, used = torch.empty(0, dtype=torch.uint8), 0
         for size in sizes:
             pieces = []
             while size > 0:
@@ -186,7 +186,7 @@ class Offloader:
         }
 
     def take_back(self) -> Message:
-        """Move everything back into the same tensors."""
+        """Move everything back into the same tensors; where a release failed, what it had moved."""
         begin = time.monotonic()
         moved = self._moved
         for each in moved:
@@ -245,6 +245,8 @@ def _room(storages: Iterable[torch.UntypedStorage]) -> int:
 
 def _allocate(each: _Moved) -> None:
     """Its memory again; whoever used it meanwhile may still be leaving."""
+    if each.storage.nbytes() == each.size:  # it was not released
+        return
     for attempt in range(RETRIES):
         try:
             each.storage.resize_(each.size)

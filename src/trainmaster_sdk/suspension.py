@@ -27,7 +27,7 @@ class Releaser(Protocol):
         """Free it; what is said of it."""
 
     def take_back(self) -> Message:
-        """As it was before; what is said of it."""
+        """As it was before, also after a `release` that failed; what is said of it."""
 
 
 class Suspension:
@@ -66,25 +66,23 @@ class Suspension:
     def wait(self, hear: Callable[[], None], must_go_on: Callable[[], bool]) -> None:
         """Release, wait for the end of this request or a stop, take back.
 
-        A release that fails has changed nothing: then nobody is suspended, and all go on.
+        Where a release fails nobody is suspended, and all go on; what it had begun is undone.
         """
         number = self._asked if self._asked > self._handled else self._handled + 1
-        is_released = self._release(number)
+        self._release(number)
         while self._taken_back < number and not must_go_on():
             self._client.wait(LOOK_S)
             hear()
         self._handled = max(number, self._asked)
-        if is_released:
-            self._take_back(number)
+        self._take_back(number)
 
-    def _release(self, number: int) -> bool:
+    def _release(self, number: int) -> None:
         try:
             said = {} if self._releaser is None else self._releaser.release()
         except Exception as problem:
             self._say("not released", number, {"why": _words(problem)})
-            return False
+            return
         self._say("released", number, said)
-        return True
 
     def _take_back(self, number: int) -> None:
         """What fails here cannot go on: the supervisor is told, and ends it without blame."""

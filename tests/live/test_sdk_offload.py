@@ -157,6 +157,31 @@ def test_a_gpu_that_is_still_full_is_tried_again(runs: Bench, tmp_path: Path) ->
     assert "all held" in one.said
 
 
+HALF_RELEASED = """
+import numpy
+moved, fixed = torch.arange(100.0), torch.from_numpy(numpy.arange(10.0))  # not torch's own memory
+mover = offload.Offloader([moved, fixed], Played())
+try:
+    mover.release()
+except RuntimeError as problem:
+    assert "resiz" in str(problem), problem
+else:
+    raise SystemExit("it was released")
+mover.take_back()
+assert torch.equal(moved, torch.arange(100.0)) and fixed[9] == 9
+nothing = offload.Offloader([], Played())
+assert nothing.release()["bytes"] == 0
+nothing.take_back()
+print("all held", flush=True)
+"""
+
+
+def test_a_release_that_fails_in_the_middle_is_undone(runs: Bench, tmp_path: Path) -> None:
+    one = runs.start(program(tmp_path, HALF_RELEASED))
+    assert one.end() == 0, one.said
+    assert "all held" in one.said
+
+
 TRAINS = """
 import sys, time
 from contextlib import nullcontext

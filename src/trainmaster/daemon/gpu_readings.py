@@ -11,6 +11,7 @@ import contextlib
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +101,10 @@ class GpuReadings:
         self._runs: dict[Run, RunUse] = {}
         self._strangers: dict[str, list[GpuProcess]] = {}
         """Of each device the processes that exist here and are of no run."""
+        self._unnamed: set[str] = set()
+        """Devices with processes that do not exist here: the driver counts them as another machine does."""
+        self._failure = ""
+        """What went wrong in a listener at the last look."""
         self.every_s, self.silence_s, self.again_s = EVERY_S, SILENCE_S, AGAIN_S
 
     # -- asking --------------------------------------------------------------------------------------
@@ -125,6 +130,10 @@ class GpuReadings:
         if self.trouble:
             return [as_sentence(f"GPUs are not read: {self.trouble}")]
         said = []
+        if self._failure:
+            said.append(
+                f"What is read of GPUs is not used ({self._failure}): manager.log says more."
+            )
         for uuid, name in named_gpus(nodes).items():
             reading, xid = self._readings.get(uuid), self.xids.get(uuid)
             if reading is None and self._readings:
@@ -144,6 +153,12 @@ class GpuReadings:
                 pids = listing([str(each.pid) for each in strangers])
                 said.append(f"GPU {name} has {size(used)} in use outside of jobs: process {pids}.")
         return said
+
+    def blindness(self, uuids: Iterable[str]) -> str:
+        """Why it is not known what each of several runs uses on these devices; empty where it is."""
+        if self.trouble or self._unnamed.isdisjoint(uuids):
+            return self.trouble
+        return "the driver does not name processes as this machine does"
 
     # -- looking -------------------------------------------------------------------------------------
 
@@ -170,7 +185,7 @@ class GpuReadings:
         )
         assert process.stdout is not None
         try:
-            while line := await asyncio.wait_for(process.stdout.readline(), self.silence_s):
+            while line := await self._line(process.stdout):
                 await self.take(Look.from_json(line))
             return f"ended the process that asked it (exit code {await process.wait()})"
         except TimeoutError:
@@ -185,6 +200,11 @@ class GpuReadings:
                 process.kill()
             with contextlib.suppress(TimeoutError):  # it hangs in the kernel
                 await asyncio.wait_for(process.wait(), END_S)
+
+    async def _line(self, output: asyncio.StreamReader) -> bytes:
+        """The next one; asyncio.wait_for of Python 3.11 loses a cancellation that comes together with it."""
+        async with asyncio.timeout(self.silence_s):
+            return await output.readline()
 
     def _fail(self, why: str) -> None:
         if self.trouble != why:
@@ -213,10 +233,18 @@ class GpuReadings:
         for each in look.processes:
             if each.pid in run_of and run_of[each.pid] is None:
                 self._strangers.setdefault(each.uuid, []).append(each)
+        self._unnamed = {each.uuid for each in look.processes if each.pid not in run_of}
         for event in look.events:
             self._note(event)
+        before, self._failure = self._failure, ""
         for call in self.listeners:
-            call(self)
+            try:
+                call(self)
+            except Exception as problem:  # the manager goes on, and so does the watching
+                self._failure = f"{type(problem).__name__}: {problem}"
+                if self._failure != before:
+                    trace = traceback.format_exc()
+                    log.error("what was read of GPUs could not be used", trace=trace)
 
     def _note(self, event: GpuEvent) -> None:
         log.error("a GPU reported an event", gpu=event.uuid, kind=event.kind, code=event.code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -41,12 +42,16 @@ class KnownProgram:
 
 
 class KnownProfiles:
-    """By program: of jobs that live or have just ended, else of ended ones in the store."""
+    """By program: of jobs that live or have just ended, else of ended ones in the store.
+
+    Safe to call from several threads: `of` asks the store beside the event loop.
+    """
 
     def __init__(self, store: Store, jobs: Mapping[str, LiveJob]) -> None:
         self._store = store
         self._jobs = jobs
         self._known: dict[Key, KnownProgram | None] = {}
+        self._lock = threading.Lock()
 
     def learn(self, live: LiveJob) -> None:
         """Take in what is known of a live job."""
@@ -65,7 +70,8 @@ class KnownProfiles:
             for other in list(self._jobs.values()):
                 if key_of(other) == key:
                     self.learn(other)
-        return self._known[key]
+        with self._lock:
+            return self._known.get(key)
 
     def _stored(self, key: Key, name: str) -> KnownProgram | None:
         wanted = JobFilter(frozenset(ENDED_STATES), user=key[0], text=name, limit=LOOKED_THROUGH)
@@ -79,10 +85,11 @@ class KnownProfiles:
         return None
 
     def _keep(self, key: Key, known: KnownProgram | None) -> None:
-        self._known.pop(key, None)
-        self._known[key] = known
-        if len(self._known) > MOST:
-            del self._known[next(iter(self._known))]
+        with self._lock:
+            self._known.pop(key, None)
+            self._known[key] = known
+            if len(self._known) > MOST:
+                del self._known[next(iter(self._known))]
 
 
 def key_of(live: LiveJob) -> Key:

@@ -91,7 +91,8 @@ class MemoryWatch:
         if record.profile is None or not (shape.memory or not shape.is_whole):
             return
         topology = self._driver.controller.state.topology
-        most = max(kind.memory for kind in topology.types if live.job.demand.allows(kind.name))
+        allowed = [kind.memory for kind in topology.types if live.job.demand.allows(kind.name)]
+        most = max(allowed, default=0)
         memory = booking_after(record.profile.gpu_memory, most)
         if memory > shape.memory:
             demand = replace(live.job.demand, nominal=replace(shape, memory=memory))

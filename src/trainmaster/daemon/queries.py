@@ -169,7 +169,9 @@ class Queries:
             _, env = driver.engine.environment(record.run)
         except FileNotFoundError:  # it has not begun
             return ""
-        return memory_words(placement.slices[0].memory, MEMORY in env, driver.readings.trouble)
+        uuids = driver.controller.state.topology.uuids
+        blindness = driver.readings.blindness(uuids[gpu] for gpu in placement.gpus())
+        return memory_words(placement.slices[0].memory, MEMORY in env, blindness)
 
     def _listed(self, row: StoredJob, now: int) -> JobStatus:
         """The same for lists: without remarks, and with the row as it was read if its state is the same."""

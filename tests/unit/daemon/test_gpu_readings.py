@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -159,6 +159,38 @@ def test_programs_that_are_no_jobs_are_said(engine: EngineOf) -> None:
     fake_driver.allocate(1 << 20, engine.topology.uuids[1:2])
     (note,) = looked(engine).notes()
     assert note == f"GPU vm:0 has 2.0 GiB in use outside of jobs: process {os.getpid()}."
+
+
+def test_what_fails_after_a_look_is_said_and_does_not_end_the_watching(engine: EngineOf) -> None:
+    readings, heard = readings_of(engine), list[GpuReadings]()
+
+    def fail(now: GpuReadings) -> None:
+        raise ValueError("of no type")
+
+    readings.listeners += [fail, heard.append]
+    asyncio.run(watched_until(readings, lambda: len(heard) > 1))
+    assert readings.trouble == ""
+    (note,) = readings.notes()
+    assert (
+        note == "What is read of GPUs is not used (ValueError: of no type): manager.log says more."
+    )
+
+
+def test_a_machine_that_does_not_know_its_processes_does_not_know_what_runs_use(
+    engine: EngineOf,
+) -> None:
+    uuids = engine.topology.uuids
+    fake_driver.allocate(GIB, uuids[:1])
+    look = Watch(open_driver()).look()
+    readings = readings_of(engine)
+    asyncio.run(readings.take(look))
+    assert readings.blindness(uuids) == ""
+    elsewhere = tuple(replace(each, pid=(1 << 22) + 1) for each in look.processes)
+    asyncio.run(readings.take(replace(look, processes=elsewhere)))
+    assert (
+        readings.blindness(uuids[:1]) == "the driver does not name processes as this machine does"
+    )
+    assert readings.blindness(uuids[1:]) == ""
 
 
 def test_a_driver_that_fails_is_said_and_read_again(engine: EngineOf) -> None:

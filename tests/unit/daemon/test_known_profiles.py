@@ -10,8 +10,9 @@ import pytest
 
 from tests.builders import a_job
 from tests.unit.core.stage import Strings
+from trainmaster.daemon import known_profiles
 from trainmaster.daemon.job_history import JobHistory
-from trainmaster.daemon.known_profiles import KnownProgram
+from trainmaster.daemon.known_profiles import KnownProfiles, KnownProgram
 from trainmaster.daemon.report_events import measured_speed
 from trainmaster.model.engine_reports import Progressed
 from trainmaster.model.job import Run, Source
@@ -53,3 +54,31 @@ def test_a_speed_is_relative_to_the_best_whatever_is_counted(unit: str) -> None:
     ]
     assert found == [NOMINAL, NOMINAL, 400_000, None]
     assert getattr(live.history, unit) == 10.0
+
+
+def a_live_job(command: str, profile: Profile | None = None) -> Any:
+    return SimpleNamespace(
+        job=a_job("a", 1),
+        spec={},
+        recipe=SimpleNamespace(command=(command,)),
+        name="a",
+        state="running",
+        history=JobHistory(),
+        record=SimpleNamespace(profile=profile),
+    )
+
+
+def test_what_is_learnt_while_a_submission_looks_does_not_fail_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(known_profiles, "MOST", 1)
+
+    class Jobs(dict[str, Any]):
+        def values(self) -> Any:
+            known.learn(a_live_job("other", STEP))  # as the event loop may, beside the submission
+            return super().values()
+
+    store: Any = SimpleNamespace(jobs=lambda wanted: [])
+    known = KnownProfiles(store, Jobs())
+    assert known.of(a_live_job("mine")) is None
+    assert known.of(a_live_job("other")) == KnownProgram(STEP)

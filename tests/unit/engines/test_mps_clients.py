@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.engines.local import runfile
+from trainmaster.engines.local.launchers import DEEPSPEED
 from trainmaster.engines.local.mps_clients import MpsClients
 from trainmaster.engines.local.mps_keeper import gpus_in_use
 from trainmaster.engines.local.runfile import CgroupPlan
@@ -34,9 +35,10 @@ BOTH = Placement((Slice(0, 0, 500, GIB), Slice(0, 1, 500, GIB)), 2, Sharing.MPS)
         (replace(HALF, sharing=Sharing.EXCLUSIVE), SPEC, HOST, None),
         (BOTH, SPEC, HOST, None),
         (HALF, replace(SPEC, prefix=("docker", "run")), HOST, None),
+        (HALF, replace(SPEC, launcher=DEEPSPEED), HOST, None),
         (HALF, SPEC, replace(HOST, uuids=()), None),
     ],
-    ids=["half", "time", "exclusive", "two GPUs", "container", "CPU slots"],
+    ids=["half", "time", "exclusive", "two GPUs", "container", "DeepSpeed", "CPU slots"],
 )
 def test_a_client_has_one_gpu_of_its_own_kind(
     placement: Placement, spec: LaunchSpec, host: Host, gpu: str | None
@@ -78,6 +80,12 @@ def test_the_files_of_live_runs_say_which_daemons_are_in_use(tmp_path: Path) -> 
         runfile.write(str(tmp_path / name), file)
     folders = [str(tmp_path / name) for name in ("client", "other", "gone")]
     assert gpus_in_use(folders) == ["GPU-b"]
+    by_number = replace(SPEC, launcher=DEEPSPEED)
+    file = run_file(
+        Run("1", 1), HALF, by_number, replace(HOST, numbers=(0, 1)), "/tmp/x.sock", 0, DAEMON
+    )
+    runfile.write(folders[0], file)
+    assert gpus_in_use(folders) == ["GPU-b"], "its daemon would be ended under it"
     assert runfile.newest(folders[0]) == runfile.read(folders[0])
 
 

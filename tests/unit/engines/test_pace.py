@@ -248,6 +248,21 @@ def test_a_guest_waits_until_it_is_known_how_fast_the_other_is_alone(
     }
 
 
+def test_a_guest_does_not_wait_for_ever_for_one_that_makes_no_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = Shared(tmp_path, monkeypatch)
+    shared.bring_guest()
+    shared.run(2, lambda pace: 0.0)
+    assert shared.guest_pace == 0, "how fast the other one is alone is not known yet"
+    shared.run(100, lambda pace: 0.0, reports=False)
+    assert shared.guest_pace == 0
+    shared.run(30, lambda pace: 0.0, reports=False)
+    assert shared.guest_pace == 100
+    shared.run(3, lambda pace: 0.0)
+    assert shared.guest_pace < 100, "it trains again"
+
+
 def test_left_alone_promoted_or_told_to_stop_a_guest_has_full_speed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,3 +325,8 @@ def test_a_silent_program_runs_for_its_part_of_the_time(monkeypatch: pytest.Monk
     duty.tick(now)
     assert did[-1] == "go"
     assert duty.due_at is None
+    duty.pace = 0
+    duty.tick(now + 3 * PERIOD_S)
+    duty.end()
+    assert did[-1] == "go"
+    assert duty.due_at is None, "nobody ticks while it is suspended: its supervisor would not sleep"

@@ -39,6 +39,11 @@ class DutyCycle:
                 self._is_stopped = freeze(self._members) or self._is_stopped
                 self._next_at = now + PERIOD_S - runs_s
 
+    def end(self) -> None:
+        """Let it run all the time, until it has a pace again."""
+        self.pace = FULL
+        self.let_go()
+
     def let_go(self) -> None:
         """Let it run, if it is stopped."""
         if self._is_stopped:

@@ -141,7 +141,7 @@ class LocalEngine:
         if said is None:
             return None
         job, _, attempt = said[0].rpartition(".")
-        run = Run(job, int(attempt)) if attempt.isdecimal() else None
+        run = Run(job, int(attempt)) if attempt.isdecimal() and len(attempt) < 10 else None
         if run is None or not self._sockets:
             return None
         own = socket_paths.path_in(self._sockets, self.folder_of(run))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainmaster.engines.local import journal, runfile
 from trainmaster.engines.local.fork_server_client import python_path
-from trainmaster.gpu.mps import CONTROL, VISIBLE, MpsDaemons, control_program
+from trainmaster.gpu.mps import CONTROL, LOGS, MpsDaemons, control_program
 from trainmaster.model.placement import Sharing
 
 LOOK_S = 2.0
@@ -68,7 +68,7 @@ def gpus_in_use(folders: Iterable[str]) -> Sequence[str]:
         except (OSError, ValueError):
             continue
         if file is not None and file.sharing == Sharing.MPS.value:
-            found.append(file.ranks[0].env[VISIBLE])
+            found.append(os.path.basename(file.ranks[0].env.get(LOGS, "")))
     return found
 
 

@@ -21,6 +21,9 @@ EVERY_S = 1.0
 SETTLE_S = 1.5
 """How long a change of pace takes to be felt: a step has to end, and counting programs look once a second."""
 SAMPLES = 5
+STILL_S = 120.0
+STILL_STEPS = 10
+"""A run that has made no step for so long, and for the time of so many steps, makes none now."""
 SAY_S = 10.0
 """Changes of pace are written down at most this often, but for the ends of the scale."""
 FIRST = pace_law.Pace(pace_law.SETTLED)
@@ -34,12 +37,19 @@ class StepClock:
         self.step_us = 0
         self.since = 0.0
         self._begin: tuple[int, float] | None = None
+        self._last: tuple[int, float] = (0, 0.0)
+        """The last step, and when it was counted first."""
         self._alone: deque[int] = deque(maxlen=SAMPLES)
         self._alone_since: float | None = None
 
     @property
     def alone_us(self) -> int:
         return sorted(self._alone)[len(self._alone) // 2] if self._alone else 0
+
+    def lately_us(self, now: float) -> int:
+        """How long its steps take now; 0: it makes none, as while it evaluates or waits for its user."""
+        is_still = now - self._last[1] > max(STILL_S, STILL_STEPS * self.step_us / 1e6)
+        return 0 if is_still else self.step_us
 
     def set_alone(self, is_alone: bool, now: float) -> None:
         if not is_alone:
@@ -53,6 +63,8 @@ class StepClock:
 
     def count(self, step: int, now: float) -> None:
         """So many steps are done."""
+        if step != self._last[0]:
+            self._last = (step, now)
         if self._begin is None or step < self._begin[0]:
             self._begin = (step, now)
             return
@@ -186,7 +198,7 @@ class PaceKeeper:
             at,
             self._pace.percent,
             self._run.tolerance_ppm,
-            clock.step_us,
+            clock.lately_us(at),
             clock.alone_us,
             clock.since,
         )

@@ -114,7 +114,8 @@ def variables_of(pid: int, names: Sequence[str]) -> tuple[str, ...] | None:
             said = []
         found = [next((each for each in said if each.startswith(name)), None) for name in wanted]
         if None not in found:
-            return tuple(each.partition(b"=")[2].decode() for each in found if each is not None)
+            values = [each.partition(b"=")[2] for each in found if each is not None]
+            return tuple(value.decode(errors="replace") for value in values)
         fields = stat_of(pid)
         pid = int(fields[1]) if fields else 0
     return None

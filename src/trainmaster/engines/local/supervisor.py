@@ -247,8 +247,7 @@ class Supervisor:
         was_killed = last is not None and last.killed
         self._stopping = Stopping(cause, until, since_ns, was_killed, grace_s)
         self._pace.close()
-        self._duty.pace = FULL
-        self._duty.let_go()
+        self._duty.end()
         self._ask_to_stop()
         self._gang.terminate()
         self._freezing.let_go()  # a frozen process cannot save
@@ -442,7 +441,7 @@ class Supervisor:
         elif self._stopping is not None:
             return
         elif order == "freeze":
-            self._duty.let_go()
+            self._duty.end()
             self._freezing.freeze()
         elif order == "thaw":
             devices = said.get("devices")
