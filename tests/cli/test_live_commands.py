@@ -392,6 +392,9 @@ def test_story(tm: Tm, daemon: Counterpart) -> None:
     assert lines[2].split("  ")[-1].strip() == "Started on n0."
     assert "1m15s" in lines[2]
     assert json.loads(tm("story 2 --json").out)["story"] == told
+    daemon.on("GET", "/jobs/2/story", {"story": []})  # adopted after it had ended
+    daemon.on("GET", "/jobs", listed())
+    assert "under a database that is gone" in tm("story 2").out
 
 
 def test_the_story_of_an_array_is_that_of_its_elements(tm: Tm, daemon: Counterpart) -> None:

@@ -56,10 +56,13 @@ def test_a_frozen_run_goes_on_when_its_turn_comes(
         second = manager.submit(command=ticking(tmp_path / "second"), name="second")
         pids[second] = pid_of(manager, second)
         until(lambda: waits_for_another(manager, [*pids]), "one to wait in memory")
+        before = {id: manager.job(id) for id in pids}
         manager.kill()
         until(lambda: [pid for pid in pids.values() if is_stopped(pid)], "one to be stopped")
         put_back(None if is_empty else tmp_path / "backup.db", data)
         with restarted(manager, "--adopt", "--slots", "1"):
+            for count in ("gpu_s", "preemptions") if is_empty else ():
+                assert all(manager.job(id)[count] >= before[id][count] for id in pids)
             for id, pid in pids.items():
                 grows(tmp_path / manager.job(id)["name"])
                 assert manager.job(id)["attempt"] == 1

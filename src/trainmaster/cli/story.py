@@ -36,13 +36,18 @@ def story(client: Client, job: JobName, as_json: AsJson = False) -> None:
         raise BadInput(
             f"Array {job} has {len(elements)} jobs: name one, as in `trainmaster story {job}_0`."
         )
+    if not elements:
+        _show([])
     for row in elements:
         sys.stdout.write(f"Job {row.id}\n")
         _show(client.get(job_path(row.id, "story"))["story"])
 
 
 def _show(happened: Sequence[Json]) -> None:
-    first = happened[0]["at_s"] if happened else 0
+    if not happened:
+        sys.stdout.write("It ended under a database that is gone, and its story with it.\n")
+        return
+    first = happened[0]["at_s"]
     rows = ((at(e["at_s"]), short_length(e["at_s"] - first), e["sentence"]) for e in happened)
     show_table(("when", "after", "what happened"), rows, folds=True)
     sys.stdout.flush()

@@ -67,6 +67,8 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     record.cannot_save = state.cannot_save_at_first
     record.attempt, record.run = event.attempts, Run(job.id, event.attempts)
     record.first_start_ms = event.first_start_ms
+    record.attained, record.preemptions = event.attained, event.preemptions
+    record.failures = event.failures
     state.add(record, now)
     state.note_profile(record)
 

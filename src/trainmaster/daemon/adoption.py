@@ -22,8 +22,11 @@ from trainmaster.daemon.found_jobs import (
     TURNS,
     WITHDRAWN,
     FoundJob,
+    failures_of,
+    gpu_ms,
     jobs_in,
     outcome,
+    preemptions,
     ran_ms,
     uuid_of,
 )
@@ -154,7 +157,7 @@ def _take(
 def _take_unknown(found: Adoption, driver: Driver, job: FoundJob) -> None:
     state, topology = job.outcome, driver.engine.topology
     if state not in (JobState.RUNNING, JobState.PENDING):
-        found.rows.append(_ended_row(job, state))
+        found.rows.append(_ended_row(job, state, driver.clock.now()))
         return
     placement = _own_placement(job, topology) if state is JobState.RUNNING else None
     if state is JobState.RUNNING and placement is None:
@@ -166,6 +169,9 @@ def _take_unknown(found: Adoption, driver: Driver, job: FoundJob) -> None:
         held=job.is_held,
         attempts=job.newest.attempt,
         first_start_ms=job.first_start_ms,
+        attained=gpu_ms(job, driver.clock.now()),
+        preemptions=preemptions(job),
+        failures=failures_of(job.runs),
     )
     found.events.append(LoggedEvent(submitted, WHERE))
     found.new_jobs.append(live)
@@ -198,7 +204,7 @@ def _as_changed(known: Job, job: FoundJob) -> Job:
     return replace(known, queue=row.queue, priority=history.priority, retries=history.retries)
 
 
-def _ended_row(job: FoundJob, state: JobState) -> StoredJob:
+def _ended_row(job: FoundJob, state: JobState, now: int) -> StoredJob:
     if job.has_recorded_end:
         return job.record.row
     row, (end, _) = job.record.row, job.reports[-1]
@@ -208,6 +214,9 @@ def _ended_row(job: FoundJob, state: JobState) -> StoredJob:
         job.history,
         attempts=job.newest.attempt,
         run_ms=ran_ms(job),
+        gpu_ms=gpu_ms(job, now),
+        preemptions=preemptions(job),
+        failures=failures_of(job.runs),
         since_ms=None,
         exit_code=end.code,
         pids=(),

@@ -126,13 +126,16 @@ def outcome(runs: Sequence[RecordedRun], retries: int) -> JobState:
         return _killed(last)
     if last.code == 0:
         return JobState.SUCCEEDED
-    failures = sum(
+    is_final = failures_of(runs) > retries or last.code in NOT_TO_BE_TRIED_AGAIN
+    return JobState.FAILED if is_final else JobState.PENDING
+
+
+def failures_of(runs: Sequence[RecordedRun]) -> int:
+    return sum(
         isinstance(report, r.Ended) and report.asked is r.StopOrder.NOTHING and report.code != 0
         for run in runs
         for report, _ in run.reports
     )
-    is_final = failures > retries or last.code in NOT_TO_BE_TRIED_AGAIN
-    return JobState.FAILED if is_final else JobState.PENDING
 
 
 def _killed(end: r.Ended) -> JobState:
@@ -142,8 +145,27 @@ def _killed(end: r.Ended) -> JobState:
     return JobState.TIMED_OUT if is_late else JobState.CANCELLED
 
 
-def ran_ms(job: FoundJob) -> int:
-    """How long it has run in all: what its record says, and the newest run's reports since."""
+def preemptions(job: FoundJob) -> int:
+    """How often it was suspended for others: its record is written anew where its user suspends it."""
+    history = job.history
+    seen = history.seen if history.attempt == job.newest.attempt else 0
+    later = [report for report, number in job.reports if number > seen]
+    return history.preemptions + sum(
+        isinstance(each, r.Frozen) or (isinstance(each, r.Ended) and each.asked is r.StopOrder.HALT)
+        for each in later
+    )
+
+
+def gpu_ms(job: FoundJob, now: int) -> int:
+    """Thousandths of a GPU x ms that it has held, as far as its record and its reports say."""
+    return max(job.history.gpu_ms, job.record.row.gpus * ran_ms(job, now))
+
+
+def ran_ms(job: FoundJob, now: int | None = None) -> int:
+    """How long it has run in all: what its record says, and the newest run's reports since.
+
+    `now`: with the time until then, where it goes on.
+    """
     history = job.history
     is_same = history.attempt == job.newest.attempt
     ran, since = history.run_ms, history.since_ms if is_same else None
@@ -154,4 +176,4 @@ def ran_ms(job: FoundJob) -> int:
             since = report.at_ms if since is None else since
         elif isinstance(report, r.Frozen | r.Ended | r.Lost) and since is not None:
             ran, since = ran + max(0, report.at_ms - since), None
-    return ran
+    return ran if now is None or since is None else ran + max(0, now - since)

@@ -26,6 +26,11 @@ class JobSubmitted:
     """How often it was started before, under a store that is gone."""
     first_start_ms: int | None = None
     """When that was, for the first time."""
+    attained: int = 0
+    """Thousandths of a GPU x ms that it held under that store, ..."""
+    preemptions: int = 0
+    failures: int = 0
+    """... and how often it was preempted and failed."""
 
 
 @dataclass(frozen=True, slots=True)
