@@ -431,6 +431,13 @@ def test_a_action_for_several_jobs_goes_on_after_a_refusal(
     assert [each["done"] for each in found] == [True, False]
 
 
+def test_a_resumed_job_that_waits_for_more_than_room_says_so(tm: Tm, daemon: Counterpart) -> None:
+    why = "Waiting to resume: its processes are stopped in memory on n0 and can go on only there."
+    reason = {"code": "StoppedOnNode", "sentence": why}
+    daemon.on("POST", "/jobs/1/resume", job("1", reason=reason))
+    assert " ".join(tm("resume 1").out.split()) == f"Job 1 does not continue yet. {why}"
+
+
 def test_suspending_by_force(tm: Tm, daemon: Counterpart) -> None:
     lost = (
         "Job 1 can be neither suspended in memory nor told to save: 2 h of its work would be lost."

@@ -119,6 +119,7 @@ def test_nothing_is_ended_without_a_word(tmp_path: Path) -> None:
             assert (refused.value.code, said["code"]) == (409, "work_would_be_lost")
             assert re.search(r"\d s of its work would be lost", said["sentence"]), said
             assert "--force" in said["sentence"]
+        assert "neither moved in memory to another node nor told to save" in said["sentence"]
         assert daemon.job(job)["lost_s"] == 0
         daemon.call("POST", f"/api/v1/jobs/{job}/suspend?force=true")
         daemon.until_state(job, "suspended")
@@ -128,6 +129,17 @@ def test_nothing_is_ended_without_a_word(tmp_path: Path) -> None:
         assert metric(daemon, "trainmaster_lost_work_seconds_total") == pytest.approx(
             found["lost_s"], abs=0.01
         )
+        stopped = daemon.submit(command=["sleep", "60"], workdir=str(daemon.folder))
+        (node,) = daemon.until_state(stopped, "running")["nodes"]
+        daemon.call("POST", f"/api/v1/jobs/{stopped}/suspend")
+        daemon.until_state(stopped, "suspended")
+        daemon.call("POST", f"/api/v1/nodes/{node}/drain")
+        said = daemon.call("GET", f"/api/v1/jobs/{stopped}/explain")
+        assert f"in memory on {node}, which is drained: it continues only there" in str(said)
+        said = daemon.call("POST", f"/api/v1/jobs/{stopped}/resume")["reason"]
+        assert (said["code"], "node undrain" in said["sentence"]) == ("StoppedOnNode", True)
+        said = daemon.call("GET", f"/api/v1/jobs/{stopped}/explain")
+        assert f"it would not start while {node} is drained." in str(said)
 
 
 LEAVES = """

@@ -14,6 +14,9 @@ from trainmaster.cli.support.options import AsJson, JobName, JobNames, option
 
 Force = Annotated[bool, option("--force", "Do it even if work is lost that the job has not saved.")]
 
+STOPPED_ON_NODE = "StoppedOnNode"
+"""Why a job waits for more than room: its processes are stopped where they cannot go on now."""
+
 
 def suspend(client: Client, jobs: JobNames, force: Force = False, as_json: AsJson = False) -> None:
     """Suspend jobs: free their devices until they are resumed.
@@ -114,7 +117,11 @@ def _order_each(
         results.append({"job": job, "done": True})
         if not as_json:
             said = unstarted if unstarted and row.get("start_s") is None else done
-            screen().print(f"Job {job} {said.format(job=job)}.", markup=False)
+            said = said.format(job=job)
+            waits = row.get("reason") or {}
+            if action == "resume" and waits.get("code") == STOPPED_ON_NODE:
+                said = f"does not continue yet. {waits['sentence'].removesuffix('.')}"
+            screen().print(f"Job {job} {said}.", markup=False)
     if as_json:
         write_json({"jobs": results})
     if not all(each["done"] for each in results):

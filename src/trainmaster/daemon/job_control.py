@@ -175,7 +175,7 @@ class JobControl:
             self._checks.remember_queues([changes.queue])
 
     def _refuse_loss(self, live: LiveJob, what: str, target: Placement | None = None) -> None:
-        """Refuse what would end a program that can be neither suspended in memory nor told to save."""
+        """Refuse what would end a program that can neither stay in memory for it nor be told to save."""
         state, record, now = self._driver.controller.state, live.record, self._driver.clock.now()
         if record is None or record.placement is None:
             return
@@ -185,8 +185,9 @@ class JobControl:
             is_lost = state.loses_work_at(record, target)
         if is_lost and unsaved_ms(record, now):
             why = "" if target is not None else obstacle_sentence(state, live, now)
+            cannot = "suspended in memory" if target is None else "moved in memory to another node"
             raise WorkWouldBeLost(
-                f"job {live.id} can be neither suspended in memory nor told to save:"
+                f"job {live.id} can be neither {cannot} nor told to save:"
                 f" {length(unsaved_ms(record, now))} of its work would be lost."
                 f"{f' {why}' if why else ''} To {what} all the same, add --force (API: force)."
             )

@@ -46,7 +46,7 @@ from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.placement import Sharing
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
-from trainmaster.model.units import SECOND
+from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
 from trainmaster.text.deadlines import BASIS, DEADLINE_OF_HELD
 from trainmaster.text.formatting import length, listing
@@ -217,9 +217,21 @@ class Queries:
             self._reasons, self._places, self._reasons_of = {}, {}, step
         found = self._reasons.get(record.id)
         if found is None:
-            found = hold_reason(live, driver.jobs, self._with_place) if is_held else None
+            found = self._hold_reason(live, record) if is_held else None
             found = self._reasons[record.id] = found or self._policy_reason(record)
         return found
+
+    def _hold_reason(self, live: LiveJob, record: JobRecord) -> Reason | None:
+        """Why it is held, with the drained nodes that its stopped processes can go on only on."""
+        found = hold_reason(live, self._driver.jobs, self._with_place)
+        if found is None or found.why is not Why.SUSPENDED_BY_USER or not record.cannot_save:
+            return found
+        state, nodes = self._driver.controller.state, record.frozen.nodes if record.frozen else ()
+        drained = [state.topology.nodes[node] for node in nodes if node in state.draining]
+        if not drained:
+            return found
+        names = listing([node.name for node in drained])
+        return replace(found, drained=WHOLE * sum(node.gpus for node in drained), detail=names)
 
     def _policy_reason(self, record: JobRecord) -> Reason:
         raised = self._driver.raised

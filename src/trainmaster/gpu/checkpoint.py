@@ -198,7 +198,8 @@ def words_of(fault: CudaFault) -> tuple[str, bool]:
     """A fault as a sentence, and whether another try would meet it again."""
     if fault.code == NOT_SUPPORTED:
         return (
-            f"{fault} The driver cannot suspend clients of MPS, nor programs with managed memory.",
+            "The driver cannot suspend it (error 801), as it cannot clients of MPS and programs with"
+            " managed memory.",
             True,
         )
     if fault.code == NOT_READY:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import replace
 from typing import ClassVar, Generic, cast
 
@@ -187,7 +187,7 @@ def waiting_reason(
         *(Why.NOT_ENOUGH_FREE, need, free, block, held_by),
         reserved=reserved,
         reserved_for=tuple(others) if reserved else (),
-        protections=_protections(holders, guards, now),
+        protections=_protections(_in_the_way(view, holders, record), guards, now),
         drained=_drained(view, demand),
     )
 
@@ -205,11 +205,12 @@ def free_for(space: Occupancy, demand: Demand) -> tuple[int, int]:
     return whole + sum(parts), max(WHOLE * block, *parts, 0)
 
 
-def _total(view: View, demand: Demand) -> int:
-    """GPUs of the cluster of types that the job may use."""
+def _total(view: View, demand: Demand, without: Collection[int] = ()) -> int:
+    """GPUs of the cluster, less those nodes, of types that the job may use."""
     space = view.occupancy
     kinds = space.kinds_for(demand)
-    return WHOLE * sum(n.gpus for n in view.topology.nodes if space.node_type[n.index] in kinds)
+    nodes = [each for each in view.topology.nodes if each.index not in without]
+    return WHOLE * sum(each.gpus for each in nodes if space.node_type[each.index] in kinds)
 
 
 def _stopped_reason(view: View, record: JobRecord, found: Reason) -> Reason | None:
@@ -234,6 +235,18 @@ def _drained(view: View, demand: Demand) -> int:
     space, nodes = view.occupancy, view.topology.nodes
     kinds = space.kinds_for(demand)
     return WHOLE * sum(nodes[n].gpus for n in view.draining if space.node_type[n] in kinds)
+
+
+def _in_the_way(view: View, holders: Iterable[JobRecord], record: JobRecord) -> Iterable[JobRecord]:
+    """Those whose GPUs it could get; none where nodes on which nothing is started leave too few for it."""
+    closed, demand = view.occupancy.closed, record.demand
+    if _total(view, demand, closed) < demand.nominal.total_share:
+        return ()
+    return [other for other in holders if not closed.issuperset(_nodes_of(other))]
+
+
+def _nodes_of(record: JobRecord) -> Iterable[int]:
+    return () if record.placement is None else record.placement.nodes
 
 
 def _protections(

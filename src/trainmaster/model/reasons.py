@@ -43,6 +43,7 @@ class Why(Enum):
     HELD = "Held"
     """A user keeps it from starting, from its submission on or since."""
     SUSPENDED_BY_USER = "SuspendedByUser"
+    """By `by`; its processes are stopped in memory on nodes, named by `detail`, where there is `drained`."""
     SUSPENDED_IDLE = "SuspendedIdle"
     """An interactive session that was not used, and was suspended for that."""
     OVER_GPU_MEMORY = "OverGpuMemory"

@@ -109,10 +109,9 @@ SHARED_BY = {Sharing.MPS: "MPS", Sharing.TIME: "time-slicing"}
 
 def _stopped_on_node(reason: Reason) -> str:
     which = ", which is drained," if reason.drained else ""
+    then = ", after `trainmaster node undrain`" if reason.drained else ""
     held = f"; {names(reason.held_by)} hold{'s' if len(reason.held_by) == 1 else ''} the GPUs there"
-    stopped = (
-        f"Its processes are stopped in memory on {reason.detail}{which} and can go on only there"
-    )
+    stopped = f"Its processes are stopped in memory on {reason.detail}{which} and can go on only there{then}"
     return f"{stopped}{held if reason.held_by else ''}"
 
 
@@ -203,6 +202,11 @@ def _held(reason: Reason) -> str:
 
 def _suspended_by_user(reason: Reason) -> str:
     who = reason.by or "a user"
+    if reason.drained:
+        return (
+            f"Suspended by {who}, in memory on {reason.detail}, which is drained: it continues only"
+            " there, after `trainmaster node undrain` and `trainmaster resume`"
+        )
     return f"Suspended by {who}: `trainmaster resume` lets it continue"
 
 

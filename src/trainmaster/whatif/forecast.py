@@ -7,14 +7,14 @@ from time import thread_time
 
 from trainmaster.core.controller import Controller, Decision
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.state import JobRecord
+from trainmaster.core.state import JobRecord, State
 from trainmaster.daemon.live_job import submitted_job
 from trainmaster.daemon.recovery import from_snapshot
 from trainmaster.daemon.service_api import Forecast, Submission
 from trainmaster.model import events as e
 from trainmaster.model.units import DAY, MINUTE, NOMINAL
 from trainmaster.store.rows import SnapshotRow
-from trainmaster.text.formatting import length
+from trainmaster.text.formatting import length, listing
 from trainmaster.whatif.forecast_engine import ForecastEngine
 
 MOST_STEPS = 20_000
@@ -49,8 +49,18 @@ def forecast_start(snapshot: SnapshotRow, what: str | Submission, now_ms: int) -
     except TimeoutError:
         return Forecast(None, "the queue is too long to be simulated in time.", notice)
     if found is None:
-        return Forecast(None, "it would not start within sixty days.", notice)
+        return Forecast(None, _not_soon(controller.state), notice)
     return Forecast(found, expected.basis(), notice)
+
+
+def _not_soon(state: State) -> str:
+    """That it does not start; drained nodes stay so in a forecast, and may be why."""
+    names = [state.topology.nodes[node].name for node in sorted(state.draining)]
+    if not names:
+        return "it would not start within sixty days."
+    return (
+        f"it would not start while {listing(names)} {'is' if len(names) == 1 else 'are'} drained."
+    )
 
 
 def _simulated_start(

@@ -39,6 +39,27 @@ def test_gpus_on_drained_nodes_are_counted() -> None:
     assert explained(world, "me", "las") == found
 
 
+@pytest.mark.parametrize(
+    ("need", "drained", "protected"),
+    [
+        (4, (), ["b", "a"]),
+        (4, (0,), []),
+        (2, (0,), ["b"]),
+        (2, (1,), ["a"]),
+    ],
+    ids=["nothing is drained", "too few are left", "a is on a drained node", "b is"],
+)
+def test_rules_are_named_only_of_jobs_whose_gpus_would_help(
+    need: int, drained: tuple[int, ...], protected: list[str]
+) -> None:
+    world = Strings("2x2").submit("a", 2, preemptible=False).start("a", 0, 1)
+    world.submit("b", 2, preemptible=False).start("b", 2, 3).submit("me", need)
+    world.tell(*map(e.NodeDraining, drained))
+    found = explained(world, "me", "las")
+    assert found.why is Why.NOT_ENOUGH_FREE
+    assert sorted(each.job for each in found.protections) == sorted(protected)
+
+
 def test_enough_are_free_but_not_together() -> None:
     world = Strings("2x4").running("a", 0, 1).running("b", 4, 5).submit("me", 4)
     reason = explained(world, "me", "yarn-cs")

@@ -91,7 +91,13 @@ def test_a_cluster_that_has_become_too_small_and_a_drained_node_are_named() -> N
         "It needs 3 GPUs and this cluster has only 2 that it may use, so it cannot run here."
     )
     assert reason_sentence(Reason(Why.STOPPED_ON_NODE, 1_000, drained=1_000, detail="n0"), NOW) == (
-        "Its processes are stopped in memory on n0, which is drained, and can go on only there."
+        "Its processes are stopped in memory on n0, which is drained, and can go on only there, after"
+        " `trainmaster node undrain`."
+    )
+    held = Reason(Why.SUSPENDED_BY_USER, 1_000, by="ada", drained=1_000, detail="n0")
+    assert reason_sentence(held, NOW) == (
+        "Suspended by ada, in memory on n0, which is drained: it continues only there, after"
+        " `trainmaster node undrain` and `trainmaster resume`."
     )
 
 
