@@ -294,11 +294,19 @@ def freeze(pids: Sequence[int], say: Say, is_turned: Callable[[], bool], lock_ms
     if is_turned():
         return Outcome(RUNNING, "It was told to go on meanwhile.")
     outcome = Walk(found, say, is_turned, lock_ms).freeze()
-    late = [pid for pid in memory_of(pids, driver) if pid not in found]
+    late = _late(pids, found, driver)
     if outcome.end == FROZEN and late:
         back = Walk(found, say).thaw({})
         return Outcome(back.end, f"Process {late[0]} came to the GPU meanwhile. {back.why}".strip())
     return outcome
+
+
+def _late(pids: Sequence[int], found: Mapping[int, CudaProcess], driver: Driver) -> list[int]:
+    """Processes that came to a GPU meanwhile; none where NVML does not say: what was frozen is frozen."""
+    try:
+        return [pid for pid in memory_of(pids, driver) if pid not in found]
+    except DriverError:
+        return []
 
 
 def refusal(

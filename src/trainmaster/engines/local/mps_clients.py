@@ -143,7 +143,9 @@ class MpsClients:
             if not self._has_gpus:
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_due.wait(), LOOK_S)
+                # Not wait_for, which may lose a cancellation before Python 3.12.
+                async with asyncio.timeout(LOOK_S):
+                    await self._is_due.wait()
 
     def _tend(self) -> None:
         daemons = self._daemons
