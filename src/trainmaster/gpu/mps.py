@@ -170,7 +170,6 @@ class MpsDaemons:
                 _kill(pid)
         shutil.rmtree(place.pipes, ignore_errors=True)
         (place.logs / PID).unlink(missing_ok=True)
-        self.troubles.pop(place.uuid, None)
         log.info("an MPS daemon was ended", gpu=place.uuid)
 
     def ask(self, uuid: str, command: str) -> str:
