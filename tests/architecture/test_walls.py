@@ -45,7 +45,7 @@ def test_the_house_as_it_is_passes(house: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["time", "os"])
-@pytest.mark.parametrize("room", ["policies", "core", "model", "perf", "placement"])
+@pytest.mark.parametrize("room", ["policies", "core", "model", "perf", "failures", "placement"])
 def test_ruff_finds_an_impure_import(house: Path, room: str, module: str) -> None:
     add(house, f"{room}/sneaky.py", f"import {module} as outside\n\nHELD = outside")
     said = ruff(house)
@@ -87,6 +87,7 @@ def test_ruff_finds_other_ways_out(house: Path, line: str) -> None:
         ("model/sneaky.py", "import trainmaster.core", "model.sneaky -> trainmaster.core"),
         ("core/sneaky.py", "import trainmaster.perf", "core.sneaky -> trainmaster.perf"),
         ("perf/sneaky.py", "import trainmaster.core", "perf.sneaky -> trainmaster.core"),
+        ("failures/sneaky.py", "import trainmaster.core", "failures.sneaky -> trainmaster.core"),
         ("policies/sneaky.py", "import trainmaster.sim", "policies.sneaky -> trainmaster.sim"),
         ("traces/sneaky.py", "import trainmaster.sim", "traces.sneaky -> trainmaster.sim"),
         ("attic.py", "import trainmaster.model", "trainmaster.attic"),

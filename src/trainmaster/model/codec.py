@@ -27,6 +27,7 @@ from trainmaster.model import (
     deadline_notices,
     engine_reports,
     events,
+    failure,
     job,
     launch_spec,
     placement,
@@ -48,7 +49,7 @@ Json = Any
 TAG = "is"
 PLAIN = frozenset({str, int, bool, type(None)})
 MODULES: tuple[ModuleType, ...] = (
-    *(actions, deadline_notices, engine_reports, events, job, launch_spec, placement),
+    *(actions, deadline_notices, engine_reports, events, failure, job, launch_spec, placement),
     *(plan, profile, progress, queue, reasons, stop_reasons, topology, trace),
 )
 OURS = "trainmaster."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainmaster.model.actions import Action
+from trainmaster.model.failure import Failure
 from trainmaster.model.job import Estimate, Job, Oracle, Run, Shape
 from trainmaster.model.placement import Placement
 from trainmaster.model.policy_spec import Options, PolicySpec
@@ -219,6 +220,14 @@ class RunFailed:
     retryable: bool = True
     retry_in_ms: int = 0
     """How long to wait before it is tried again."""
+    failure: Failure | None = None
+    """Why it failed; None: not classified."""
+    avoid: tuple[tuple[int, int], ...] = ()
+    """(node, GPU) pairs that the next attempt is not to use."""
+    gpu_memory: int = 0
+    """Bytes on each GPU that the next attempt asks for; 0: as before."""
+    memory: int = 0
+    """Bytes of host memory that the next attempt asks for; 0: as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +239,10 @@ class RunLost:
     retryable: bool = True
     """False: it was lost too often."""
     retry_in_ms: int = 0
+    failure: Failure | None = None
+    """Why it was lost; None: not classified."""
+    avoid: tuple[tuple[int, int], ...] = ()
+    """(node, GPU) pairs that the next attempt is not to use."""
 
 
 @dataclass(frozen=True, slots=True)

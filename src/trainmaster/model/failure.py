@@ -1,0 +1,47 @@
+"""What went wrong with a run: its reason, whose fault it is, and the lines that show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+UNKNOWN_REASON = "unknown"
+"""The reason where nothing that is known matches."""
+
+
+class Blame(StrEnum):
+    """Whose fault a failure is."""
+
+    USER = "user"
+    PLATFORM = "platform"
+    UNKNOWN = "unknown"
+
+
+class RetryRule(StrEnum):
+    """Whether another attempt may help after a failure."""
+
+    NEVER = "never"
+    ONCE = "once"
+    ELSEWHERE = "elsewhere"
+    """On other devices or another node."""
+    MORE_MEMORY = "more-memory"
+    ALWAYS = "always"
+    """As often as the job's `retries` allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run failed, as far as its end and its output show it."""
+
+    reason: str
+    """Key of the table of reasons: `cuda-out-of-memory`, `unknown`, ..."""
+    blame: Blame = Blame.UNKNOWN
+    rank: int | None = None
+    """The rank that failed first, where it is known."""
+    lines: tuple[str, ...] = ()
+    """Lines of its output that show the reason."""
+    exit_code: int | None = None
+    signal: str = ""
+    """Name of the signal that ended it: `SIGKILL`."""
+    path: str = ""
+    """The input that it could not read."""
