@@ -27,9 +27,9 @@ SIZE = 32 << 20
 SUPERVISOR = """
 import sys
 from trainmaster.engines import cooperative_freezer, driver_freezer
-from trainmaster.engines.local import pace_keeper, supervisor
+from trainmaster.engines.local import pace_keeper, run_pacing, supervisor
 driver_freezer.LEAST_S = cooperative_freezer.RELEASE_S = float(sys.argv[2])
-supervisor.SILENT_S = 0.0
+run_pacing.SILENT_S = 0.0
 pace_keeper.EVERY_S = pace_keeper.SETTLE_S = 0.2
 supervisor.supervise(sys.argv[1], lambda: True, lambda: None)
 """

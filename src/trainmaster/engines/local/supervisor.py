@@ -19,14 +19,13 @@ from trainmaster.engines.local import journal, processes, progress_throttle, ran
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.checkpoint_folder import last_written_ns, worked_ns
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
-from trainmaster.engines.local.duty_cycle import DutyCycle
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of, withdrawal
-from trainmaster.engines.local.freezer_choice import devices_of, freezers_for, gpu_names
+from trainmaster.engines.local.freezer_choice import devices_of, freezers_for
 from trainmaster.engines.local.journal import Journal
-from trainmaster.engines.local.pace_keeper import PaceKeeper
-from trainmaster.engines.local.pace_law import FULL
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
 from trainmaster.engines.local.run_freezing import RunFreezing
+from trainmaster.engines.local.run_pacing import RunPacing
+from trainmaster.engines.local.run_reports import RunReports
 from trainmaster.engines.process_freezer import send
 from trainmaster_sdk.wire import CHECKPOINT_DIR, Message
 
@@ -37,9 +36,6 @@ TRACK_AFTER_S = 0.25
 CLOSE_TIMEOUT_S = 5.0
 FILE_CLOCK_MS = 1000
 """Times of files are this coarse on some file systems."""
-SILENT_S = 60.0
-"""A program that has said nothing of its steps for so long will not."""
-MPS = "mps"
 HEARTBEAT: Message = {"beat": True}
 """Shows followers that the supervisor works."""
 
@@ -65,14 +61,13 @@ class Supervisor:
         self._lock = lock
         self._selector = selectors.DefaultSelector()
         self._control = ControlSocket(run.socket, self._selector, self._on_line)
-        self._journal = Journal(folder)
+        written = Journal(folder)
         opened = {"pid": os.getpid(), "uuid": run.uuid, "beats": True, "frees_gpus": True}
-        self._journal.append(self._journal.entry("opened", opened))
-        if not self._journal.is_written:  # without this entry the run might be begun twice
-            raise OSError(self._journal.trouble)
+        written.append(written.entry("opened", opened))
+        if not written.is_written:  # without this entry the run might be begun twice
+            raise OSError(written.trouble)
+        self._reports = RunReports(written, self._control.send_to_followers)
         self._cgroups = RunCgroups(run.cgroups, cgroup_name(run.socket))
-        self._throttle = progress_throttle.ProgressThrottle()
-        self._saves = progress_throttle.SaveThrottle()
         self._gang = Gang(self._cgroups)
         self._failed: RankProcess | None = None
         """The first rank that ended with an error by itself."""
@@ -83,8 +78,7 @@ class Supervisor:
         self._lost_because = ""
         """Why it had to be killed, through no fault of its own."""
         self._freezing = self._new_freezing()
-        self._pace = self._new_pace()
-        self._duty = DutyCycle(self._gang.members)
+        self._pacing = self._new_pacing()
         self._has_left = False
         self._has_saved: bool | None = None  # since it was told to stop; None: it reports no saves
         self._unsaved_ms: int | None = None
@@ -92,9 +86,6 @@ class Supervisor:
         self._started_ns = 0
         self._heeds_stops = False
         self._done: set[int] = set()  # ranks that have said so
-        self._has_session = False  # whether the program reports its own steps
-        self._counter: Connection | None = None
-        """The process whose counted steps are the run's."""
         self._oom_kills = processes.oom_kills()
         self._housekeeping_at = time.monotonic() + HOUSEKEEPING_S
         self._sweep_at: float | None = None
@@ -141,30 +132,24 @@ class Supervisor:
 
     def _patience_s(self) -> float:
         now = time.monotonic()
-        waits = [self._housekeeping_at, self._throttle.due_at, self._sweep_at, self._track_at]
-        waits.append(self._saves.due_at)
+        waits = [self._housekeeping_at, self._sweep_at, self._track_at]
+        waits += [self._reports.due_at, self._freezing.due_at, self._pacing.due_at]
         if self._stopping is not None:
             is_watched = self._stopping.until > now and not self._gang.has_ended
             waits.append(self._stopping.until if is_watched else now + 0.02)
-        if not self._journal.is_written:
-            waits.append(now + RETRY_S)
-        waits += [self._freezing.due_at, self._pace.due_at, self._duty.due_at]
         return max(0.0, min(at for at in waits if at is not None) - now)
 
     def _tick(self) -> None:
         now = time.monotonic()
         self._reap()
         self._step_freezing(now)
-        self._keep_pace(now)
+        is_suspended = self._freezing.is_frozen or self._freezing.is_busy
+        is_stopping = self._stopping is not None
+        self._pacing.tick(now, is_suspended=is_suspended, is_stopping=is_stopping)
         if self._track_at is not None and self._track_at <= now:
             self._track_at = None
             self._cgroups.track(self._gang.members)
-        due = self._throttle.due_at
-        if due is not None and due <= now:
-            self._write_progress()
-        self._write_due_save()
-        if not self._journal.is_written:
-            self._control.send_to_followers(self._journal.retry())
+        self._reports.tick()
         if self._housekeeping_at <= now:
             self._restore_files(now)
         stopping = self._stopping
@@ -179,7 +164,7 @@ class Supervisor:
         """Create again what others may have removed: socket, journal and lock."""
         self._housekeeping_at = now + HOUSEKEEPING_S
         self._control.listen()
-        self._control.send_to_followers(self._journal.retry())
+        self._reports.retry()
         path = self._beside(journal.LOCK)
         if not os.path.exists(path) or os.stat(path).st_ino != os.fstat(self._lock).st_ino:
             lock = journal.take_lock(self._folder)
@@ -194,9 +179,8 @@ class Supervisor:
         self._failed, self._stopping, self._next = None, None, None
         self._has_left, self._has_saved, self._done = False, None, set()
         self._started_ns, self._unsaved_ms = time.time_ns(), None
-        self._has_session, self._counter = False, None
         self._freezing, self._lost_because = self._new_freezing(), ""
-        self._pace = self._new_pace()
+        self._pacing = self._new_pacing()
         self._control.forget_ranks()
         self._not_started = self._gang.start(self._run, self._folder)
         for rank in self._gang.ranks:
@@ -212,7 +196,7 @@ class Supervisor:
             said["changed"] = self._gang.changed_files
         if self._cgroups.trouble:
             said["remark"] = self._cgroups.trouble
-        self._write(what, said)
+        self._reports.write(what, said)
         self._track_at = time.monotonic() + TRACK_AFTER_S
 
     def _output_reader(self, rank: RankProcess) -> Callable[[int], None]:
@@ -246,8 +230,7 @@ class Supervisor:
             until, since_ns = min(until, last.until), last.since_ns
         was_killed = last is not None and last.killed
         self._stopping = Stopping(cause, until, since_ns, was_killed, grace_s)
-        self._pace.close()
-        self._duty.end()
+        self._pacing.close()
         self._ask_to_stop()
         self._gang.terminate()
         self._freezing.let_go()  # a frozen process cannot save
@@ -272,7 +255,7 @@ class Supervisor:
             return
         self._sweep_at = None
         self._freezing.close()
-        self._pace.close()
+        self._pacing.close()
         self._gang.reap()
         self._control.drain()
         for rank in self._gang.ranks:
@@ -281,7 +264,7 @@ class Supervisor:
             self._close_output(rank)
             rank.log.close()
         status = self._exit_status()
-        self._write_progress()
+        self._reports.write_held()
         if self._not_started is not None and not self._not_started.is_final:
             self._conclude("lost", {"why": self._not_started.why})
         elif self._lost_because:
@@ -341,15 +324,15 @@ class Supervisor:
 
     def _conclude(self, what: str, said: Message) -> None:
         """Write the last entry; "lost" means that the job is not at fault and is tried again."""
-        self._write(what, said)
+        self._reports.write(what, said)
         self._cgroups.remove()
         self._is_over = True
 
     def _close_connections(self) -> None:
         """Stay until the end is on the disk, and followers have had time to read it."""
-        while not self._journal.is_written:
+        while not self._reports.is_written:
             time.sleep(RETRY_S)
-            self._control.send_to_followers([*self._journal.retry(), HEARTBEAT])
+            self._reports.retry(HEARTBEAT)
         until = time.monotonic() + CLOSE_TIMEOUT_S
         while self._control.has_unread and time.monotonic() < until:
             for key, mask in self._selector.select(0.1):
@@ -358,24 +341,6 @@ class Supervisor:
 
     # -- what is said --------------------------------------------------------------------------------
 
-    def _write(self, what: str, said: Message) -> None:
-        """Into the journal first; told when it is there."""
-        self._control.send_to_followers(self._journal.append(self._journal.entry(what, said)))
-
-    def _write_progress(self) -> None:
-        """What is held back: of its progress, and of its saves."""
-        held = self._throttle.take()
-        if held is not None:
-            self._write("progress", held)
-        saved = self._saves.take()
-        if saved is not None:
-            self._write("saved", saved)
-
-    def _write_due_save(self) -> None:
-        due = self._saves.due_at
-        if due is not None and due <= time.monotonic():
-            self._write_progress()
-
     def _on_line(self, connection: Connection, said: Message) -> None:
         """One line; unknown ones are ignored."""
         word = said.get("say")
@@ -383,47 +348,33 @@ class Supervisor:
             self._freezing.heard(connection.rank, said)
         if word == "hello":
             connection.rank = rank if isinstance(rank := said.get("rank"), int) else 0
-            self._has_session = True
             self._ask_to_stop()
             self._freezing.heard(connection.rank, said)
-            self._say_pace(connection)
+            self._pacing.connected(connection)
         elif word == "follow":
             after = said.get("after")
             connection.follows = True
             first = after if isinstance(after, int) else 0
-            self._control.say(connection, self._journal.remembered(first))
+            self._control.say(connection, self._reports.remembered(first))
         elif word == "ping":
             self._control.say(connection, [HEARTBEAT])
         elif word == "progress":
             report = progress_throttle.cleaned(said)
-            if report is not None and self._is_wanted(connection, report):
-                self._throttle.held = report
-                self._pace.step_done(report["step"])
+            if report is not None and self._pacing.accepts(connection, report):
+                self._reports.hold_progress(report)
+                self._pacing.step_done(report["step"])
         elif word == "saved":
             self._has_saved = self._stopping is not None
-            step = progress_throttle.cleaned(said)
-            self._saves.held = {} if step is None else {"step": step["step"]}
-            self._write_due_save()
+            self._reports.hold_save(said)
         elif word == "heeds stops" and not self._heeds_stops:
             self._heeds_stops = True
-            self._write("heeds stops", {})
+            self._reports.write("heeds stops", {})
         elif word == "leaving":
             self._has_left = True
         elif word == "done":
             self._done.add(connection.rank or 0)
         elif isinstance(order := said.get("order"), str):
             self._execute_order(order, said)
-
-    def _is_wanted(self, connection: Connection, report: Message) -> bool:
-        """Counted steps are taken from one process, and only if the program does not report its own."""
-        if "counted" not in report:
-            return True
-        if not connection.counts:
-            connection.counts = True
-            self._say_pace(connection)
-        if self._counter is None or self._counter.is_gone:
-            self._counter = connection
-        return self._counter is connection and not self._has_session
 
     def _execute_order(self, order: str, said: Message) -> None:
         """Orders may come twice; one that has been carried out changes nothing."""
@@ -441,7 +392,7 @@ class Supervisor:
         elif self._stopping is not None:
             return
         elif order == "freeze":
-            self._duty.end()
+            self._pacing.let_go()
             self._freezing.freeze()
         elif order == "thaw":
             devices = said.get("devices")
@@ -475,27 +426,9 @@ class Supervisor:
         said, lose = self._on_freezing, self._lose
         return RunFreezing(self._gang.members, freezers, devices, said, lose)
 
-    def _new_pace(self) -> PaceKeeper:
-        gpus = gpu_names(self._run)
-        return PaceKeeper(self._folder, self._run, gpus, self._ask_pace, self._write)
-
-    def _ask_pace(self, pace: int) -> None:
-        self._control.send_to_programs({"ask": "pace", "pace": pace})
-
-    def _say_pace(self, connection: Connection) -> None:
-        if self._pace.pace < FULL:
-            self._control.say(connection, [{"ask": "pace", "pace": self._pace.pace}])
-
-    def _keep_pace(self, now: float) -> None:
-        """A program that says nothing of its steps is held back by stopping it."""
-        is_suspended = self._freezing.is_frozen or self._freezing.is_busy
-        self._pace.tick(now, is_suspended)
-        if is_suspended or self._stopping is not None:
-            return
-        is_silent = not self._has_session and self._counter is None
-        is_silent = is_silent and time.time_ns() - self._started_ns > SILENT_S * 1e9
-        self._duty.pace = FULL if self._run.sharing == MPS or not is_silent else self._pace.pace
-        self._duty.tick(now)
+    def _new_pacing(self) -> RunPacing:
+        members, tell = self._gang.members, self._reports.write
+        return RunPacing(self._folder, self._run, members, self._control, tell)
 
     def _step_freezing(self, now: float) -> None:
         """A run that is stopping has its whole grace period from when it can go on."""
@@ -514,8 +447,8 @@ class Supervisor:
             self._reap()
             if self._gang.has_ended or not self._freezing.is_frozen:
                 return
-            self._write_progress()
-        self._write(what, said)
+            self._reports.write_held()
+        self._reports.write(what, said)
 
     def _lose(self, why: str) -> None:
         """It can neither be frozen nor go on: it starts again from its checkpoint."""
