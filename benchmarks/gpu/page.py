@@ -18,7 +18,7 @@ Found = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = (
     *("freeze_thaw", "cooperative", "time_slicing", "packing_live"),
-    *("sharing", "crashes", "readme", "first_look"),
+    *("profile_packing", "prediction", "sharing", "crashes", "readme", "first_look"),
 )
 GIB = 1 << 30
 
@@ -168,6 +168,42 @@ def packing_live(read: Found) -> list[str]:
     return table(f"sharing | {' | '.join(PACKED)}", rows) + went(read)
 
 
+def profile_packing(read: Found) -> list[str]:
+    step = read["steps"].get("packing", {})
+    if "rows" not in step:
+        return went(read)
+    rows = [(*(row[key] for key in PROFILED),) for row in step["rows"]]
+    advice = step["recommended"]
+    said = f"Recommended: {advice['copies']} by {advice['sharing']}, gain {advice['gain']:.2f}."
+    return [*table(" | ".join(PROFILED), rows), "", said, *went(read)]
+
+
+PROFILED = ("copies", "sharing", "mean_ms", "max_ms", "variance_ms2", "steps_per_s", "gain")
+
+
+def prediction(read: Found) -> list[str]:
+    """What the simulator says of two of the experiments, told how long jobs take alone."""
+    turns = read["steps"]["time_slicing"]
+    rows: list[tuple[object, ...]] = [
+        (
+            "three jobs by turns: all done after, s",
+            turns["measured_makespan_s"],
+            turns["predicted_makespan_s"],
+            turns["ratio"],
+        )
+    ]
+    rows += [
+        (
+            f"{row['jobs']} small jobs by {row['sharing']}: gain",
+            row["measured_gain"],
+            row["predicted_gain"],
+            row["ratio"],
+        )
+        for row in read["steps"]["packing_live"]
+    ]
+    return table("experiment | measured | predicted | ratio", rows)
+
+
 PACKED = ("processes", "ms_per_step", "max_ms", "variance_ms2", "total_steps_per_s", "gain")
 
 
@@ -271,6 +307,8 @@ SECTIONS: dict[str, tuple[str, Callable[[Found], list[str]]]] = {
     "cooperative": ("Giving the memory back by itself", cooperative),
     "time_slicing": ("Three jobs that do not fit take turns", time_slicing),
     "packing_live": ("Small jobs at once", packing_live),
+    "profile_packing": ("How many copies one GPU carries", profile_packing),
+    "prediction": ("What the simulator says of it", prediction),
     "sharing": ("Sharing", sharing),
     "crashes": ("The manager is killed", crashes),
     "readme": ("The README's section on training", told),

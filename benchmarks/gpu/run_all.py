@@ -3,7 +3,8 @@
     python -m benchmarks.gpu.run_all [--only freeze_thaw,sharing] [--out DIR] [--list]
 
 Results are JSON files in DIR (default: OUT, else benchmarks/results/gpu). `--list` shows the commands: where
-a session is short, run them one by one. Afterwards, where matplotlib is: python -m benchmarks.gpu.page
+a session is short, run them one by one. Afterwards, where matplotlib is: python -m benchmarks.gpu.prediction,
+which compares the simulator with them, and python -m benchmarks.gpu.page
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("sharing", "--only", "halves,classes"),
         ("sharing", "--only", "memory-mps,memory-time"),
     ),
+    "profile_packing": (("profile_packing",),),
     "crashes": (("crashes",),),
     "readme": (("readme",),),
 }

@@ -37,6 +37,7 @@ def run(results: Results, how: str, asked: argparse.Namespace, limit_s: float) -
         all_ended = manager.wait(jobs, limit_s - 30)
         results.add(how, all_ended=all_ended, makespan_s=round(time.monotonic() - began, 1))
         results.add(how, quantum_s=asked.quantum, bookable_gib=asked.bookable, steps=asked.steps)
+        results.add(how, share=SHARE)
         results.add(how, found=[manager.result(name) for name in NAMES])
         results.add(how, states=[manager.state(job) for job in jobs])
         results.add(how, stories=[manager.sentences(job) for job in jobs])
