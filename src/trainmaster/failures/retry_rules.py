@@ -1,0 +1,185 @@
+"""Whether another attempt may help: from the failure, the ones before it, and what the attempt had.
+
+A third of the failed jobs of Microsoft's Philly study was retried in vain (ATC'19). So a failure of which
+the table says that it comes back is not retried, nor one that came back already, whatever the table says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainmaster.failures.reason_table import FailureReason
+from trainmaster.model.failure import Blame, Failure, RetryRule
+from trainmaster.model.retry import RetryDecision, RetryWhy
+from trainmaster.model.units import MINUTE, SECOND
+
+EARLY_MS = 5 * MINUTE
+"""The first minutes: what fails in them twice in the same way fails each time."""
+GPU_MEMORY_REASONS = frozenset({"cuda-out-of-memory", "gpu-out-of-memory"})
+"""Reasons after which more memory means that of the GPU; after any other it is the host's."""
+AFTER_FAILURE = 2
+AFTER_LOSS = 4
+"""How much longer each delay is than the one before: what loses runs takes longer to mend."""
+PYTHON_ERROR = re.compile(r"Traceback \(most recent call last\)|^(\w+\.)*\w*(Error|Exception)\b")
+"""A line of a Python exception that nobody caught."""
+CHANGING = (
+    (re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b", re.IGNORECASE), "#"),
+    (re.compile(r"\d+"), "#"),
+    (re.compile(r"#(?:[-.,:/TZ+ ]*#)+"), "#"),
+    (re.compile(r"# ?[KMGT]i?B\b"), "#"),
+)
+"""What differs from attempt to attempt: addresses, numbers, timestamps and sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """An attempt that failed: why, how long it ran, how far it came, and where."""
+
+    failure: Failure
+    ran_ms: int
+    step: int | None = None
+    """The last step that its job has reported; None: none."""
+    devices: tuple[tuple[int, int], ...] = ()
+    """(node, GPU) pairs on which it failed: those of the rank that failed first, where that is known."""
+    job_ran_ms: int = 0
+    """How long its job has run, all attempts together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What an attempt had, and the most that another one could have, in bytes for each GPU."""
+
+    is_shared: bool = False
+    """Whether other runs may use the memory of its GPUs."""
+    gpu_memory: int = 0
+    """What it could use of each GPU."""
+    whole_gpu: int = 0
+    """The memory of each of its GPUs."""
+    larger_gpu: int = 0
+    """The memory of the smallest GPU that it may use and that has more; 0: there is none."""
+    memory: int = 0
+    """Host memory."""
+    most_memory: int = 0
+    """Host memory that a node can give."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLimits:
+    """What a retry is bounded by."""
+
+    retries: int
+    """The most retries of the job."""
+    failures: int
+    """How often it has failed before."""
+    first_delay_ms: int = 1 * SECOND
+    max_delay_ms: int = 5 * MINUTE
+
+    @property
+    def delay_ms(self) -> int:
+        return delay_ms(self.failures + 1, AFTER_FAILURE, self.first_delay_ms, self.max_delay_ms)
+
+
+def delay_ms(times: int, factor: int, first_ms: int, most_ms: int) -> int:
+    """How long to wait before the retry after that many failures or losses."""
+    return int(min(most_ms, first_ms * factor ** min(times - 1, 32)))
+
+
+def decide(
+    failed: FailedAttempt,
+    earlier: Sequence[FailedAttempt],
+    reason: FailureReason,
+    had: Resources,
+    limits: RetryLimits,
+) -> RetryDecision:
+    """Whether it is tried again; `reason` is the row of its failure, `earlier` its failures before."""
+    failures = limits.failures + 1
+    why_not = _why_not(failed, earlier, reason, limits)
+    if why_not is not None:
+        return RetryDecision(False, why_not, failures=failures)
+    delay = limits.delay_ms
+    if reason.retry is RetryRule.MORE_MEMORY:
+        is_gpu = reason.key in GPU_MEMORY_REASONS
+        more = more_gpu_memory(had) if is_gpu else more_memory(had)
+        before = had.gpu_memory if is_gpu else had.memory
+        if not more:
+            too_small = RetryWhy.GPU_TOO_SMALL if is_gpu else RetryWhy.HOST_TOO_SMALL
+            return RetryDecision(False, too_small, had=before, failures=failures)
+        if is_gpu:
+            return RetryDecision(
+                *(True, RetryWhy.MORE_GPU_MEMORY, delay),
+                gpu_memory=more,
+                had=before,
+                failures=failures,
+            )
+        return RetryDecision(
+            *(True, RetryWhy.MORE_MEMORY, delay), memory=more, had=before, failures=failures
+        )
+    if reason.retry is RetryRule.ELSEWHERE:
+        return RetryDecision(True, RetryWhy.ELSEWHERE, delay, avoids_place=True, failures=failures)
+    return RetryDecision(True, RetryWhy.MAY_HELP, delay, failures=failures)
+
+
+def _why_not(
+    failed: FailedAttempt,
+    earlier: Sequence[FailedAttempt],
+    reason: FailureReason,
+    limits: RetryLimits,
+) -> RetryWhy | None:
+    """Why it is not tried again, memory apart; None where it is."""
+    rule = reason.retry
+    if limits.retries == 0:
+        return RetryWhy.NO_RETRIES
+    if rule is RetryRule.NEVER:
+        return RetryWhy.NEVER_HELPS
+    if rule is not RetryRule.MORE_MEMORY and any(is_same(failed, each) for each in earlier):
+        return RetryWhy.SAME_AGAIN  # with more memory it is not tried under the same conditions
+    if limits.failures >= limits.retries:
+        return RetryWhy.RETRIES_USED_UP
+    if rule is RetryRule.ONCE:
+        if is_first_batch(failed):
+            return RetryWhy.FIRST_BATCH
+        if any(each.failure.reason == failed.failure.reason for each in earlier):
+            return RetryWhy.ONCE_DONE
+    return None
+
+
+def is_same(failed: FailedAttempt, before: FailedAttempt) -> bool:
+    """Whether it failed as it did before: same reason and lines, early or at the same step, not later."""
+    now, then = failed.failure, before.failure
+    if (now.reason, now.exit_code, now.signal) != (then.reason, then.exit_code, then.signal):
+        return False
+    if [unchanging(line) for line in now.lines] != [unchanging(line) for line in then.lines]:
+        return False
+    if failed.step is not None and failed.step > (before.step or 0):
+        return False
+    is_at_step = failed.step is not None and failed.step == before.step
+    return is_at_step or max(failed.ran_ms, before.ran_ms) <= EARLY_MS
+
+
+def is_first_batch(failed: FailedAttempt) -> bool:
+    """Whether its own program raised an error within the first minutes, before it had made a second step."""
+    failure = failed.failure
+    is_late = max(failed.ran_ms, failed.job_ran_ms) > EARLY_MS or (failed.step or 0) > 1
+    if failure.blame is Blame.PLATFORM or is_late:
+        return False
+    is_users = failure.blame is Blame.USER
+    return is_users or any(PYTHON_ERROR.search(line.strip()) for line in failure.lines)
+
+
+def unchanging(line: str) -> str:
+    """The line without what differs from attempt to attempt."""
+    for pattern, mark in CHANGING:
+        line = pattern.sub(mark, line)
+    return " ".join(line.split())
+
+
+def more_gpu_memory(had: Resources) -> int:
+    """What the next attempt asks for on each GPU: a whole one, then a larger one; 0: there is no more."""
+    return had.whole_gpu if had.is_shared and had.whole_gpu else had.larger_gpu
+
+
+def more_memory(had: Resources) -> int:
+    """Twice the host memory, as far as a node can give it; 0: there is no more."""
+    return min(2 * had.memory, had.most_memory) if had.most_memory > had.memory > 0 else 0

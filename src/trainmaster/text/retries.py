@@ -1,0 +1,39 @@
+"""Why a failed run is tried again, or is not, in one sentence."""
+
+from __future__ import annotations
+
+from trainmaster.model.retry import RetryDecision, RetryWhy
+from trainmaster.text.formatting import plural, size
+
+SENTENCES: dict[RetryWhy, str] = {
+    RetryWhy.NO_RETRIES: "Not retried: its job says `retries: 0`.",
+    RetryWhy.RETRIES_USED_UP: "Not retried: it has failed {failures}, as often as its `retries` allow.",
+    RetryWhy.NEVER_HELPS: "Not retried: another attempt would end the same way.",
+    RetryWhy.SAME_AGAIN: "Not retried: it failed in the same way as before, so it would fail again.",
+    RetryWhy.FIRST_BATCH: (
+        "Not retried: its program raised an error before it had trained, and would do so again."
+    ),
+    RetryWhy.ONCE_DONE: "Not retried: it had one retry after such a failure, and that did not help.",
+    RetryWhy.GPU_TOO_SMALL: (
+        "Not retried: it had all {had} of its GPU, and there is no larger GPU that it may use."
+    ),
+    RetryWhy.HOST_TOO_SMALL: (
+        "Not retried: it had {had} of host memory for each GPU, and no node can give it more."
+    ),
+    RetryWhy.MAY_HELP: "Retried: another attempt may end otherwise.",
+    RetryWhy.ELSEWHERE: "Retried on other devices, where others can do it.",
+    RetryWhy.MORE_GPU_MEMORY: "Retried with more GPU memory: {gpu_memory} instead of {had}.",
+    RetryWhy.MORE_MEMORY: (
+        "Retried with more host memory for each GPU: {memory} instead of {had}."
+    ),
+}
+
+
+def retry_sentence(decision: RetryDecision) -> str:
+    """Whether it is tried again, and why."""
+    return SENTENCES[decision.why].format(
+        failures=plural(decision.failures, "time"),
+        had=size(decision.had) if decision.had else "the memory",
+        gpu_memory=size(decision.gpu_memory),
+        memory=size(decision.memory),
+    )

@@ -1,0 +1,143 @@
+"""Retries only where a retry helps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from trainmaster.failures.reason_table import UNKNOWN, FailureReason
+from trainmaster.failures.retry_rules import (
+    EARLY_MS,
+    FailedAttempt,
+    Resources,
+    RetryLimits,
+    decide,
+    unchanging,
+)
+from trainmaster.model.failure import Blame, Failure, RetryRule
+from trainmaster.model.retry import RetryDecision, RetryWhy
+from trainmaster.model.units import GIB, HOUR, MINUTE, SECOND
+from trainmaster.text.retries import SENTENCES, retry_sentence
+
+
+def reason(key: str, rule: RetryRule, blame: Blame = Blame.PLATFORM) -> FailureReason:
+    return FailureReason(key, key, blame, rule, "")
+
+
+ELSEWHERE = reason("gpu-ecc-error", RetryRule.ELSEWHERE)
+ALWAYS = reason("lost-heartbeat", RetryRule.ALWAYS)
+NEVER = reason("import-error", RetryRule.NEVER, Blame.USER)
+GPU_MEMORY = reason("cuda-out-of-memory", RetryRule.MORE_MEMORY, Blame.USER)
+MEMORY = reason("cpu-out-of-memory", RetryRule.MORE_MEMORY, Blame.USER)
+BUG = ("Traceback (most recent call last):", "ValueError: shapes (64, 10) and (32, 10) at step 1")
+
+
+def attempt(
+    row: FailureReason, *lines: str, ran_ms: int = 3 * SECOND, step: int | None = None
+) -> FailedAttempt:
+    failure = Failure(row.key, row.blame, lines=lines, exit_code=1)
+    return FailedAttempt(failure, ran_ms, step, job_ran_ms=ran_ms)
+
+
+def decided(
+    row: FailureReason,
+    failed: FailedAttempt | None = None,
+    *earlier: FailedAttempt,
+    retries: int = 5,
+    had: Resources = Resources(),  # noqa: B008
+) -> RetryDecision:
+    last = attempt(row) if failed is None else failed
+    return decide(last, earlier, row, had, RetryLimits(retries, len(earlier)))
+
+
+def test_the_table_decides_and_the_users_retries_are_the_most() -> None:
+    late = attempt(ALWAYS, ran_ms=HOUR)
+    assert decided(NEVER).why is RetryWhy.NEVER_HELPS
+    assert decided(ALWAYS).is_retried
+    assert decided(ALWAYS, retries=0).why is RetryWhy.NO_RETRIES
+    assert decided(ALWAYS, late, late, retries=1).why is RetryWhy.RETRIES_USED_UP
+    assert decided(ALWAYS, late, late, late, late, retries=4).is_retried
+    elsewhere = decided(ELSEWHERE)
+    assert (elsewhere.is_retried, elsewhere.avoids_place) == (True, True)
+    late = attempt(UNKNOWN, ran_ms=HOUR)
+    assert decided(UNKNOWN, late).is_retried
+    assert decided(UNKNOWN, late, late).why is RetryWhy.ONCE_DONE
+
+
+def test_delays_grow() -> None:
+    late = attempt(ALWAYS, ran_ms=HOUR)
+    delays = [decided(ALWAYS, late, *[late] * times, retries=9).delay_ms for times in range(4)]
+    assert delays == [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND]
+
+
+@pytest.mark.parametrize("row", [ELSEWHERE, ALWAYS, UNKNOWN], ids=lambda row: row.key)
+def test_what_fails_twice_in_the_same_way_is_not_retried_whatever_the_rule(
+    row: FailureReason,
+) -> None:
+    first = attempt(row, "12:01:07 failed at 0x7f3c with 512 MiB", step=3)
+    again = attempt(row, "12:02:19 failed at 0x91aa with 2 GiB", step=3)
+    assert decided(row, first).is_retried
+    assert decided(row, again, first).why is RetryWhy.SAME_AGAIN
+    for other in (
+        attempt(row, "something else", step=3),
+        replace(again, step=4),  # it came further
+        replace(again, step=None, ran_ms=EARLY_MS + 1),
+        replace(again, failure=replace(again.failure, exit_code=2)),
+    ):
+        assert decided(row, other, first).why is not RetryWhy.SAME_AGAIN
+
+
+def test_the_same_step_is_the_same_however_late() -> None:
+    first = attempt(ALWAYS, "bad sample", ran_ms=3 * HOUR, step=9000)
+    assert decided(ALWAYS, first, first).why is RetryWhy.SAME_AGAIN
+
+
+def test_a_program_that_fails_on_its_first_batch_is_not_retried() -> None:
+    assert decided(UNKNOWN, attempt(UNKNOWN, *BUG)).why is RetryWhy.FIRST_BATCH
+    assert decided(UNKNOWN, attempt(UNKNOWN, *BUG, step=1)).why is RetryWhy.FIRST_BATCH
+    assert decided(UNKNOWN, attempt(UNKNOWN, *BUG, step=200)).is_retried
+    assert decided(UNKNOWN, attempt(UNKNOWN, *BUG, ran_ms=HOUR)).is_retried
+    resumed = replace(attempt(UNKNOWN, *BUG), job_ran_ms=HOUR)
+    assert decided(UNKNOWN, resumed).is_retried
+    assert decided(UNKNOWN, attempt(UNKNOWN, "no idea")).is_retried
+    assert decided(ELSEWHERE, attempt(ELSEWHERE, *BUG)).is_retried
+
+
+def test_gpu_memory_is_a_whole_gpu_then_a_larger_one_else_nothing() -> None:
+    had = Resources(is_shared=True, gpu_memory=8 * GIB, whole_gpu=16 * GIB, larger_gpu=80 * GIB)
+    packed = decided(GPU_MEMORY, had=had)
+    assert (packed.is_retried, packed.gpu_memory, packed.memory) == (True, 16 * GIB, 0)
+    assert retry_sentence(packed) == "Retried with more GPU memory: 16.0 GiB instead of 8.0 GiB."
+    alone = replace(had, is_shared=False, gpu_memory=16 * GIB)
+    first = attempt(GPU_MEMORY, "tried to allocate 2 GiB")
+    assert decided(GPU_MEMORY, first, first, had=alone).gpu_memory == 80 * GIB
+    largest = decided(GPU_MEMORY, had=replace(alone, larger_gpu=0))
+    assert (largest.is_retried, largest.why) == (False, RetryWhy.GPU_TOO_SMALL)
+    said = (
+        "Not retried: it had all 16.0 GiB of its GPU, and there is no larger GPU that it may use."
+    )
+    assert retry_sentence(largest) == said
+
+
+def test_host_memory_is_doubled_up_to_what_a_node_has() -> None:
+    for had, more in ((8, 16), (40, 64), (64, 0), (0, 0)):
+        found = decided(MEMORY, had=Resources(memory=had * GIB, most_memory=64 * GIB))
+        assert (found.is_retried, found.memory, found.gpu_memory) == (more > 0, more * GIB, 0)
+        assert more or found.why is RetryWhy.HOST_TOO_SMALL
+
+
+def test_every_reason_has_a_sentence() -> None:
+    assert set(SENTENCES) == set(RetryWhy)
+    for why in RetryWhy:
+        said = retry_sentence(RetryDecision(True, why, had=GIB, failures=2))
+        assert said.endswith(".")
+        assert "{" not in said
+
+
+def test_numbers_addresses_and_times_do_not_count() -> None:
+    one = "2026-11-16 21:30:07,113 CUDA error at 0x7f01: 12.50 GiB of 16 GiB, rank 3"
+    two = "2026-11-17 08:02:59,001 CUDA error at 0x8a55: 700 MiB of 16 GiB, rank 11"
+    assert unchanging(one) == unchanging(two)
+    assert unchanging("no such file a.txt") != unchanging("no such file b.txt")
+    assert EARLY_MS == 5 * MINUTE
