@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from trainmaster.core.lifecycle import WAITING, Cause, Phase
 from trainmaster.core.pending_launches import released
+from trainmaster.core.prerun import end_prerun
 from trainmaster.core.state import JobRecord, State, is_on_slots
 from trainmaster.core.suspension import hold_if_waiting, order_suspension, suspend
 from trainmaster.model.actions import Rebind
@@ -52,6 +53,8 @@ def _take_off(state: State, record: JobRecord, now: int) -> None:
 
 def _settle(state: State, record: JobRecord, event: RunAdopted, now: int, kept: set[str]) -> None:
     """Put it where its run is."""
+    if not event.is_prerun:
+        end_prerun(state, record)
     record.take_run(event.run)
     if record.first_start_ms is None:
         record.first_start_ms = now

@@ -14,6 +14,7 @@ from trainmaster.core.adopted_runs import adopt_runs
 from trainmaster.core.invariants import rebuilt
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.pending_launches import begin_release, released
+from trainmaster.core.prerun import end_prerun
 from trainmaster.core.reducer import REDUCERS, requeue_for_retry, stop
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import end_delays, order_suspension, revoke_start
@@ -144,6 +145,8 @@ def _launch(state: State, record: JobRecord, order: a.Launch, now: int) -> bool:
     _rest(state, record, now)
     if record.phase not in WAITING:
         return False
+    if not order.is_prerun:
+        end_prerun(state, record)
     record.take_run(order.run)
     record.work = order.work
     _start(state, record, order.placement, now)

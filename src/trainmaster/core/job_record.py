@@ -32,6 +32,9 @@ class JobRecord:
     siblings: list[JobRecord] = field(init=False, default_factory=list)
     """Jobs of its source submitted shortly before and after it, ended ones too; while it lives."""
     demand: Demand = field(init=False)
+    """What it asks for now: until its pre-run has passed, one device."""
+    demand_after_prerun: Demand | None = field(init=False, default=None)
+    """What it asks for when its pre-run has passed; None: it needs none, or no more."""
     is_whole: bool = field(init=False)
     """Whether it wants GPUs for itself."""
     profile: Profile | None = field(init=False, default=None)
@@ -111,9 +114,32 @@ class JobRecord:
     def take(self, job: Job) -> None:
         """Change the job as its owner asks; measured splits are kept if the demand is the same."""
         if job.demand != self.job.demand:
-            self.demand = job.demand
+            was_prerun = self.is_prerun
+            self.demand, self.demand_after_prerun = job.demand, None
             self.is_whole = job.demand.mode is Sharing.EXCLUSIVE
+            if was_prerun:
+                self.begin_with_prerun()
         self.job = job
+
+    @property
+    def is_prerun(self) -> bool:
+        """Whether its next run, or its present one, is its pre-run on one device."""
+        return self.demand_after_prerun is not None
+
+    def begin_with_prerun(self) -> None:
+        """Ask for one device until a pre-run has passed, if it wants more; its runs have nothing to lose."""
+        if self.demand.can_prerun:
+            self.demand_after_prerun, self.demand = self.demand, self.demand.on_one_device()
+            self.cannot_save = False
+
+    def end_prerun(self, *, cannot_save: bool) -> None:
+        """Ask for all devices from now on; what its pre-run did does not count as work."""
+        assert self.demand_after_prerun is not None
+        self.demand, self.demand_after_prerun = self.demand_after_prerun, None
+        self.cannot_save = cannot_save
+        self.samples = ()
+        self.work = self.saved_work = 0
+        self.first_start_ms = None
 
     @property
     def is_protected(self) -> bool:

@@ -10,8 +10,6 @@ from trainmaster.model.codec import stored_as
 @stored_as("core.Phase")
 class Phase(IntEnum):
     PENDING = 0
-    PREFLIGHT = 1
-    """Tried on one device before the gang is launched."""
     STARTING = 2
     """Launched, or about to be on GPUs that are still being released."""
     RUNNING = 3
@@ -28,7 +26,8 @@ class Phase(IntEnum):
 
 @stored_as("core.Cause")
 class Cause(IntEnum):
-    PREFLIGHT_ORDERED = 0
+    PASSED = 0
+    """Its pre-run on one device passed: it waits for all of them."""
     START_ORDERED = 1
     STARTED = 2
     SUSPEND_ORDERED = 3
@@ -62,21 +61,15 @@ RUN_EDGES: dict[Cause, Phase] = {
     C.SUCCEEDED: P.SUCCEEDED,
     C.FAILED_FOR_GOOD: P.FAILED,
     C.RETRIED: P.PENDING,
+    C.PASSED: P.PENDING,
     C.STOPPED: P.CANCELLED,
 }
 """What may happen wherever a run of the job may be alive."""
 EDGES: dict[Phase, dict[Cause, Phase]] = {
     P.PENDING: {
-        C.PREFLIGHT_ORDERED: P.PREFLIGHT,
         C.START_ORDERED: P.STARTING,
         C.WITHDRAWN: P.CANCELLED,
         C.HELD: P.HELD,
-    },
-    P.PREFLIGHT: {
-        C.START_ORDERED: P.STARTING,
-        C.RETRIED: P.PENDING,
-        C.FAILED_FOR_GOOD: P.FAILED,
-        C.STOP_ORDERED: P.STOPPING,
     },
     P.STARTING: RUN_EDGES
     | {
@@ -96,6 +89,7 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
         C.RELEASED_UNSTARTED: P.PENDING,
         C.WITHDRAWN: P.CANCELLED,
         C.RETRIED: P.HELD,
+        C.PASSED: P.HELD,
     },
     P.RESIZING: RUN_EDGES | {C.RESIZED: P.RUNNING, C.SUSPEND_ORDERED: P.SUSPENDING},
     P.STOPPING: {
@@ -103,6 +97,7 @@ EDGES: dict[Phase, dict[Cause, Phase]] = {
         C.SUCCEEDED: P.SUCCEEDED,
         C.FAILED_FOR_GOOD: P.CANCELLED,
         C.RETRIED: P.CANCELLED,
+        C.PASSED: P.CANCELLED,
         C.SUSPENDED: P.CANCELLED,
     },
     P.SUCCEEDED: {},

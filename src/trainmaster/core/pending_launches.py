@@ -85,7 +85,8 @@ def _send(state: State, record: JobRecord, now: int) -> None:
         state.outbox.append(Thaw(record.run, placement if is_elsewhere else None))
         return
     record.next_attempt()
-    state.outbox.append(Launch(record.run, placement, record.work))
+    work = 0 if record.is_prerun else record.work
+    state.outbox.append(Launch(record.run, placement, work, record.is_prerun))
 
 
 def begin_release(state: State, run: Run, slices: tuple[Slice, ...]) -> None:

@@ -17,6 +17,7 @@ from trainmaster.core.pending_launches import (
     released,
     revoke_launch,
 )
+from trainmaster.core.prerun import end_prerun
 from trainmaster.core.refused_freeze import go_on_unfrozen
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import (
@@ -60,11 +61,13 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     job = event.job
     if job.id in state.jobs:
         return
-    group = state.group_of(job.demand)
-    record = JobRecord(job, state.submitted, group, event.estimate, event.oracle)
+    record = JobRecord(job, state.submitted, 0, event.estimate, event.oracle)
     record.profile = event.profile
     record.is_held = event.held
     record.cannot_save = state.cannot_save_at_first
+    if event.preflight:
+        record.begin_with_prerun()
+    record.group = state.group_of(record.demand)
     record.attempt, record.run = event.attempts, Run(job.id, event.attempts)
     record.first_start_ms = event.first_start_ms
     record.attained, record.preemptions = event.attained, event.preemptions
@@ -77,7 +80,9 @@ def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
     record = state.jobs.get(event.job)
     if record is None:
         return
-    if event.splits and record.placement is None:
+    if event.splits and record.demand_after_prerun is not None:
+        record.demand_after_prerun = replace(record.demand_after_prerun, splits=event.splits)
+    elif event.splits and record.placement is None:
         record.demand = replace(record.demand, splits=event.splits)
         record.group = state.group_of(record.demand)
     if event.estimate is not None:
@@ -102,11 +107,18 @@ def _job_changed(state: State, event: e.JobChanged, now: int) -> None:
     state.log.note_job(record)
     record.take(job)
     if job.demand != old.demand:
-        record.group = state.group_of(job.demand)
+        record.group = state.group_of(record.demand)
         state.drop_reservation(record.id)
     state.log.note_job(record)
     state.log.requeued.append(record)
     state.log.caches_stale = state.log.needs_pass = True
+
+
+def _prerun_waived(state: State, event: e.PrerunWaived, now: int) -> None:
+    """Not while it runs: that pre-run goes on."""
+    record = state.jobs.get(event.job)
+    if record is not None and record.placement is None and record.run not in state.leaving:
+        end_prerun(state, record)
 
 
 def _job_held(state: State, event: e.JobHeld, now: int) -> None:
@@ -196,7 +208,7 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
     if record is None:
         released(state, event.run)
         return
-    if not event.frozen:
+    if not event.frozen and not record.is_prerun:
         _note_end(record, event)
     record.work = event.work
     if event.work > record.saved_work and not event.frozen:
@@ -290,7 +302,7 @@ def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None
 
 def _run_saved(state: State, event: e.RunSaved, now: int) -> None:
     record = _current(state, event.run)
-    if record is not None:
+    if record is not None and not record.is_prerun:
         record.record_checkpoint(event.work, now)
         record.cannot_save = False
         state.log.note_job(record)
@@ -355,6 +367,18 @@ def _run_lost(state: State, event: e.RunLost, now: int) -> None:
     released(state, event.run)
 
 
+def _run_passed(state: State, event: e.RunPassed, now: int) -> None:
+    """Neither a failure nor a preemption: it waits for all its devices."""
+    record = _current(state, event.run)
+    if record is not None:
+        requeue(state, record, 0 if record.is_prerun else record.saved_work, now, Cause.PASSED)
+        if record.is_live:
+            record.losses = 0
+            end_prerun(state, record)
+            hold_if_waiting(state, record)
+    released(state, event.run)
+
+
 def losses_after(record: JobRecord, now: int) -> int:
     """How often a job was lost in a row, when its run is lost now; a long run begins a new row."""
     since = record.run_since_ms
@@ -366,6 +390,17 @@ def requeue_for_retry(
     state: State, record: JobRecord, work: int, now: int, retry_in_ms: int = 0
 ) -> None:
     """Retry a job whose run failed or was lost: requeue it with the work of its last checkpoint."""
+    requeue(state, record, work, now, Cause.RETRIED)
+    if not record.is_live:
+        return
+    if retry_in_ms:
+        delay_retry(state, record, now + retry_in_ms)
+    else:
+        hold_if_waiting(state, record)
+
+
+def requeue(state: State, record: JobRecord, work: int, now: int, cause: Cause) -> None:
+    """Let a job whose run is over wait again with this work; one that was being stopped has ended."""
     record.update_service(now)
     state.release_gpus(record)
     record.work = record.saved_work = work
@@ -373,13 +408,9 @@ def requeue_for_retry(
     record.run_since_ms = None
     record.waiting_since_ms = now
     if record.phase is Phase.STOPPING:
-        state.end(record, Cause.RETRIED)
+        state.end(record, cause)
         return
-    state.move(record, Cause.RETRIED)
-    if retry_in_ms:
-        delay_retry(state, record, now + retry_in_ms)
-    else:
-        hold_if_waiting(state, record)
+    state.move(record, cause)
     state.log.needs_pass = True
 
 
@@ -465,6 +496,7 @@ REDUCERS: dict[type, Reducer] = {
     e.JobWithdrawn: _of_live_job(stop),
     e.JobHeld: _job_held,
     e.JobReleased: _of_live_job(release),
+    e.PrerunWaived: _prerun_waived,
     e.JobChanged: _job_changed,
     e.ActionRequested: _action_requested,
     e.PolicyChanged: _policy_changed,
@@ -482,6 +514,7 @@ REDUCERS: dict[type, Reducer] = {
     e.RunSucceeded: _run_succeeded,
     e.RunFailed: _run_failed,
     e.RunLost: _run_lost,
+    e.RunPassed: _run_passed,
     e.RunStopped: _run_stopped,
     e.NodeJoined: _of_known_node(_node_joined),
     e.NodeLeft: _of_known_node(_node_left),

@@ -33,7 +33,9 @@ from trainmaster.model.topology import Topology
 VERSION = 1
 DERIVED = frozenset({"job", "id", "seq", "siblings"})
 """Slots of a record that are written apart, or follow from others."""
-FORGETTABLE = frozenset({"samples", "profile", "estimate", "oracle", "demand"})
+FORGETTABLE = frozenset(
+    {"samples", "profile", "estimate", "oracle", "demand", "demand_after_prerun"}
+)
 """Not needed of a job that ended before the last pass."""
 KEYS = {
     slot: {"job_time_before": "crowd_before", "protected_until_ms": "spared_until_ms"}.get(

@@ -103,7 +103,7 @@ def freeze_refusal(
     """Why its run, told to make room, would not be frozen in place; None if it would be."""
     placement = record.placement
     assert placement is not None
-    if not state.can_freeze or not record.job.stays_in_memory:
+    if not state.can_freeze or not record.job.stays_in_memory or record.is_prerun:
         return FreezeRefusal(Obstacle.NEVER)
     is_slot = is_on_slots(state.topology, placement)
     if record.phase is not Phase.RUNNING and not (is_slot and record.phase is Phase.STARTING):

@@ -22,6 +22,7 @@ HAPPENED: Mapping[type, str] = {
     e.JobWithdrawn: "withdrawn",
     e.JobHeld: "held",
     e.JobReleased: "released",
+    e.PrerunWaived: "pre-run waived",
     e.JobChanged: "changed",
     e.RunAdopted: "adopted",
     e.RunStarted: "started",
@@ -34,6 +35,7 @@ HAPPENED: Mapping[type, str] = {
     e.RunSucceeded: "succeeded",
     e.RunFailed: "failed",
     e.RunLost: "lost",
+    e.RunPassed: "pre-run passed",
     e.RunStopped: "stopped",
 }
 """Events that appear in a job's story; speeds and progress do not."""

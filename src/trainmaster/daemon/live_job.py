@@ -36,7 +36,6 @@ class Hold(Enum):
 
 STATES: Mapping[Phase, JobState] = {
     Phase.PENDING: JobState.PENDING,
-    Phase.PREFLIGHT: JobState.PENDING,
     Phase.RUNNING: JobState.RUNNING,
     Phase.RESIZING: JobState.RUNNING,
     Phase.SUSPENDING: JobState.RUNNING,
@@ -47,7 +46,6 @@ STATES: Mapping[Phase, JobState] = {
 }
 """Phases that are one state for users, whatever came before."""
 TRANSITIONS: Mapping[Phase, Transition] = {
-    Phase.PREFLIGHT: Transition.STARTING,
     Phase.STARTING: Transition.STARTING,
     Phase.SUSPENDING: Transition.SUSPENDING,
     Phase.RESIZING: Transition.RESIZING,

@@ -79,6 +79,8 @@ class Launch:
     placement: Placement
     work: int
     """Work that its last checkpoint keeps; 0 for a first start."""
+    is_prerun: bool = False
+    """Only its first iterations, on one device: it leaves nothing behind, and is ended before long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ class JobSubmitted:
     preemptions: int = 0
     failures: int = 0
     """... and how often it was preempted and failed."""
+    preflight: bool = False
+    """It is run on one of its devices first; until that has passed it asks for no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,13 @@ class JobHeld:
 @dataclass(frozen=True, slots=True)
 class JobReleased:
     """It may run again."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrerunWaived:
+    """It needs no pre-run any more: its program passed one as another job, or its owner opted out."""
 
     job: str
 
@@ -116,6 +125,7 @@ class RunAdopted:
     placement: Placement
     speed_ppm: int
     frozen: bool = False
+    is_prerun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +256,13 @@ class RunLost:
 
 
 @dataclass(frozen=True, slots=True)
+class RunPassed:
+    """Its pre-run is over and speaks against no start on all its devices: the job waits for them."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
 class RunStopped:
     """Ended because it was asked to: by a stop order, or by its owner."""
 
@@ -302,6 +319,7 @@ Event = (
     | JobWithdrawn
     | JobHeld
     | JobReleased
+    | PrerunWaived
     | JobChanged
     | ActionRequested
     | PolicyChanged
@@ -319,6 +337,7 @@ Event = (
     | RunSucceeded
     | RunFailed
     | RunLost
+    | RunPassed
     | RunStopped
     | NodeJoined
     | NodeLeft

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -86,6 +86,16 @@ class Demand:
     def allows(self, kind: str) -> bool:
         """Whether it may run on devices of this type: on CPU slots only if it says so."""
         return allows_type(self.gpu_type, kind)
+
+    @property
+    def can_prerun(self) -> bool:
+        """Whether one of its devices alone is less than it asks for, and the same program can use it."""
+        return self.max_count > 1 and self.nominal.is_whole
+
+    def on_one_device(self) -> Demand:
+        """What a pre-run asks for: one of its devices."""
+        nominal = Shape(count=1, share=self.nominal.share, memory=self.nominal.memory)
+        return replace(self, nominal=nominal, min_count=1, max_count=1, splits=())
 
     def sized(self, count: int) -> Shape:
         """The elastic shape of that many GPUs."""

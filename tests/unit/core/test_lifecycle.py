@@ -47,7 +47,7 @@ def test_every_cause_is_on_some_edge_and_the_ends_have_none() -> None:
 LIVES = {
     "a job that runs to its end": ("START_ORDERED STARTED SUCCEEDED", Phase.SUCCEEDED),
     "a job that is tried on one device first": (
-        "PREFLIGHT_ORDERED START_ORDERED STARTED SUCCEEDED",
+        "START_ORDERED STARTED PASSED START_ORDERED STARTED SUCCEEDED",
         Phase.SUCCEEDED,
     ),
     "a job that is suspended and resumed": (
