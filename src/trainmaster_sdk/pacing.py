@@ -12,18 +12,17 @@ import time
 from collections.abc import Callable
 
 from trainmaster_sdk.control_client import ControlClient
-from trainmaster_sdk.wire import Message
+from trainmaster_sdk.wire import FULL_PACE, Message
 
-FULL = 100
 LOOK_S = 1.0
 """How often it is looked for a stop meanwhile; lines wake it at once."""
 
 
 def pause_s(ran_s: float, pace: int) -> float:
     """How long to wait after a step that took so long."""
-    if pace >= FULL:
+    if pace >= FULL_PACE:
         return 0.0
-    return ran_s * FULL / pace - ran_s if pace > 0 else math.inf
+    return ran_s * FULL_PACE / pace - ran_s if pace > 0 else math.inf
 
 
 class Pacer:
@@ -31,7 +30,7 @@ class Pacer:
 
     def __init__(self, client: ControlClient | None = None) -> None:
         self.client = client
-        self.pace = FULL
+        self.pace = FULL_PACE
         self._began: float | None = None
         self._last_s = math.inf
         """How long the step before took: one that took much longer was suspended in the middle."""
@@ -40,8 +39,8 @@ class Pacer:
         """One line of the supervisor."""
         pace = said.get("pace")
         if said.get("ask") == "pace" and isinstance(pace, int):
-            self.pace = min(FULL, max(0, pace))
-            if self.pace == FULL:
+            self.pace = min(FULL_PACE, max(0, pace))
+            if self.pace == FULL_PACE:
                 self.restart()
 
     def restart(self) -> None:
@@ -51,7 +50,7 @@ class Pacer:
     def end_step(self, hear: Callable[[], None], must_go_on: Callable[[], bool]) -> None:
         """Wait as the pace says: until it is over, raised, or something else is asked."""
         began, client = self._began, self.client
-        if self.pace < FULL and began is not None and client is not None:
+        if self.pace < FULL_PACE and began is not None and client is not None:
             _finish_gpu_work()
             ended = time.monotonic()
             ran_s = self._last_s = min(ended - began, max(1.0, 2 * self._last_s))

@@ -18,7 +18,7 @@ from typing import Any
 
 from trainmaster_sdk import wire
 from trainmaster_sdk.control_client import ControlClient
-from trainmaster_sdk.pacing import FULL, Pacer
+from trainmaster_sdk.pacing import Pacer
 
 REPORT_S = 1.0
 """Steps are reported at most this often."""
@@ -89,7 +89,7 @@ class StepCounter:
             now = time.monotonic()
             if now >= self._due_at:
                 self._report(now)
-            if self._pacer.pace < FULL:
+            if self._pacer.pace < wire.FULL_PACE:
                 self._keep_pace()
         else:
             self._stepped.add(number)

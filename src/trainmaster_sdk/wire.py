@@ -56,6 +56,8 @@ END_TIME = "TRAINMASTER_END_TIME"
 
 LONGEST = 1 << 16
 """Bytes in one line, at most."""
+FULL_PACE = 100
+"""Of a program that is not held back."""
 Message = dict[str, Any]
 
 

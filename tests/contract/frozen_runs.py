@@ -26,7 +26,7 @@ PATIENCE_S = 60.0
 SIZE = 32 << 20
 SUPERVISOR = """
 import sys
-from trainmaster.engines import cooperative_freezer, driver_freezer
+from trainmaster.engines.local import cooperative_freezer, driver_freezer
 from trainmaster.engines.local import pace_keeper, run_pacing, supervisor
 driver_freezer.LEAST_S = cooperative_freezer.RELEASE_S = float(sys.argv[2])
 run_pacing.SILENT_S = 0.0

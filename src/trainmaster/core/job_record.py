@@ -17,6 +17,11 @@ MEMORY_MARGIN_PERCENT = 10
 """What is booked on top of a measured peak: the next epoch may need more than the last."""
 
 
+def with_margin(peak: int) -> int:
+    """What to book for a run that used so many bytes."""
+    return ceil_div(peak * (100 + MEMORY_MARGIN_PERCENT), 100 * MIB) * MIB
+
+
 @dataclass(slots=True, eq=False)
 class JobRecord:
     """One live job. Only `core` changes it; policies read it."""
@@ -174,7 +179,7 @@ class JobRecord:
     def measured_memory(self) -> int:
         """The most that it was seen to use on each of its GPUs, with a margin; 0 = unknown."""
         peak = 0 if self.profile is None else self.profile.gpu_memory
-        return ceil_div(peak * (100 + MEMORY_MARGIN_PERCENT), 100 * MIB) * MIB
+        return with_margin(peak)
 
     def memory_on(self, kind: GpuType) -> int:
         """Bytes to book on a GPU of that type, at most all where they are measured or unknown."""

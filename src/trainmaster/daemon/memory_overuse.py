@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainmaster.core.job_record import with_margin
 from trainmaster.model.job import Run
-from trainmaster.model.units import MIB, ceil_div
 from trainmaster.text.formatting import first_of, size
 
 TOLERANCE_PERCENT = 5
 """How much more than its booking a run may use: allocators round up."""
-MARGIN_PERCENT = 10
-"""What is booked on top of what was used, when it is tried again."""
 NAMED = 3
 
 
@@ -68,7 +66,7 @@ def overuse_words(tenant: Tenant, tenants: Sequence[Tenant]) -> str:
 
 def booking_after(used: int, memory: int) -> int:
     """What to book for a run that used so much, on GPUs that have so much."""
-    return min(memory, ceil_div(used * (100 + MARGIN_PERCENT), 100 * MIB) * MIB)
+    return min(memory, with_margin(used))
 
 
 def memory_words(booked: int, by_mps: bool, trouble: str = "") -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from trainmaster.engines import cooperative_freezer
-from trainmaster.engines.cooperative_freezer import CooperativeFreezer
-from trainmaster.engines.freezer import FROZEN, RUNNING, STUCK, Result, StopFreezer
+from trainmaster.engines.local import cooperative_freezer
+from trainmaster.engines.local.cooperative_freezer import CooperativeFreezer
+from trainmaster.engines.local.freezer import Result, StopFreezer
 from trainmaster.gpu.freeze_conditions import Refusal
+from trainmaster.gpu.freeze_end import FROZEN, RUNNING, STUCK
 from trainmaster_sdk.wire import Message
 
 RELEASED: Message = {"bytes": 1000, "host_bytes": 2000, "left": 30, "took_ms": 1}

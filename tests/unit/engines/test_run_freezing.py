@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from trainmaster.engines.freezer import FROZEN, RUNNING, STUCK, Result, moves_between
+from trainmaster.engines.local.freezer import Result, moves_between
 from trainmaster.engines.local.run_freezing import TRIES, RunFreezing
 from trainmaster.gpu.freeze_conditions import Refusal
+from trainmaster.gpu.freeze_end import FROZEN, RUNNING, STUCK
 from trainmaster_sdk.wire import Message
 
 

@@ -5,10 +5,10 @@ Only where the GPU is shared by time-slicing: a stopped client of MPS may hold u
 
 from __future__ import annotations
 
-from trainmaster.engines.process_freezer import Members, freeze, thaw
+from trainmaster.engines.local.process_freezer import Members, freeze, thaw
+from trainmaster_sdk.wire import FULL_PACE
 
 PERIOD_S = 0.5
-FULL = 100
 
 
 class DutyCycle:
@@ -16,22 +16,22 @@ class DutyCycle:
 
     def __init__(self, members: Members) -> None:
         self._members = members
-        self.pace = FULL
+        self.pace = FULL_PACE
         self._is_stopped = False
         self._next_at = 0.0
 
     @property
     def due_at(self) -> float | None:
         """When `tick` wants to be called; None: it runs all the time."""
-        if self.pace == FULL and not self._is_stopped:
+        if self.pace == FULL_PACE and not self._is_stopped:
             return None
         return self._next_at
 
     def tick(self, now: float) -> None:
-        if self.pace == FULL:
+        if self.pace == FULL_PACE:
             self.let_go()
         elif now >= self._next_at:
-            runs_s = PERIOD_S * self.pace / FULL
+            runs_s = PERIOD_S * self.pace / FULL_PACE
             if self._is_stopped and runs_s > 0:
                 self.let_go()
                 self._next_at = now + runs_s
@@ -41,7 +41,7 @@ class DutyCycle:
 
     def end(self) -> None:
         """Let it run all the time, until it has a pace again."""
-        self.pace = FULL
+        self.pace = FULL_PACE
         self.let_go()
 
     def let_go(self) -> None:

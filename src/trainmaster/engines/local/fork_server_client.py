@@ -11,8 +11,7 @@ from pathlib import Path
 
 import structlog
 
-import trainmaster
-from trainmaster.engines.local import descriptors
+from trainmaster.engines.local import descriptors, processes
 from trainmaster.engines.local.worker_environment import base_env
 
 ANSWER_S = 30.0
@@ -91,7 +90,7 @@ class ForkServerClient:
                 str(descriptors.SOFT),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                env=base_env(os.environ) | {"PYTHONPATH": python_path()},
+                env=base_env(os.environ) | {"PYTHONPATH": processes.python_path()},
                 start_new_session=True,
             )
             self._reader = asyncio.create_task(self._read(self._process))
@@ -117,9 +116,3 @@ class ForkServerClient:
         answered = self._asked.pop(name, None)
         if answered is not None and not answered.done():
             answered.set_result(came)
-
-
-def python_path() -> str:
-    """This Trainmaster's own folder first, then the user's path."""
-    here = str(Path(trainmaster.__file__).parents[1])
-    return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import selectors
 
-from trainmaster.engines.cooperative_freezer import CooperativeFreezer
-from trainmaster.engines.driver_freezer import MPS_PIPE, DriverFreezer
-from trainmaster.engines.freezer import Freezer, StopFreezer
 from trainmaster.engines.local.control_socket import ControlSocket
+from trainmaster.engines.local.cooperative_freezer import CooperativeFreezer
+from trainmaster.engines.local.driver_freezer import MPS_PIPE, DriverFreezer
+from trainmaster.engines.local.freezer import Freezer, StopFreezer
 from trainmaster.engines.local.rank_processes import Gang
 from trainmaster.engines.local.runfile import RunFile
 

@@ -12,6 +12,8 @@ import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from trainmaster_sdk.wire import FULL_PACE
+
 FRESH_S = 5.0
 """Older files are those of supervisors that have died."""
 OPPORTUNISTIC = "opportunistic"
@@ -25,7 +27,7 @@ class Notice:
     role: str
     at: float
     """When it was written, in seconds since 1970."""
-    pace: int = 100
+    pace: int = FULL_PACE
     tolerance_ppm: int = 0
     """How much slower it may become."""
     step_us: int = 0

@@ -14,8 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from trainmaster.engines.local import journal, runfile
-from trainmaster.engines.local.fork_server_client import python_path
+from trainmaster.engines.local import journal, processes, runfile
 from trainmaster.gpu.mps import CONTROL, LOGS, MpsDaemons, control_program
 from trainmaster.model.placement import Sharing
 
@@ -40,7 +39,7 @@ def hand_over(state: Path, sockets: str) -> None:
     """Let a process of its own look after the daemons from now on."""
     subprocess.Popen(
         [sys.executable, "-P", "-m", __name__, str(state), sockets],
-        env=os.environ | {"PYTHONPATH": python_path()},
+        env=os.environ | {"PYTHONPATH": processes.python_path()},
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -13,9 +13,9 @@ from pathlib import Path
 from trainmaster.engines.local import journal, processes, runfile
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.exit_status import withdrawal
+from trainmaster.engines.local.process_freezer import send
 from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.engines.local.worker_environment import RUN
-from trainmaster.engines.process_freezer import send
 from trainmaster_sdk import wire
 from trainmaster_sdk.process_tree import is_alive
 from trainmaster_sdk.wire import Message

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from trainmaster.engines.local import gpu_neighbours, pace_law, runfile
 from trainmaster.engines.local.gpu_neighbours import OPPORTUNISTIC, Notice
-from trainmaster.engines.local.pace_law import FULL, Pace
+from trainmaster.engines.local.pace_law import Pace
 from trainmaster.engines.local.runfile import RunFile
-from trainmaster_sdk.wire import Message
+from trainmaster_sdk.wire import FULL_PACE, Message
 
 EVERY_S = 1.0
 SETTLE_S = 1.5
@@ -102,7 +102,7 @@ class PaceKeeper:
         """Whether its pace follows the step time of another run."""
         self._used_since = 0.0
         """The measurement that was used last, by its beginning."""
-        self._said: tuple[int, float] = (FULL, 0.0)
+        self._said: tuple[int, float] = (FULL_PACE, 0.0)
         self._is_published = False
         self._due_at = time.monotonic()
         self._read_at = -1
@@ -185,7 +185,7 @@ class PaceKeeper:
             self._changed_at = at
             self._ask(pace.percent)
         percent, said_at = self._said
-        is_end = pace.percent in (0, FULL)
+        is_end = pace.percent in (0, FULL_PACE)
         if pace.percent != percent and (is_end or at >= said_at + SAY_S):
             self._said = (pace.percent, at)
             self._tell("paced", {"pace": pace.percent, "why": why})

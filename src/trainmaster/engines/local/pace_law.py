@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FULL = 100
+from trainmaster_sdk.wire import FULL_PACE
+
 STEP = 5
 """The pace is raised by so much, and below it there is only 0."""
 PATIENCE = 3
@@ -21,7 +22,7 @@ PPM = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    percent: int = FULL
+    percent: int = FULL_PACE
     good: int = 0
     """Good measurements in a row."""
     patience: int = PATIENCE
@@ -37,9 +38,9 @@ def next_pace(pace: Pace, slowdown: int, tolerance: int) -> Pace:
     if slowdown > tolerance:
         return _lower(pace)
     good = pace.good + 1
-    if good < pace.patience or pace.percent == FULL:
+    if good < pace.patience or pace.percent == FULL_PACE:
         return Pace(pace.percent, min(good, pace.patience), pace.patience)
-    percent = min(FULL, pace.percent + STEP)
+    percent = min(FULL_PACE, pace.percent + STEP)
     return Pace(percent, 0, PATIENCE if percent >= SETTLED else pace.patience)
 
 

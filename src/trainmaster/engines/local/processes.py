@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+import trainmaster
 from trainmaster_sdk.process_tree import all_pids, is_alive, stat_of
 
 PR_SET_PDEATHSIG = 1
@@ -16,6 +17,12 @@ PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def python_path() -> str:
+    """For programs of ours: this Trainmaster's own folder first, then the user's path."""
+    here = os.path.dirname(os.path.dirname(os.path.abspath(trainmaster.__file__)))
+    return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))
 
 
 def become_subreaper() -> None:

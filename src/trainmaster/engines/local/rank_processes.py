@@ -17,8 +17,8 @@ from typing import NoReturn
 from trainmaster.engines.local import logs, processes, program_files
 from trainmaster.engines.local.cgroups import RunCgroups
 from trainmaster.engines.local.logs import RankLog
+from trainmaster.engines.local.process_freezer import send
 from trainmaster.engines.local.runfile import RunFile
-from trainmaster.engines.process_freezer import send
 from trainmaster_sdk.process_tree import descendants_by_scan, is_alive
 
 PIPE_BYTES = 1 << 20

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
-from trainmaster.engines.freezer import FROZEN, RUNNING, Freezer, Result, moves_between
-from trainmaster.engines.process_freezer import Members, freeze, thaw
+from trainmaster.engines.local.freezer import Freezer, Result, moves_between
+from trainmaster.engines.local.process_freezer import Members, freeze, thaw
+from trainmaster.gpu.freeze_end import FROZEN, RUNNING
 from trainmaster_sdk.wire import Message
 
 AGAIN_S = 0.01

@@ -12,10 +12,9 @@ from trainmaster.engines.local.control_socket import Connection, ControlSocket
 from trainmaster.engines.local.duty_cycle import DutyCycle
 from trainmaster.engines.local.freezer_choice import gpu_names
 from trainmaster.engines.local.pace_keeper import PaceKeeper
-from trainmaster.engines.local.pace_law import FULL
+from trainmaster.engines.local.process_freezer import Members
 from trainmaster.engines.local.runfile import RunFile
-from trainmaster.engines.process_freezer import Members
-from trainmaster_sdk.wire import Message
+from trainmaster_sdk.wire import FULL_PACE, Message
 
 SILENT_S = 60.0
 """A program that has said nothing of its steps for so long will not."""
@@ -75,7 +74,7 @@ class RunPacing:
             return
         says_steps = self._has_session or self._counter is not None
         is_silent = not says_steps and time.monotonic() - self._started > SILENT_S
-        self._duty.pace = self._keeper.pace if is_silent and not self._is_mps_client else FULL
+        self._duty.pace = self._keeper.pace if is_silent and not self._is_mps_client else FULL_PACE
         self._duty.tick(now)
 
     def let_go(self) -> None:
@@ -91,5 +90,5 @@ class RunPacing:
         self._control.send_to_programs({"ask": "pace", "pace": pace})
 
     def _say_pace(self, connection: Connection) -> None:
-        if self._keeper.pace < FULL:
+        if self._keeper.pace < FULL_PACE:
             self._control.say(connection, [{"ask": "pace", "pace": self._keeper.pace}])

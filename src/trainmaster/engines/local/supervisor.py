@@ -22,11 +22,11 @@ from trainmaster.engines.local.control_socket import Connection, ControlSocket
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of, withdrawal
 from trainmaster.engines.local.freezer_choice import devices_of, freezers_for
 from trainmaster.engines.local.journal import Journal
+from trainmaster.engines.local.process_freezer import send
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
 from trainmaster.engines.local.run_freezing import RunFreezing
 from trainmaster.engines.local.run_pacing import RunPacing
 from trainmaster.engines.local.run_reports import RunReports
-from trainmaster.engines.process_freezer import send
 from trainmaster_sdk.wire import CHECKPOINT_DIR, Message
 
 HOUSEKEEPING_S = 5.0

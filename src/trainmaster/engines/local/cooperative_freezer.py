@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from trainmaster.engines.freezer import FROZEN, RUNNING, STUCK, Freezer, Result
+from trainmaster.engines.local.freezer import Freezer, Result
 from trainmaster.gpu.freeze_conditions import Refusal
+from trainmaster.gpu.freeze_end import FROZEN, RUNNING, STUCK
 from trainmaster_sdk.wire import Message
 
 RELEASE_S = 30.0

@@ -10,10 +10,11 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 
-from trainmaster.engines.freezer import FROZEN, RUNNING, STUCK, Result
+from trainmaster.engines.local.freezer import Result
 from trainmaster.engines.local.helper_process import HelperProcess
-from trainmaster.engines.process_freezer import Members
+from trainmaster.engines.local.process_freezer import Members
 from trainmaster.gpu.freeze_conditions import Refusal, device_refusal
+from trainmaster.gpu.freeze_end import FROZEN, RUNNING, STUCK
 from trainmaster_sdk.wire import Message
 
 PROGRAM = ("-m", "trainmaster.gpu.checkpoint")

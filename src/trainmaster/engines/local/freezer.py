@@ -1,7 +1,7 @@
 """What every freezer does: takes what a run has on its devices out of them, and gives it back later.
 
 Its processes live on in both; that all of them are stopped in between is done for all freezers alike
-(local/run_freezing.py). Only the standard library is imported here: supervisors load it.
+(run_freezing.py). Only the standard library is imported here: supervisors load it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trainmaster.gpu.freeze_conditions import Refusal
+from trainmaster.gpu.freeze_end import FROZEN, RUNNING
 from trainmaster_sdk.wire import Message
-
-FROZEN, RUNNING, STUCK = "frozen", "running", "stuck"
 
 
 @dataclass(frozen=True, slots=True)
