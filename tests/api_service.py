@@ -18,7 +18,6 @@ from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.config.limits import Limits
 from trainmaster.config.options import OptionError, read_options
 from trainmaster.daemon import response_models
-from trainmaster.daemon.gpu_readings import RunUse
 from trainmaster.daemon.job_history import JobHistory, Progress
 from trainmaster.daemon.response_models import (
     ChangeRow,
@@ -29,6 +28,7 @@ from trainmaster.daemon.response_models import (
     QueueRow,
     StatusRow,
 )
+from trainmaster.daemon.run_gpu_use import RunUse
 from trainmaster.daemon.service_api import (
     Accepted,
     Conflict,

@@ -21,7 +21,7 @@ from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.dependencies import Dependencies, StateOf
-from trainmaster.daemon.gpu_readings import GpuReadings, holders_of
+from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.job_events import job_of, story_of, thinned
 from trainmaster.daemon.known_profiles import KnownProfiles, key_of
@@ -31,6 +31,7 @@ from trainmaster.daemon.memory_watch import MemoryWatch
 from trainmaster.daemon.metrics import Metrics, count_events
 from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.report_events import LoggedEvent, events_of
+from trainmaster.daemon.run_gpu_use import holders_of
 from trainmaster.daemon.runtime_limits import RuntimeLimits
 from trainmaster.daemon.service_api import Conflict, NotFound, RequestError, Unavailable
 from trainmaster.daemon.step_writer import RETRY_S, StepWriter

@@ -13,19 +13,18 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 import structlog
 
-import trainmaster
-from trainmaster.core.state import State
+from trainmaster.daemon.run_gpu_use import Holders, RunUse, uses_of
+from trainmaster.engines.local import processes
 from trainmaster.engines.protocol import Engine
 from trainmaster.gpu.driver import Gpu, GpuEvent, GpuProcess, Reading
 from trainmaster.gpu.watch import Look
 from trainmaster.model.job import Run
 from trainmaster.model.topology import Node
-from trainmaster.model.units import GIB, MIB, NOMINAL
+from trainmaster.model.units import GIB
 from trainmaster.text.formatting import as_sentence, listing, plural, size
 
 log = structlog.get_logger("trainmaster.gpu")
@@ -40,39 +39,8 @@ NEWS_S = 3600.0
 END_S = 2.0
 """How long a process that was killed is waited for."""
 MOST_LINE = 1 << 24
-LITTLE = 128 * MIB
-"""What a GPU may have in use although no program computes on it."""
 MUCH = 1 * GIB
 """What programs that are no jobs may use of a GPU before it is said."""
-Holders = Mapping[str, Collection[Run]]
-"""The runs that hold each device, by UUID."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunUse:
-    """What the processes of one run use together."""
-
-    run: Run
-    memory: Mapping[str, int] = field(default_factory=dict)
-    """Bytes on each device, by UUID."""
-    util_ppm: Mapping[str, int | None] = field(default_factory=dict)
-    """Part of the time in which it computed, for each device; None: the driver does not say."""
-    processes: int = 0
-
-    @property
-    def total_memory(self) -> int:
-        return sum(self.memory.values())
-
-    @property
-    def most_memory(self) -> int:
-        """On the device where it has most."""
-        return max(self.memory.values(), default=0)
-
-    @property
-    def mean_util_ppm(self) -> int | None:
-        """Over its devices; None where that is not known of all of them."""
-        known = [each for each in self.util_ppm.values() if each is not None]
-        return sum(known) // len(known) if known and len(known) == len(self.util_ppm) else None
 
 
 @dataclass(slots=True)
@@ -179,7 +147,7 @@ class GpuReadings:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": _python_path()},
+            env=os.environ | {"PYTHONPATH": processes.python_path()},
             start_new_session=True,
             limit=MOST_LINE,
         )
@@ -253,61 +221,6 @@ class GpuReadings:
             known.count, known.last, known.last_s = known.count + 1, event.code, time.monotonic()
 
 
-def uses_of(
-    look: Look, run_of: Mapping[int, Run | None], holders: Holders | None = None
-) -> dict[Run, RunUse]:
-    """The processes of each run added up; `run_of` has those that exist on this machine.
-
-    Of a run that is alone on a GPU its use is that of the GPU, where the driver says nothing of its
-    processes, or does not name them as this machine does.
-    """
-    own: dict[Run, list[GpuProcess]] = {}
-    on: dict[str, set[Run | None]] = {}
-    for process in look.processes:
-        run = run_of.get(process.pid)
-        on.setdefault(process.uuid, set()).add(run)
-        if run is not None:
-            own.setdefault(run, []).append(process)
-    gpus = {each.uuid: each for each in look.readings}
-    found = {}
-    for run, processes in own.items():
-        memory: dict[str, int] = {}
-        busy: dict[str, int | None] = {}
-        for uuid in dict.fromkeys(each.uuid for each in processes):
-            here = [each for each in processes if each.uuid == uuid]
-            memory[uuid] = sum(each.memory for each in here)
-            said = [each.util_ppm for each in here if each.util_ppm is not None]
-            alone = gpus[uuid].util_ppm if on[uuid] == {run} and uuid in gpus else None
-            busy[uuid] = min(NOMINAL, sum(said)) if said else alone
-        found[run] = RunUse(run, memory, busy, len({each.pid for each in processes}))
-    named = {each.uuid for each in look.processes if each.pid in run_of}
-    for uuid, runs in (holders or {}).items():
-        reading = gpus.get(uuid)
-        if len(runs) == 1 and uuid not in named and reading and reading.memory_used > LITTLE:
-            (run,) = runs
-            known = found.get(run, RunUse(run))
-            memory = {**known.memory, uuid: reading.memory_used}
-            found[run] = RunUse(run, memory, {**known.util_ppm, uuid: reading.util_ppm})
-    return found
-
-
-def holders_of(state: State) -> Holders:
-    """The runs that are placed on each GPU."""
-    uuids = state.topology.uuids
-    found: dict[str, set[Run]] = {}
-    for record in (each for there in state.residents for each in there.values()):
-        if record.placement is not None and uuids:
-            for gpu in record.placement.gpus():
-                found.setdefault(uuids[gpu], set()).add(record.run)
-    return found
-
-
 def named_gpus(nodes: Iterable[Node]) -> dict[str, str]:
     """UUIDs, and the devices' names, as `node:number`."""
     return {uuid: f"{node.name}:{local}" for node in nodes for local, uuid in enumerate(node.uuids)}
-
-
-def _python_path() -> str:
-    """This Trainmaster's own folder first, then the user's path."""
-    here = str(Path(trainmaster.__file__).parents[1])
-    return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from trainmaster.daemon.gpu_readings import GpuReadings, RunUse, named_gpus
+from trainmaster.daemon.gpu_readings import GpuReadings, named_gpus
 from trainmaster.daemon.response_models import GpuRow, GpuUse
+from trainmaster.daemon.run_gpu_use import RunUse
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL
 

@@ -14,7 +14,6 @@ from trainmaster.core.state import JobRecord
 from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.freeze_remarks import freeze_remarks, obstacle_sentence
-from trainmaster.daemon.gpu_readings import RunUse
 from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
 from trainmaster.daemon.job_history import JobHistory, Progress
 from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, named_nodes
@@ -31,6 +30,7 @@ from trainmaster.daemon.response_models import (
     plain,
 )
 from trainmaster.daemon.retries import retry_reason
+from trainmaster.daemon.run_gpu_use import RunUse
 from trainmaster.daemon.service_api import (
     Conflict,
     Forecast,

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.daemon.gpu_readings import GpuReadings, uses_of
+from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
+from trainmaster.daemon.run_gpu_use import uses_of
 from trainmaster.gpu import fake_driver
 from trainmaster.gpu.devices import machine_of, slot_topology
 from trainmaster.gpu.driver import FAKE_GPUS, GpuProcess, Reading, open_driver
