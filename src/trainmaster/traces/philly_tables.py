@@ -63,6 +63,18 @@ class FailureReason(NamedTuple):
     trials_1: int
     trials_2_to_4: int
     trials_more: int
+    category: str
+    """IF infrastructure, AE AI engine, U user; several with commas between."""
+    jobs: int
+    users: int
+    run_percent: float
+    """Of the run time to failure of all failed trials."""
+    gpu_percent: float
+    """Of run time to failure x GPUs."""
+
+    @property
+    def in_all(self) -> int:
+        return self.trials_1 + self.trials_2_to_4 + self.trials_more
 
     def trials(self, gpus: int) -> int:
         if gpus <= 1:
@@ -82,29 +94,71 @@ class FailureReason(NamedTuple):
         return (*reversed(tuple(lower)), *upper)
 
 
-FAILURES = (
-    FailureReason("CPU out of memory", 13.45, 17.73, 33.97, 11465, 235, 376),
-    FailureReason("incorrect inputs", 1.87, 404.83, 2095.73, 5844, 2638, 1208),
-    FailureReason("semantic error", 2.72, 376.00, 1436.88, 1603, 494, 846),
-    FailureReason("core dump", 0.85, 72.75, 431.65, 1936, 496, 480),
-    FailureReason("invalid mem access", 1.03, 403.50, 1357.38, 712, 774, 1116),
-    FailureReason("model ckpt error", 181.67, 3728.93, 8196.02, 743, 384, 868),
-    FailureReason("CUDA failure", 1.32, 19.87, 82.17, 133, 1153, 198),
-    FailureReason("syntax error", 0.58, 5.02, 12.00, 780, 184, 168),
-    FailureReason("traceback from crash", 1.02, 894.33, 1394.07, 356, 277, 144),
-    FailureReason("MPI error", 1.62, 3015.27, 5143.98, 456, 54, 124),
-    FailureReason("GPU out of memory", 18.53, 353.62, 2740.28, 237, 70, 180),
-    FailureReason("MPI runtime failure", 1389.48, 13778.60, 18090.88, 240, 141, 97),
-    FailureReason("permission error", 1.00, 8.15, 15.85, 56, 202, 41),
-    FailureReason("import error", 0.67, 4.58, 10.73, 108, 30, 10),
-    FailureReason("job preempted", 559.08, 2682.85, 5892.23, 25, 95, 27),
-    FailureReason("CUDA init failed", 1.08, 2.18, 4.63, 16, 66, 59),
-    FailureReason("model diverged", 1.48, 44.37, 76.53, 78, 5, 1),
-    FailureReason("CUDA ver. mismatch", 0.83, 1.65, 1.67, 1, 1, 47),
-    FailureReason("GPU ECC error", 26.82, 671.92, 2035.02, 1, 5, 4),
-    FailureReason("output node error", 0.85, 0.95, 0.95, 3, 0, 0),
-    FailureReason("cannot load libs", 0.12, 0.12, 0.12, 1, 0, 0),
-    FailureReason("no signature", 1.87, 28.00, 95.17, 1235, 294, 155),
+FAILURES = tuple(
+    FailureReason(*row)
+    for row in (
+        ("CPU out of memory", 13.45, 17.73, 33.97, 11465, 235, 376, "AE,U", 2803, 65, 6.62, 8.05),
+        (
+            "incorrect inputs",
+            1.87,
+            404.83,
+            2095.73,
+            5844,
+            2638,
+            1208,
+            "IF,U",
+            4936,
+            208,
+            30.43,
+            24.21,
+        ),
+        ("semantic error", 2.72, 376.00, 1436.88, 1603, 494, 846, "IF,U", 2049, 159, 9.22, 17.06),
+        ("core dump", 0.85, 72.75, 431.65, 1936, 496, 480, "AE,U", 1784, 122, 3.35, 3.02),
+        ("invalid mem access", 1.03, 403.50, 1357.38, 712, 774, 1116, "U", 1235, 108, 3.82, 4.75),
+        ("model ckpt error", 181.67, 3728.93, 8196.02, 743, 384, 868, "IF", 948, 85, 21.73, 16.33),
+        ("CUDA failure", 1.32, 19.87, 82.17, 133, 1153, 198, "AE", 571, 70, 0.62, 0.72),
+        ("syntax error", 0.58, 5.02, 12.00, 780, 184, 168, "IF,U", 883, 110, 0.19, 0.26),
+        (
+            "traceback from crash",
+            1.02,
+            894.33,
+            1394.07,
+            356,
+            277,
+            144,
+            "IF,AE,U",
+            271,
+            44,
+            2.34,
+            1.74,
+        ),
+        ("MPI error", 1.62, 3015.27, 5143.98, 456, 54, 124, "IF", 166, 28, 3.7, 1.24),
+        ("GPU out of memory", 18.53, 353.62, 2740.28, 237, 70, 180, "AE", 261, 35, 1.08, 2.1),
+        (
+            "MPI runtime failure",
+            1389.48,
+            13778.60,
+            18090.88,
+            240,
+            141,
+            97,
+            "IF",
+            420,
+            96,
+            14.63,
+            15.34,
+        ),
+        ("permission error", 1.00, 8.15, 15.85, 56, 202, 41, "U", 151, 37, 0.07, 0.03),
+        ("import error", 0.67, 4.58, 10.73, 108, 30, 10, "IF,U", 148, 41, 0.06, 0.02),
+        ("job preempted", 559.08, 2682.85, 5892.23, 25, 95, 27, "IF", 95, 34, 1.66, 4.73),
+        ("CUDA init failed", 1.08, 2.18, 4.63, 16, 66, 59, "AE", 69, 20, 0.03, 0.13),
+        ("model diverged", 1.48, 44.37, 76.53, 78, 5, 1, "U", 30, 5, 0.01, 0.01),
+        ("CUDA ver. mismatch", 0.83, 1.65, 1.67, 1, 1, 47, "AE", 49, 19, 0.0, 0.0),
+        ("GPU ECC error", 26.82, 671.92, 2035.02, 1, 5, 4, "AE", 10, 2, 0.03, 0.05),
+        ("output node error", 0.85, 0.95, 0.95, 3, 0, 0, "U", 3, 1, 0.0, 0.0),
+        ("cannot load libs", 0.12, 0.12, 0.12, 1, 0, 0, "AE", 1, 1, 0.0, 0.0),
+        ("no signature", 1.87, 28.00, 95.17, 1235, 294, 155, "", 698, 94, 0.42, 0.21),
+    )
 )
 
 MODELS = (

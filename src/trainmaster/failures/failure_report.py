@@ -1,0 +1,234 @@
+"""What failures cost: failed attempts summed up by reason, as in the table of Microsoft's Philly study.
+
+One function from rows to tables: the manager's history, the simulator and the tests use the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from trainmaster.model.failure import Blame
+from trainmaster.model.units import HOUR, MINUTE, WHOLE
+
+SIZES = (("1", WHOLE), ("2-4", 4 * WHOLE), (">4", None))
+"""Size classes of the study: label, and the most thousandths of a GPU in it."""
+MOST_SOURCES = 20
+"""Programs, users, nodes, devices and inputs that are listed, each."""
+MOST_REASONS = 3
+"""Reasons that are named with each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """One attempt that failed."""
+
+    job: str
+    reason: str
+    run_ms: int
+    """Run time to failure."""
+    gpus: int
+    """Thousandths of a GPU that it held."""
+    blame: str = Blame.UNKNOWN
+    user: str = ""
+    program: str = ""
+    devices: tuple[str, ...] = ()
+    """`node:number`."""
+    path: str = ""
+    """The input that it could not read."""
+
+    @property
+    def gpu_ms(self) -> int:
+        """GPU time that was lost with it: thousandths of a GPU x ms."""
+        return self.run_ms * self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How a job ended, and the GPU time that it held in all: thousandths of a GPU x ms."""
+
+    status: str
+    gpu_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonRow:
+    """What one reason cost; shares are parts of 1."""
+
+    reason: str
+    blame: str
+    """Whose fault it is; several with commas between."""
+    trials: int
+    jobs: int
+    users: int
+    p50_min: float
+    p90_min: float
+    p95_min: float
+    """Run time to failure, in minutes, by nearest rank."""
+    run_share: float
+    """Of the run time to failure of all failed attempts."""
+    sizes: tuple[int, ...]
+    """Failed attempts in each of the classes of `SIZES`."""
+    gpu_hours: float
+    gpu_share: float
+    """Of run time to failure x GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureSource:
+    """A program, user, node, device or input that failed attempts have in common."""
+
+    name: str
+    trials: int
+    jobs: int
+    gpu_hours: float
+    gpu_share: float
+    reasons: tuple[str, ...]
+    """Its most expensive reasons, the worst first."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRow:
+    """Jobs that ended in one way."""
+
+    status: str
+    jobs: int
+    share: float
+    gpu_hours: float
+    gpu_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailureReport:
+    """Failed attempts by reason, the most expensive first, and what stands behind them."""
+
+    trials: int
+    jobs: int
+    gpu_hours: float
+    reasons: tuple[ReasonRow, ...]
+    programs: tuple[FailureSource, ...]
+    users: tuple[FailureSource, ...]
+    nodes: tuple[FailureSource, ...]
+    devices: tuple[FailureSource, ...]
+    inputs: tuple[FailureSource, ...]
+    statuses: tuple[StatusRow, ...]
+
+
+def failure_report(attempts: Iterable[FailedAttempt], ends: Iterable[JobEnd] = ()) -> FailureReport:
+    """Sum up failed attempts, and the ends of all jobs."""
+    rows = tuple(attempts)
+    run_ms, gpu_ms = sum(row.run_ms for row in rows), sum(row.gpu_ms for row in rows)
+    by_reason: defaultdict[str, list[FailedAttempt]] = defaultdict(list)
+    for row in rows:
+        by_reason[row.reason].append(row)
+    reasons = [_reason(reason, those, run_ms, gpu_ms) for reason, those in by_reason.items()]
+    programs, users, nodes, devices, inputs = (_sources(rows, of, gpu_ms) for of in _SOURCES)
+    return FailureReport(
+        trials=len(rows),
+        jobs=len({row.job for row in rows}),
+        gpu_hours=_gpu_hours(gpu_ms),
+        reasons=tuple(sorted(reasons, key=lambda row: (-row.gpu_hours, -row.trials, row.reason))),
+        programs=programs,
+        users=users,
+        nodes=nodes,
+        devices=devices,
+        inputs=inputs,
+        statuses=_statuses(ends),
+    )
+
+
+def nearest_rank(ordered: Sequence[int], percent: int) -> int:
+    """The smallest value that at least so many percent of the values do not exceed."""
+    return ordered[-(-percent * len(ordered) // 100) - 1]
+
+
+def size_class(gpus: int) -> int:
+    """Index in `SIZES` of so many thousandths of a GPU."""
+    return next(at for at, (_, most) in enumerate(SIZES) if most is None or gpus <= most)
+
+
+def _reason(reason: str, rows: Sequence[FailedAttempt], run_ms: int, gpu_ms: int) -> ReasonRow:
+    times = sorted(row.run_ms for row in rows)
+    lost = sum(row.gpu_ms for row in rows)
+    sizes = Counter(size_class(row.gpus) for row in rows)
+    p50, p90, p95 = (nearest_rank(times, percent) / MINUTE for percent in (50, 90, 95))
+    return ReasonRow(
+        reason=reason,
+        blame=",".join(sorted({str(row.blame) for row in rows})),
+        trials=len(rows),
+        jobs=len({row.job for row in rows}),
+        users=len({row.user for row in rows}),
+        p50_min=p50,
+        p90_min=p90,
+        p95_min=p95,
+        run_share=_part(sum(times), run_ms),
+        sizes=tuple(sizes[at] for at in range(len(SIZES))),
+        gpu_hours=_gpu_hours(lost),
+        gpu_share=_part(lost, gpu_ms),
+    )
+
+
+_Names = Callable[[FailedAttempt], tuple[str, ...]]
+"""What an attempt is counted under; its GPU time is divided evenly where there are several."""
+
+_SOURCES: tuple[_Names, ...] = (
+    lambda row: (row.program,) if row.program else (),
+    lambda row: (row.user,) if row.user else (),
+    lambda row: tuple(device.rpartition(":")[0] or device for device in row.devices),
+    lambda row: row.devices,
+    lambda row: (row.path,) if row.path else (),
+)
+
+
+def _sources(
+    rows: Sequence[FailedAttempt], names_of: _Names, gpu_ms: int
+) -> tuple[FailureSource, ...]:
+    trials: Counter[str] = Counter()
+    jobs: defaultdict[str, set[str]] = defaultdict(set)
+    lost: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        names = names_of(row)
+        trials.update(set(names))
+        for name in names:
+            jobs[name].add(row.job)
+            lost[name][row.reason] += row.gpu_ms // len(names)
+    found = [
+        FailureSource(
+            name=name,
+            trials=count,
+            jobs=len(jobs[name]),
+            gpu_hours=_gpu_hours(lost[name].total()),
+            gpu_share=_part(lost[name].total(), gpu_ms),
+            reasons=tuple(reason for reason, _ in lost[name].most_common(MOST_REASONS)),
+        )
+        for name, count in trials.items()
+    ]
+    found.sort(key=lambda source: (-source.gpu_hours, -source.trials, source.name))
+    return tuple(found[:MOST_SOURCES])
+
+
+def _statuses(ends: Iterable[JobEnd]) -> tuple[StatusRow, ...]:
+    jobs: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    for end in ends:
+        jobs[end.status] += 1
+        held[end.status] += end.gpu_ms
+    return tuple(
+        StatusRow(
+            status=status,
+            jobs=count,
+            share=_part(count, jobs.total()),
+            gpu_hours=_gpu_hours(held[status]),
+            gpu_share=_part(held[status], held.total()),
+        )
+        for status, count in jobs.most_common()
+    )
+
+
+def _part(amount: int, whole: int) -> float:
+    return amount / whole if whole else 0.0
+
+
+def _gpu_hours(gpu_ms: int) -> float:
+    return gpu_ms / (WHOLE * HOUR)
