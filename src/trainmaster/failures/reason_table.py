@@ -5,9 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 
 from trainmaster.model.failure import UNKNOWN_REASON, Blame, RetryRule
+
+LOST_REASON = "lost-heartbeat"
+"""The reason of a run whose node or supervisor went away, where nothing says more."""
+
+
+class Strength(StrEnum):
+    """How much a row's patterns say about the cause."""
+
+    EXPLICIT = "explicit"
+    IMPLICIT = "implicit"
+    """They count where nothing explicit is found."""
+    SYMPTOM = "symptom"
+    """What other ranks suffer when one fails: they count where nothing else is found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +35,11 @@ class FailureReason:
     retry: RetryRule
     advice: str
     """What to do about it, in one sentence."""
-    patterns: tuple[re.Pattern[str], ...] = ()
-    """Any of them in a line shows the reason; a group `path` is the input that could not be read."""
-    weak_patterns: tuple[re.Pattern[str], ...] = ()
-    """These count only where no pattern of any row is found."""
+    exceptions: tuple[re.Pattern[str], ...] = ()
+    """Any of them in "Type: message" of the exception that ended it shows the reason."""
+    lines: tuple[re.Pattern[str], ...] = ()
+    """Any of them in a line of its output shows it, where no exception says more."""
+    strength: Strength = Strength.EXPLICIT
     exit_codes: frozenset[int] = frozenset()
     signals: frozenset[str] = frozenset()
     """End codes and signals that show the reason where no line does."""

@@ -1,0 +1,25 @@
+"""The table of failure reasons: ours, with the rows of an operator's file."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from trainmaster.config.failure_reasons import read_table
+from trainmaster.failures.reason_table import ReasonTable
+
+OURS = "reasons.yaml"
+
+
+@cache
+def built_in_table() -> ReasonTable:
+    """The table that comes with Trainmaster."""
+    text = resources.files("trainmaster.failures").joinpath(OURS).read_text(encoding="utf-8")
+    return read_table(text, where=OURS)
+
+
+def table_with(file: Path | None) -> ReasonTable:
+    """Ours with the rows of this file; OSError or ConfigError where it cannot be read or is wrong."""
+    ours = built_in_table()
+    return ours if file is None else read_table(file.read_text("utf-8"), ours, str(file))

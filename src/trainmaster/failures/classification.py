@@ -1,0 +1,257 @@
+"""Why a run failed, from its exit code, its signal, and what its ranks wrote last.
+
+The cause is looked for before what followed from it: the first rank that failed, the first exception of a
+chain, the exception and not a word in the lines before it. What a launcher or the other ranks say about the
+failure of one rank counts only where nothing else is found. What matches nothing is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from trainmaster.failures.log_parts import LoggedException, LogLine, LogParts, parts_of
+from trainmaster.failures.reason_table import LOST_REASON, FailureReason, ReasonTable, Strength
+from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure
+
+LAST_LINES = 60
+"""Lines before the end of a log in which signatures are looked for, where no exception was printed."""
+SHOWN_LINES = 5
+SHOWN_CHARS = 400
+WRAPPER = re.compile(
+    r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|^SystemExit"
+    r"|: Caught \w+ in (?:DataLoader|replica|pin memory)|RayTaskError|TrainingFailedError"
+    r"|^(?:concurrent\.futures\.process\._?)?_?RemoteTraceback|ElasticAgent"
+)
+"""Exceptions that only say that another process or thread failed."""
+CHILD_SIGNAL = (
+    re.compile(r"exitcode\s*:? ?\s*-(?P<number>\d+)\b"),
+    re.compile(r"Signal (?P<number>\d+) \(SIG\w+\) received by PID"),
+    re.compile(r"died with <Signals\.(?P<name>SIG\w+)"),
+    re.compile(r"terminated with signal (?P<name>SIG\w+)"),
+    re.compile(r"returned non-zero exit status (?P<code>1[2-5]\d)\b"),
+    re.compile(r"exited on signal (?P<number>\d+)"),
+)
+CHILD_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank")
+ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)")
+NUMBERS = "1 HUP 2 INT 3 QUIT 4 ILL 5 TRAP 6 ABRT 7 BUS 8 FPE 9 KILL 11 SEGV 13 PIPE 14 ALRM 15 TERM 24 XCPU"
+SIGNALS = dict(zip(NUMBERS.split()[::2], NUMBERS.split()[1::2], strict=True))
+"""Linux' numbers, which logs name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankLog:
+    """The last lines that a rank wrote."""
+
+    rank: int
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known about the end of a run."""
+
+    exit_code: int | None = None
+    signal: str = ""
+    rank: int | None = None
+    """The rank that ended first without success, as its engine saw it."""
+    lines: tuple[str, ...] = ()
+    """What that rank wrote last."""
+    why: str = ""
+    """What the engine says about the end: one sentence."""
+    others: tuple[RankLog, ...] = ()
+    """What the other ranks wrote last."""
+    is_lost: bool = False
+    """Its node or supervisor went away: it did not end by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A reason that part of the evidence shows."""
+
+    row: FailureReason | None
+    """None: something that the table does not have, an exception mostly."""
+    lines: tuple[str, ...] = ()
+    rank: int | None = None
+    path: str = ""
+
+    @property
+    def is_explicit(self) -> bool:
+        return self.row is not None and self.row.strength is Strength.EXPLICIT
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether it is more than the symptom of a failure elsewhere."""
+        return self.row is None or self.row.strength is not Strength.SYMPTOM
+
+
+def classify(evidence: Evidence, table: ReasonTable) -> Failure:
+    """The reason of a failure; `unknown` where nothing in the table matches."""
+    said = _first(_on_line(evidence.why, table), bool) if evidence.why else None
+    parts = parts_of(evidence.lines)
+    own = _in_log(parts, table)
+    if said is not None:
+        shown = (evidence.why,) if own is None or own.row is not said.row else own.lines
+        return _failure(Finding(said.row, shown, path=said.path), evidence)
+    if own is not None and own.is_cause:
+        return _failure(own, evidence)
+    for other in evidence.others:
+        found = _in_log(parts_of(other.lines), table)
+        if found is not None and found.row is not None and found.is_cause:
+            rank = other.rank if found.rank is None else found.rank
+            return _failure(Finding(found.row, found.lines, rank, found.path), evidence)
+    if own is not None:
+        return _failure(own, evidence)
+    signal = evidence.signal or _child_signal(evidence.lines)
+    row = _by_end(evidence.exit_code, signal, table)
+    if row is None and evidence.is_lost:
+        row = table.by_key.get(LOST_REASON)
+    shown = tuple(_shown(line.text for line in parts.lines[-SHOWN_LINES:]))
+    return _failure(Finding(row, shown, _root_rank(evidence.lines)), evidence)
+
+
+def _failure(found: Finding, evidence: Evidence) -> Failure:
+    row = found.row
+    return Failure(
+        reason=UNKNOWN_REASON if row is None else row.key,
+        blame=Blame.UNKNOWN if row is None else row.blame,
+        rank=evidence.rank if found.rank is None else found.rank,
+        lines=tuple(_shown(found.lines)),
+        exit_code=evidence.exit_code,
+        signal=evidence.signal,
+        path=found.path,
+    )
+
+
+# -- one log ---------------------------------------------------------------------------------------------
+
+
+def _in_log(parts: LogParts, table: ReasonTable) -> Finding | None:
+    """What one log shows: by its exceptions, else by its lines; None: nothing at all."""
+    fatal = tuple(_findings(parts.exceptions, table))
+    cause = _cause(fatal)
+    if cause is not None and cause.is_cause:
+        return cause
+    lines = tuple(_line_findings(parts.lines[-LAST_LINES:], table))
+    by_line = _cause(lines)
+    if by_line is not None and by_line.is_cause:
+        return by_line
+    if parts.exceptions:  # a launcher or another rank says that something failed: perhaps earlier
+        earlier = _cause(tuple(_findings(parts.survived, table)))
+        if earlier is not None and earlier.row is not None and earlier.is_cause:
+            return earlier
+    return cause or by_line
+
+
+def _cause(found: Sequence[Finding]) -> Finding | None:
+    """The first that is a cause, else the first symptom."""
+    return _first(found, lambda each: each.is_cause) or _first(found, bool)
+
+
+def _first(found: Iterable[Finding], test: object) -> Finding | None:
+    return next((each for each in found if test(each)), None)  # type: ignore[operator]
+
+
+def _findings(exceptions: Sequence[LoggedException], table: ReasonTable) -> Iterator[Finding]:
+    """What each chain of exceptions shows, first things first; wrappers show nothing."""
+    for chain in _chains(exceptions):
+        found = [_of_exception(each, table) for each in chain if not WRAPPER.search(each.text)]
+        if found:
+            explicit = _first(found, lambda each: each.is_explicit)
+            known = _first(reversed(found), lambda each: each.row is not None and each.is_cause)
+            yield explicit or known or found[-1]
+
+
+def _chains(exceptions: Sequence[LoggedException]) -> Iterator[list[LoggedException]]:
+    chain: list[LoggedException] = []
+    for each in exceptions:
+        if chain and not each.is_chained:
+            yield chain
+            chain = []
+        chain.append(each)
+    if chain:
+        yield chain
+
+
+def _of_exception(found: LoggedException, table: ReasonTable) -> Finding:
+    """The first row for the first line of its message, where that is explicit; else for all of it."""
+    shown = (*found.frame, found.text, *found.more)
+    matches = [
+        (row, match)
+        for text in (found.text, found.whole)
+        for row in table.rows
+        if (match := _match(row.exceptions, text)) is not None
+    ]
+    ranked = sorted(matches, key=lambda each: ORDER[each[0].strength])
+    if not ranked:
+        return Finding(None, shown, found.rank)
+    row, match = ranked[0]
+    return Finding(row, shown, found.rank, _path(match))
+
+
+ORDER = {Strength.EXPLICIT: 0, Strength.IMPLICIT: 1, Strength.SYMPTOM: 2}
+
+
+def _line_findings(lines: Sequence[LogLine], table: ReasonTable) -> Iterator[Finding]:
+    """What lines show that belong to no traceback; explicit rows before implicit ones."""
+    found = [each for line in lines for each in _on_line(line.text, table, line.rank)]
+    yield from sorted(found, key=lambda each: ORDER[each.row.strength] if each.row else 3)
+
+
+def _on_line(line: str, table: ReasonTable, rank: int | None = None) -> Iterator[Finding]:
+    for row in table.rows:
+        match = _match(row.lines, line)
+        if match is not None:
+            yield Finding(row, (line.strip(),), rank, _path(match))
+            return
+
+
+def _match(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:
+    return next((found for each in patterns if (found := each.search(text)) is not None), None)
+
+
+def _path(match: re.Match[str]) -> str:
+    return (match.groupdict().get("path") or "").strip("'\"")
+
+
+def _shown(lines: Iterable[str]) -> Iterator[str]:
+    for _, line in zip(range(SHOWN_LINES), lines, strict=False):
+        yield line if len(line) <= SHOWN_CHARS else f"{line[: SHOWN_CHARS - 3]}..."
+
+
+# -- ends without a word -----------------------------------------------------------------------------------
+
+
+def _by_end(exit_code: int | None, signal: str, table: ReasonTable) -> FailureReason | None:
+    """The row of an exit code or a signal."""
+    for row in table.rows:
+        if (signal and signal in row.signals) or exit_code in row.exit_codes:
+            return row
+    return None
+
+
+def _child_signal(lines: Sequence[str]) -> str:
+    """The signal that ended a child of a launcher, as the launcher tells it."""
+    for line in lines:
+        for pattern in CHILD_SIGNAL:
+            match = pattern.search(line)
+            if match is None:
+                continue
+            named = match.groupdict()
+            if named.get("name"):
+                return str(named["name"])
+            number = named.get("number") or str(int(named["code"]) - 128)
+            return f"SIG{SIGNALS[number]}" if number in SIGNALS else ""
+    return ""
+
+
+def _root_rank(lines: Sequence[str]) -> int | None:
+    """The rank that torchrun names as the first that failed."""
+    is_root = False
+    for line in lines:
+        is_root = is_root or ROOT_CAUSE.search(line) is not None
+        match = CHILD_RANK.match(line)
+        if is_root and match is not None:
+            return int(match["rank"])
+    return None

@@ -1,0 +1,212 @@
+"""The end of a log, taken apart: the exceptions that ended programs, and the lines between them.
+
+A log may hold the output of several ranks (torchrun writes `[rank3]:` before each line), progress bars,
+colours, and tracebacks that the program survived. What follows a survived traceback is progress.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+MOST_LINE = 1000
+"""Characters of a line that are looked at."""
+MOST_MORE = 12
+"""Lines of a message after its first."""
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+STREAM = re.compile(
+    r"^(?:\[(?:rank|default|Rank |\d+,)(?P<rank>\d+)\](?:<std(?:err|out)>)?: ?"
+    r"|\((?:\w+ )?(?:pid|rank)=(?P<pid>\d+)[^)]*\) ?)"
+)
+"""What launchers write before each line of a rank."""
+HEADER = re.compile(r"Traceback \(most recent call last\)")
+NESTED = re.compile(r"^\s*(?:Original Traceback|.*Process \d+ terminated with the following error)")
+HANDLING = re.compile(
+    r"^(?:During handling of the above exception|The above exception was the direct)"
+)
+TYPED = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
+CLOSING = re.compile(r"^(?:(?:[A-Za-z_]\w*\.)+\w+|[A-Z]\w*[a-z]\w*)(?:\[[^\]]*\])?(?:: .*|:)?$")
+"""The line after the frames of a traceback: `torch.OutOfMemoryError: CUDA out of memory. ...`"""
+BARE = re.compile(
+    rf"^(?:E\s+)?(?P<text>(?:{TYPED}\.)?\w*(?:Error|Exception|Interrupt|Timeout|error)(?:: .*|:)?)$"
+)
+"""An exception whose traceback is not there: cut off, or drawn by another tool."""
+WHAT = re.compile(r"^\s*what\(\):\s*(?P<text>.*)$")
+TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'")
+NOISE = re.compile(
+    r"^\s*$|^\s*frame #\d+|^\s*#\d+ |^wandb: |%\||^-+$|^=+$|^\s*\^+|^\s*~+\^*"
+    r"|^Exception raised from |^\s*\[?0x[0-9a-f]+"
+)
+"""Lines that say nothing: frames of native stacks, progress bars, rulers."""
+PROGRESS = re.compile(
+    r"\b(?:step|epoch|iter|iteration|batch|it)s?\b['\"]?\W{0,3}\d|\bloss\b['\"]?\W{0,4}\d"
+    r"|^(?:retry|retrying|resum|continuing|skipping)",
+    re.IGNORECASE,
+)
+"""A program that writes this goes on."""
+RECOVERED = re.compile(r"\b(?:retrying|trying again|skipping|ignor(?:ed|ing)|continuing)\b", re.I)
+LEVEL = re.compile(
+    r"^\W{0,2}(?:[\d\-:,./TZ +]{6,40}\W{1,4})?(?:[\w.]+\W{1,4}){0,2}(?:WARN(?:ING)?|INFO|DEBUG)\b"
+    r"|\b\w*Warning: |^\[?[WI]\d{3,4}[ \]]|^\[[WI] "
+)
+"""A line of a logger that is not about an error."""
+NCCL_WARN = re.compile(r"NCCL WARN")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedException:
+    """An exception that was printed."""
+
+    at: int
+    """Where in the log its first line is."""
+    text: str
+    """`Type: message`, the first line of it."""
+    more: tuple[str, ...] = ()
+    """The rest of the message."""
+    frame: tuple[str, ...] = ()
+    """The last frame of its traceback."""
+    rank: int | None = None
+    is_chained: bool = False
+    """It was raised while the one before was handled."""
+
+    @property
+    def whole(self) -> str:
+        return "\n".join((self.text, *self.more))
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line that is not part of a traceback."""
+
+    at: int
+    text: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogParts:
+    """A log, taken apart."""
+
+    exceptions: tuple[LoggedException, ...]
+    """Those that nothing followed that shows that the program went on."""
+    survived: tuple[LoggedException, ...]
+    lines: tuple[LogLine, ...]
+    """The lines of its end that are neither progress nor noise nor warnings."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The lines of one rank in a log."""
+
+    rank: int | None = None
+    exceptions: list[LoggedException] = field(default_factory=list)
+    survived: list[LoggedException] = field(default_factory=list)
+    lines: list[LogLine] = field(default_factory=list)
+    is_open: bool = False
+    """A traceback has begun whose exception has not come yet."""
+    is_chained: bool = False
+    frame: tuple[str, ...] = ()
+    instance: str = ""
+    """The C++ type that `terminate` named."""
+    takes_more: int = 0
+    """Lines that may still belong to the last message."""
+
+
+def parts_of(log: Iterable[str]) -> LogParts:
+    """The log taken apart, each rank's lines by themselves."""
+    streams: dict[str, _Stream] = {}
+    for at, (name, rank, line) in enumerate(_cleaned(log)):
+        stream = streams.setdefault(name, _Stream(rank))
+        _take(stream, at, line)
+    found = sorted((e for s in streams.values() for e in s.exceptions), key=lambda e: e.at)
+    survived = sorted((e for s in streams.values() for e in s.survived), key=lambda e: e.at)
+    lines = sorted((line for s in streams.values() for line in s.lines), key=lambda e: e.at)
+    return LogParts(tuple(found), tuple(survived), tuple(lines))
+
+
+def _cleaned(log: Iterable[str]) -> Iterator[tuple[str, int | None, str]]:
+    """Each line without colours and without what its launcher wrote before it: (stream, rank, line)."""
+    for raw in log:
+        for piece in COLOUR.sub("", raw[: 8 * MOST_LINE]).split("\r"):
+            line = piece.rstrip()[:MOST_LINE]
+            prefix = STREAM.match(line)
+            if prefix is None:
+                yield "", None, line
+                continue
+            rank = prefix["rank"]
+            yield prefix[0], None if rank is None else int(rank), line[prefix.end() :]
+
+
+def _take(stream: _Stream, at: int, line: str) -> None:
+    if HEADER.search(line):
+        stream.is_open, stream.frame, stream.takes_more = True, (), 0
+        return
+    if HANDLING.match(line):
+        stream.is_chained, stream.takes_more = True, 0
+        return
+    if stream.is_open:
+        if line[:1] in (" ", "\t", "│", "|", "╭", "╰", "") or NOISE.match(line):
+            _take_frame(stream, line)
+            return
+        if CLOSING.match(line) and not LEVEL.match(line):
+            _close(stream, at, line)
+            return
+    text = _bare(stream, line)
+    if text:
+        _close(stream, at, text)
+        return
+    if stream.takes_more and line and not NOISE.match(line) and not PROGRESS.search(line):
+        last = stream.exceptions[-1]
+        stream.exceptions[-1] = LoggedException(
+            last.at, last.text, (*last.more, line.strip()), last.frame, last.rank, last.is_chained
+        )
+        stream.takes_more -= 1
+        if line[:1] in (" ", "\t"):
+            return
+    else:
+        stream.takes_more = 0
+    _take_line(stream, at, line)
+
+
+def _take_frame(stream: _Stream, line: str) -> None:
+    """Remember the last frame of a traceback and its code."""
+    text = line.strip()
+    if text.startswith('File "'):
+        stream.frame = (text,)
+    elif len(stream.frame) == 1 and text and not NOISE.match(line):
+        stream.frame = (stream.frame[0], text)
+
+
+def _bare(stream: _Stream, line: str) -> str:
+    """The exception of a line that stands without a traceback."""
+    named = TERMINATE.search(line)
+    if named is not None:
+        stream.instance = named["type"]
+        return ""
+    what = WHAT.match(line)
+    if what is not None and stream.instance:
+        text, stream.instance = f"{stream.instance}: {what['text']}", ""
+        return text
+    bare = BARE.match(line)
+    return "" if bare is None else bare["text"]
+
+
+def _close(stream: _Stream, at: int, text: str) -> None:
+    found = LoggedException(at, text, (), stream.frame, stream.rank, stream.is_chained)
+    stream.exceptions.append(found)
+    stream.is_open, stream.is_chained, stream.frame = False, False, ()
+    stream.takes_more = MOST_MORE
+
+
+def _take_line(stream: _Stream, at: int, line: str) -> None:
+    if NOISE.search(line):
+        return
+    if PROGRESS.search(line):
+        stream.survived += stream.exceptions
+        stream.exceptions.clear()
+        stream.lines.clear()
+        return
+    is_warning = LEVEL.search(line) is not None and NCCL_WARN.search(line) is None
+    if not is_warning and not RECOVERED.search(line):
+        stream.lines.append(LogLine(at, line, stream.rank))
