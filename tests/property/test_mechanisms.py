@@ -117,7 +117,7 @@ def workloads(draw: st.DrawFn, kind: st.SearchStrategy[Demand]) -> Scenario:
     if draw(st.booleans()):
         world = replace(world, locality=LOCALITY, neighbours=NEIGHBOURS)
     topology = draw(topologies(uniform=draw(st.booleans())))
-    moves = draw(st.one_of(st.just(()), changes(len(topology.nodes))))
+    moves = draw(st.one_of(st.just(()), changes(topology)))
     scenario = a_scenario(jobs, topology, world, node_changes=moves)
     return replace(scenario, estimates=Estimates(known=draw(st.booleans())))
 

@@ -271,9 +271,13 @@ def _instants() -> list[int]:
     return [0, 0, 0, 1_000, 1_000, 2_500, 5_000, 7_000, 10_001, 20_000, 30_000, 45_000]
 
 
+GPU_CHANGES = (e.GpuSetAside, e.GpuSetAside, e.GpuReturned)
+
+
 @st.composite
-def changes(draw: st.DrawFn, nodes: int) -> tuple[e.NodeChange, ...]:
-    """Nodes come and go; in the end all are there again, so that every job can end."""
+def changes(draw: st.DrawFn, topology: Topology) -> tuple[e.NodeChange, ...]:
+    """Nodes and GPUs come and go; in the end all are there again, so that every job can end."""
+    nodes, node_of = len(topology.nodes), topology.node_of_gpu
     kinds = [e.NodeJoined, e.NodeLeft, e.NodeDraining, e.NodeUndrained]
     found = [
         at(
@@ -282,6 +286,11 @@ def changes(draw: st.DrawFn, nodes: int) -> tuple[e.NodeChange, ...]:
         )
         for node in draw(st.lists(st.integers(0, nodes - 1), max_size=6))
     ]
+    found += [
+        at(draw(among(0, 1, 5, 12, 31, 50)), draw(among(*GPU_CHANGES))(node_of[gpu], gpu))
+        for gpu in draw(st.lists(st.integers(0, len(node_of) - 1), max_size=6))
+    ]
+    found += [at(300, e.GpuReturned(node, gpu)) for gpu, node in enumerate(node_of)]
     found += [
         at(300, back(node)) for node in range(nodes) for back in (e.NodeJoined, e.NodeUndrained)
     ]
@@ -297,7 +306,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         cluster="random",
         perf=draw(WORLD),
         estimates=draw(ESTIMATES),
-        node_changes=draw(st.one_of(st.just(()), changes(len(topology.nodes)))),
+        node_changes=draw(st.one_of(st.just(()), changes(topology))),
         seed=draw(st.integers(0, 3)),
     )
 

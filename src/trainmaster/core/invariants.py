@@ -18,6 +18,9 @@ COMPARED = (
     "free_cpus",
     "free_host",
     "reserved_gpus",
+    "aside",
+    "usable",
+    "closed",
 )
 
 
@@ -44,7 +47,9 @@ def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
             fresh.book_frozen(record.frozen.gpus(), memory, host)
     for held in state.reservations.values():
         fresh.reserve_gpus(held.slices, open_to_spare=held.open_to is OpenTo.OPPORTUNISTIC)
-    for node in state.draining | state.away | set(state.set_aside):
+    for gpu in state.gpus_aside:
+        fresh.set_gpu_aside(gpu)
+    for node in filter(state.is_closed, range(len(state.topology.nodes))):
         fresh.close(node)
     return fresh
 

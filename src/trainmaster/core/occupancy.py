@@ -64,6 +64,8 @@ class Occupancy(TopologyIndex):
         self.on_one_node: list[dict[int, Placement]] = [{} for _ in nodes]
         """A cache: per node, the exclusive placement on the GPUs of a bit mask."""
         self.closed: set[int] = set()
+        self.aside: set[int] = set()
+        """GPUs that are set aside: nothing is offered of them; what is booked there stays booked."""
         self.reserved_gpus: dict[int, bool] = {}
         """GPUs that are reserved, and whether opportunistic runs may use them meanwhile."""
         self.shared_gpus = 0
@@ -93,6 +95,37 @@ class Occupancy(TopologyIndex):
             self.closed.discard(node)
             self._list(node, 1)
 
+    def set_gpu_aside(self, gpu: int) -> None:
+        """Offer nothing of this GPU any more; what is booked there stays booked."""
+        if gpu not in self.aside:
+            self._change_offer(gpu, self.aside.add, -1)
+
+    def return_gpu(self, gpu: int) -> None:
+        if gpu in self.aside:
+            self._change_offer(gpu, self.aside.discard, 1)
+
+    def _change_offer(self, gpu: int, change: Callable[[int], None], sign: int) -> None:
+        node = self.node_of[gpu]
+        kind, is_open = self.node_type[node], node not in self.closed
+        if is_open:
+            self._unlist_partial(gpu, kind)
+        change(gpu)
+        self.usable[node] += sign
+        self._fewest.clear()
+        self._show_whole(gpu)
+        if is_open:
+            self._list_partial(gpu, kind)
+
+    def is_offered(self, gpu: int) -> bool:
+        """Whether jobs may be started on this GPU, if they find room there."""
+        return gpu not in self.aside and self.node_of[gpu] not in self.closed
+
+    def is_open(self, placement: Placement) -> bool:
+        """Whether all of its GPUs would be offered to others."""
+        if not (self.closed or self.aside):
+            return True
+        return self.closed.isdisjoint(placement.nodes) and self.aside.isdisjoint(placement.gpus())
+
     def _list(self, node: int, sign: int) -> None:
         """Offer what is free on a node (1), or no longer (-1)."""
         kind, free = self.node_type[node], self.whole[node].bit_count()
@@ -107,7 +140,7 @@ class Occupancy(TopologyIndex):
 
     def _list_partial(self, gpu: int, kind: int) -> None:
         free = self.free_share[gpu]
-        if free and self.mode[gpu] in SHARED:
+        if free and self.mode[gpu] in SHARED and gpu not in self.aside:
             table = self.partial[kind]
             table[free] = table.get(free, 0) | 1 << gpu
 
@@ -124,7 +157,10 @@ class Occupancy(TopologyIndex):
     def refusal(
         self, placement: Placement, demand: Demand, *, is_there: bool = False
     ) -> Refused | None:
-        """Why this cannot be booked now; None if it can. What is there already may be on a closed node."""
+        """Why this cannot be booked now; None if it can.
+
+        What is there already may be on a closed node, or on a GPU that is set aside.
+        """
         nodes: dict[int, int] = {}
         sharing, mode = placement.sharing, self.mode
         exclusive = sharing is Sharing.EXCLUSIVE
@@ -134,6 +170,8 @@ class Occupancy(TopologyIndex):
         for node, gpu, share, memory, _ in placement.slices:
             if node in self.closed and not is_there:
                 return Refused.NODE_UNAVAILABLE
+            if gpu in self.aside and not is_there:
+                return Refused.GPU_SET_ASIDE
             if self.node_of[gpu] != node or gpu in seen:
                 return Refused.NOT_ADMISSIBLE
             seen.add(gpu)
@@ -215,7 +253,10 @@ class Occupancy(TopologyIndex):
             if node != last:
                 self._flip(last, bits, demand)
                 bits, last, first = 0, node, self.first_gpu[node]
-            bits |= 1 << (gpu - first)
+            if gpu in self.aside:
+                self._move_host(node, WHOLE, demand, sign, is_spare=False)
+            else:
+                bits |= 1 << (gpu - first)
         self._flip(last, bits, demand)
 
     def _flip(self, node: int, bits: int, demand: Demand | None) -> None:
@@ -277,10 +318,11 @@ class Occupancy(TopologyIndex):
         return is_guaranteed or self.free_spare[gpu] < WHOLE
 
     def _show_whole(self, gpu: int) -> None:
-        """List a GPU among the whole free ones if it is unused and not reserved, else unlist it."""
+        """List a GPU among the whole free ones if it is unused, not reserved and not set aside."""
         node = self.node_of[gpu]
         bit = 1 << (gpu - self.first_gpu[node])
-        is_whole = self.mode[gpu] is None and gpu not in self.reserved_gpus
+        is_hidden = gpu in self.reserved_gpus or gpu in self.aside
+        is_whole = self.mode[gpu] is None and not is_hidden
         if bool(self.whole[node] & bit) != is_whole:
             self._flip(node, bit, None)
 

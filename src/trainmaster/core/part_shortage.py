@@ -16,7 +16,7 @@ def free_parts(space: Occupancy, demand: Demand) -> list[int]:
         space.free_share[gpu]
         for gpu, node in enumerate(space.node_of)
         if space.mode[gpu] is demand.mode
-        and node not in space.closed
+        and space.is_offered(gpu)
         and space.node_type[node] in kinds
     ]
 
@@ -29,7 +29,7 @@ def part_shortage(space: Occupancy, demand: Demand) -> tuple[Why, PartShortage] 
     offers: dict[bool, PartShortage] = {}
     for gpu, free in enumerate(space.free_memory):
         node, mode = space.node_of[gpu], space.mode[gpu]
-        if node in space.closed or space.node_type[node] not in kinds:
+        if not space.is_offered(gpu) or space.node_type[node] not in kinds:
             continue
         if space.free_share[gpu] < shape.share or mode is Sharing.EXCLUSIVE:
             continue

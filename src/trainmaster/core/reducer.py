@@ -437,15 +437,38 @@ def _node_draining(state: State, event: e.NodeDraining, now: int) -> None:
     state.log.needs_pass = True
 
 
-def _drop_reservations_on(state: State, node: int) -> None:
+def _drop_reservations_on(state: State, node: int, gpu: int | None = None) -> None:
+    """Of any GPU of a node, or of this one."""
     for job, held in list(state.reservations.items()):
-        if any(piece.node == node for piece in held.slices):
+        if any(piece.node == node and gpu in (None, piece.gpu) for piece in held.slices):
             state.drop_reservation(job)
 
 
 def _node_undrained(state: State, event: e.NodeUndrained, now: int) -> None:
     state.draining.discard(event.node)
     state.open_node(event.node)
+
+
+def _gpu_set_aside(state: State, event: e.GpuSetAside, now: int) -> None:
+    state.gpus_aside.add(event.gpu)
+    _drop_reservations_on(state, event.node, event.gpu)
+    state.occupancy.set_gpu_aside(event.gpu)
+    if state.is_all_aside(event.node):
+        state.occupancy.close(event.node)
+    for record in list(state.jobs.values()):
+        is_moving = record.is_moving and record.phase is Phase.SUSPENDING
+        is_coming = record.id in state.pending_launches or is_moving
+        if is_coming and record.placement is not None and event.gpu in record.placement.gpus():
+            revoke_start(state, record)
+    state.log.caches_stale = state.log.needs_pass = True
+
+
+def _gpu_returned(state: State, event: e.GpuReturned, now: int) -> None:
+    state.gpus_aside.discard(event.gpu)
+    state.occupancy.return_gpu(event.gpu)
+    state.open_node(event.node)
+    state.log.note_nodes((event.node,))
+    state.log.caches_stale = state.log.needs_pass = True
 
 
 def _queue_defined(state: State, event: e.QueueDefined, now: int) -> None:
@@ -490,6 +513,17 @@ def _of_known_node(reducer: Reducer) -> Reducer:
     return reduce
 
 
+def _of_known_gpu(reducer: Reducer) -> Reducer:
+    """Ignore events of devices that this cluster does not have."""
+
+    def reduce(state: State, event: Any, now: int) -> None:
+        nodes = state.topology.node_of_gpu
+        if event.gpu < len(nodes) and nodes[event.gpu] == event.node:
+            reducer(state, event, now)
+
+    return reduce
+
+
 REDUCERS: dict[type, Reducer] = {
     e.JobSubmitted: _job_submitted,
     e.JobProfiled: _job_profiled,
@@ -520,6 +554,8 @@ REDUCERS: dict[type, Reducer] = {
     e.NodeLeft: _of_known_node(_node_left),
     e.NodeDraining: _of_known_node(_node_draining),
     e.NodeUndrained: _of_known_node(_node_undrained),
+    e.GpuSetAside: _of_known_gpu(_gpu_set_aside),
+    e.GpuReturned: _of_known_gpu(_gpu_returned),
     e.QueueDefined: _queue_defined,
     e.QueueRemoved: _queue_removed,
 }

@@ -72,6 +72,7 @@ STATE_FIELDS: dict[str, Field] = {
     "draining": ("draining", frozenset, set),
     "away": ("away", frozenset, set),
     "set_aside": ("set_aside", _pairs(frozenset), _table(set)),
+    "gpus_aside": ("gpus_aside", frozenset, set),
     "submitted": ("submitted", int, int),
     "crowd": ("job_time_integral", int, int),
     "switches": ("switch_times", SwitchTimes.counts, SwitchTimes.of),
@@ -253,7 +254,8 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
     values: dict[str, Any] = decode(body["state"])
     for owner, fields in ((state, STATE_FIELDS), (log, LOG_FIELDS)):
         for key, (name, _, read) in fields.items():
-            setattr(owner, name, read(values[key]))
+            if key in values:  # a store of an earlier version may not have it
+                setattr(owner, name, read(values[key]))
     for job, awaiting, expires_ms in values["promises"]:
         state.pending_launches[job] = PendingLaunch(state.jobs[job], set(awaiting), expires_ms)
 
@@ -270,7 +272,8 @@ def _reckon_kept(state: State) -> None:
 
 def _remap(state: State, new: IndexMapping, now: int) -> tuple[Run, ...]:
     """Move the state to the new indices; runs on devices that are gone are lost."""
-    new = new.exchanging_slots((*_held_by_runs(state), *_goals(state)))
+    aside = tuple(state.occupancy.whole_slices[gpu] for gpu in state.gpus_aside if gpu in new.gpus)
+    new = new.exchanging_slots((aside, *_held_by_runs(state), *_goals(state)))
     gone = [record for record in state.jobs.values() if _has_lost_its_run(state, record, new)]
     without_goal = [
         record for record in state.jobs.values() if _has_lost_its_goal(state, record, new)
@@ -363,6 +366,7 @@ def _remap_tables(state: State, new: IndexMapping) -> None:
     }
     state.draining = {new.nodes[node] for node in state.draining if node in new.nodes}
     state.away = {new.nodes[node] for node in state.away if node in new.nodes}
+    state.gpus_aside = {new.gpus[gpu] for gpu in state.gpus_aside if gpu in new.gpus}
     state.set_aside = {
         new.nodes[node]: runs for node, runs in state.set_aside.items() if node in new.nodes
     }

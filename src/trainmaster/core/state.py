@@ -88,6 +88,8 @@ class State:
         self.away: set[int] = set()
         self.set_aside: dict[int, set[Run]] = {}
         """Nodes that runs did not leave in time, with those runs."""
+        self.gpus_aside: set[int] = set()
+        """GPUs, or CPU slots, that take nothing new."""
         self.submitted = 0
         self.job_time_integral = 0
         """Job-milliseconds: how many jobs were live, summed over all time so far."""
@@ -259,11 +261,23 @@ class State:
 
     def open_node(self, node: int) -> None:
         """Offer a node again, unless another reason keeps it closed."""
-        if node in self.draining or node in self.away or node in self.set_aside:
+        if self.is_closed(node):
             return
         self.occupancy.open(node)
         self.log.note_nodes((node,))
         self.log.needs_pass = True
+
+    def is_closed(self, node: int) -> bool:
+        """Whether it takes nothing new."""
+        closed = node in self.draining or node in self.away or node in self.set_aside
+        return closed or self.is_all_aside(node)
+
+    def is_all_aside(self, node: int) -> bool:
+        """Whether all of its devices are set aside."""
+        if not self.gpus_aside:
+            return False
+        first, count = self.topology.nodes[node].first_gpu, self.topology.nodes[node].gpus
+        return count > 0 and self.gpus_aside.issuperset(range(first, first + count))
 
     def note_nodes_of(self, record: JobRecord) -> None:
         """Mark its nodes as changed: its rank may have fallen, so other jobs may now take its place."""

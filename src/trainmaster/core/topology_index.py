@@ -42,6 +42,8 @@ class TopologyIndex:
         """Per node, per level inside it, innermost first: a bit for each GPU of each island."""
         self.whole_slices = [Slice(node, gpu) for gpu, node in enumerate(topology.node_of_gpu)]
         """One shared value per whole GPU: big gangs need not make them again."""
+        self.usable = [node.gpus for node in nodes]
+        """Per node: GPUs that are not set aside."""
         self._fewest: dict[tuple[tuple[int, ...], int | None, int | None, int], int] = {}
         self._kinds: dict[tuple[str | None, int], tuple[int, ...]] = {}
 
@@ -52,12 +54,16 @@ class TopologyIndex:
         if known is None:
             nodes = [node for node in self.topology.nodes if self.node_type[node.index] in kinds]
             known, left = 0, count
-            for size in sorted((most_on(node, demand) for node in nodes), reverse=True):
+            for size in sorted((self.most_on(node, demand) for node in nodes), reverse=True):
                 if left <= 0:
                     break
                 known, left = known + 1, left - size
             self._fewest[key] = known
         return known
+
+    def most_on(self, node: Node, demand: Demand) -> int:
+        """GPUs of a job that this node could carry if it were empty, without those that are set aside."""
+        return min(most_on(node, demand), self.usable[node.index])
 
     def kinds_for(self, demand: Demand) -> tuple[int, ...]:
         """The device types a job may use, fastest first: indices into `topology.types`."""

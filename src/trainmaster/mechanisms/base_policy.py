@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from typing import ClassVar, Generic, cast
 
@@ -189,6 +189,7 @@ def waiting_reason(
         reserved_for=tuple(others) if reserved else (),
         protections=_protections(_in_the_way(view, holders, record), guards, now),
         drained=_drained(view, demand),
+        set_aside=_set_aside(view, demand),
     )
 
 
@@ -205,12 +206,21 @@ def free_for(space: Occupancy, demand: Demand) -> tuple[int, int]:
     return whole + sum(parts), max(WHOLE * block, *parts, 0)
 
 
-def _total(view: View, demand: Demand, without: Collection[int] = ()) -> int:
-    """GPUs of the cluster, less those nodes, of types that the job may use."""
+def _total(view: View, demand: Demand) -> int:
+    """GPUs of the cluster of types that the job may use."""
     space = view.occupancy
     kinds = space.kinds_for(demand)
-    nodes = [each for each in view.topology.nodes if each.index not in without]
-    return WHOLE * sum(each.gpus for each in nodes if space.node_type[each.index] in kinds)
+    return WHOLE * sum(
+        each.gpus for each in view.topology.nodes if space.node_type[each.index] in kinds
+    )
+
+
+def _usable(view: View, demand: Demand) -> int:
+    """Those of them on which jobs are started."""
+    space = view.occupancy
+    kinds = space.kinds_for(demand)
+    nodes = [n for n, kind in enumerate(space.node_type) if kind in kinds and n not in space.closed]
+    return WHOLE * sum(space.usable[node] for node in nodes)
 
 
 def _stopped_reason(view: View, record: JobRecord, found: Reason) -> Reason | None:
@@ -219,8 +229,9 @@ def _stopped_reason(view: View, record: JobRecord, found: Reason) -> Reason | No
     if at is None or not record.cannot_save:
         return None
     words = ", ".join(view.topology.nodes[node].name for node in at.nodes)
-    if not space.closed.isdisjoint(at.nodes):
-        return replace(found, drained=_drained(view, record.demand), detail=words)
+    if not space.is_open(at):
+        aside = _set_aside(view, record.demand)
+        return replace(found, drained=_drained(view, record.demand), set_aside=aside, detail=words)
     needed = Counter(piece.node for piece in at.slices)
     is_taken = any(space.whole[node].bit_count() < needed[node] for node in needed)
     if found.free < found.need or not is_taken:
@@ -237,16 +248,23 @@ def _drained(view: View, demand: Demand) -> int:
     return WHOLE * sum(nodes[n].gpus for n in view.draining if space.node_type[n] in kinds)
 
 
+def _set_aside(view: View, demand: Demand) -> int:
+    """GPUs of types that the job may use that are set aside on other nodes."""
+    space = view.occupancy
+    kinds, nodes = space.kinds_for(demand), [space.node_of[gpu] for gpu in space.aside]
+    return WHOLE * sum(space.node_type[n] in kinds and n not in view.draining for n in nodes)
+
+
 def _in_the_way(view: View, holders: Iterable[JobRecord], record: JobRecord) -> Iterable[JobRecord]:
-    """Those whose GPUs it could get; none where nodes on which nothing is started leave too few for it."""
-    closed, demand = view.occupancy.closed, record.demand
-    if _total(view, demand, closed) < demand.nominal.total_share:
+    """Those whose GPUs it could get; none where GPUs on which jobs are started are too few for it."""
+    if _usable(view, record.demand) < record.demand.nominal.total_share:
         return ()
-    return [other for other in holders if not closed.issuperset(_nodes_of(other))]
+    space = view.occupancy
+    return [each for each in holders if any(map(space.is_offered, _gpus_of(each)))]
 
 
-def _nodes_of(record: JobRecord) -> Iterable[int]:
-    return () if record.placement is None else record.placement.nodes
+def _gpus_of(record: JobRecord) -> Iterable[int]:
+    return () if record.placement is None else record.placement.gpus()
 
 
 def _protections(

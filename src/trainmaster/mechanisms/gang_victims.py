@@ -46,6 +46,8 @@ class NodeVictimCount:
         freed, whole = self._freed, self._space.whole
         for piece in victim.placement.slices:
             node = piece.node
+            if piece.gpu in self._space.aside:
+                continue
             count = freed[node] = freed.get(node, 0) + 1
             count += whole[node].bit_count()
             if count >= (self._rest or self._largest) and self._is_usable(node):
@@ -85,7 +87,7 @@ class GpuVictimCount:
         assert placement is not None
         is_whole = placement.sharing is Sharing.EXCLUSIVE
         for node, gpu, share, _, _ in placement.slices:
-            if node in space.closed or space.node_type[node] not in self._kinds:
+            if not space.is_offered(gpu) or space.node_type[node] not in self._kinds:
                 continue
             free = self._left.get(gpu, space.free_share[gpu]) + (WHOLE if is_whole else share)
             self._left[gpu] = free

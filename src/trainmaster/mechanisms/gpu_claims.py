@@ -181,7 +181,7 @@ class AllocationRound:
             for level, value, submit, seq, record in line.entries:
                 if record.phase is Phase.RUNNING and not draft.is_touched(record):
                     found.append(((level, value + shift, submit, seq), record))
-        if space.closed:
+        if space.closed or space.aside:
             placed = [(key, record, record.placement) for key, record in found]
             found = [(key, each) for key, each, at in placed if at and is_open(space, at)]
         found.sort(key=itemgetter(0))

@@ -194,10 +194,10 @@ class PreemptivePass:
         """How many usable whole GPUs its eviction frees."""
         space, placement = self.draft.space, victim.placement
         assert placement is not None
-        if len(kinds) == len(space.free_gpus) and not space.closed:
+        if len(kinds) == len(space.free_gpus) and not (space.closed or space.aside):
             return len(placement.slices)
         return sum(
-            space.node_type[piece.node] in kinds and piece.node not in space.closed
+            space.node_type[piece.node] in kinds and space.is_offered(piece.gpu)
             for piece in placement.slices
         )
 

@@ -40,8 +40,8 @@ def at_current_size(record: JobRecord) -> Placer:
 
 
 def is_open(space: Occupancy, placement: Placement) -> bool:
-    """Whether none of its nodes is closed: runs on closed nodes are to be moved, not resized."""
-    return not space.closed or space.closed.isdisjoint(placement.nodes)
+    """Whether none of its nodes is closed, and no GPU set aside: such runs may be moved, not resized."""
+    return space.is_open(placement)
 
 
 def can_resize(record: JobRecord, space: Occupancy) -> bool:

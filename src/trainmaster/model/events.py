@@ -294,11 +294,30 @@ class NodeUndrained:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuSetAside:
+    """This GPU, or CPU slot, takes nothing new; what runs there goes on, or is lost by its own facts.
+
+    `gpu` is its index in the cluster, as in a slice.
+    """
+
+    node: int
+    gpu: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReturned:
+    """It is used again."""
+
+    node: int
+    gpu: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeChange:
     """A change of the cluster that is planned for a time: not a fact yet."""
 
     at_ms: int
-    event: NodeJoined | NodeLeft | NodeDraining | NodeUndrained
+    event: NodeJoined | NodeLeft | NodeDraining | NodeUndrained | GpuSetAside | GpuReturned
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +362,8 @@ Event = (
     | NodeLeft
     | NodeDraining
     | NodeUndrained
+    | GpuSetAside
+    | GpuReturned
     | QueueDefined
     | QueueRemoved
 )

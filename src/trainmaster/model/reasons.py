@@ -178,6 +178,8 @@ class Reason:
     """The policy, where it never suspends a run to make room."""
     drained: int = 0
     """GPUs that it could use and that are on drained nodes."""
+    set_aside: int = 0
+    """GPUs that it could use and that are set aside, on nodes that are not drained."""
     total: int = 0
     """GPUs of the cluster that it could use, where they are too few for it."""
     host: HostShortage | None = None
@@ -192,6 +194,7 @@ class Refused(Enum):
     WRONG_PHASE = "the job is not in a phase that allows it"
     NOT_ADMISSIBLE = "the placement is not one of the job's shapes"
     NODE_UNAVAILABLE = "a node is gone, draining or set aside"
+    GPU_SET_ASIDE = "a GPU is set aside"
     GPU_TAKEN = "a GPU is taken or shared in another mode"
     MEMORY_TAKEN = "not enough GPU memory"
     HOST_TAKEN = "not enough CPUs or host memory"

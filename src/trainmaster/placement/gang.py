@@ -7,7 +7,6 @@ from functools import reduce
 from operator import or_
 
 from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.topology_index import most_on
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import WHOLE
@@ -218,4 +217,4 @@ def _lowest(mask: int, count: int) -> int:
 
 def could_carry(space: Occupancy, node: int, demand: Demand, count: int) -> bool:
     """Whether the node alone could hold that many GPUs of the job if it were empty."""
-    return count <= most_on(space.topology.nodes[node], demand)
+    return count <= space.most_on(space.topology.nodes[node], demand)

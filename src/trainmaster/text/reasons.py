@@ -32,6 +32,8 @@ def _not_enough(reason: Reason) -> str:
         elsewhere = f", {_are(reason.reserved)} reserved for {names(reason.reserved_for)}"
     if reason.drained:
         elsewhere += f", {_are(reason.drained)} on drained nodes"
+    if reason.set_aside:
+        elsewhere += f", {_are(reason.set_aside)} set aside"
     return (
         f"It needs {gpu_count(reason.need)} and {_are(reason.free)} free{elsewhere}"
         f"{held if reason.held_by else ''}{_owed(reason)}"
@@ -108,8 +110,11 @@ SHARED_BY = {Sharing.MPS: "MPS", Sharing.TIME: "time-slicing"}
 
 
 def _stopped_on_node(reason: Reason) -> str:
-    which = ", which is drained," if reason.drained else ""
-    then = ", after `trainmaster node undrain`" if reason.drained else ""
+    which, then = "", ""
+    if reason.drained:
+        which, then = ", which is drained,", ", after `trainmaster node undrain`"
+    elif reason.set_aside:
+        which, then = ", where a GPU is set aside,", ", after `trainmaster node unblock`"
     held = f"; {names(reason.held_by)} hold{'s' if len(reason.held_by) == 1 else ''} the GPUs there"
     stopped = f"Its processes are stopped in memory on {reason.detail}{which} and can go on only there{then}"
     return f"{stopped}{held if reason.held_by else ''}"

@@ -200,9 +200,10 @@ def share_reason(round_: QueuePass, record: JobRecord, reason: Reason, total: in
 
 
 def capacity(view: View) -> int:
-    """Thousandths of a GPU that there are to divide: GPUs of nodes that can be used."""
-    gpus, nodes = view.topology.training_gpus, view.topology.nodes
-    closed = view.occupancy.closed
-    if closed:
-        gpus -= sum(nodes[node].gpus for node in closed if nodes[node].type.name != CPU_TYPE)
+    """Thousandths of a GPU that there are to divide: GPUs that can be used."""
+    gpus, nodes, space = view.topology.training_gpus, view.topology.nodes, view.occupancy
+    if space.closed:
+        gpus -= sum(nodes[node].gpus for node in space.closed if nodes[node].type.name != CPU_TYPE)
+    aside = [space.node_of[gpu] for gpu in space.aside if space.node_of[gpu] not in space.closed]
+    gpus -= sum(nodes[node].type.name != CPU_TYPE for node in aside)
     return gpus * WHOLE

@@ -388,14 +388,15 @@ def may_accumulate(
     """
     if least > leaf.budget or leaf.never_holds(least):
         return False
-    if not space.closed:
+    if not (space.closed or space.aside):
         return True
-    kinds, nodes = space.kinds_for(record.demand), space.topology.nodes
-    if placer_of(record).insists and any(space.node_type[node] in kinds for node in space.closed):
+    kinds = space.kinds_for(record.demand)
+    hurt = {*space.closed, *(space.node_of[gpu] for gpu in space.aside)}
+    if placer_of(record).insists and any(space.node_type[node] in kinds for node in hurt):
         return False
     usable = [
-        nodes[node].gpus
-        for node in range(len(nodes))
+        gpus
+        for node, gpus in enumerate(space.usable)
         if node not in space.closed and space.node_type[node] in kinds
     ]
     return sum(usable) * WHOLE >= least

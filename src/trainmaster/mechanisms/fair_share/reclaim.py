@@ -165,7 +165,7 @@ class ReclaimFeasibility:
         space = self._space
         assert victim.placement is not None
         for piece in victim.placement.slices:
-            if space.node_type[piece.node] in self._kinds and piece.node not in space.closed:
+            if space.node_type[piece.node] in self._kinds and space.is_offered(piece.gpu):
                 self._free += 1
         return self._free >= self._need
 

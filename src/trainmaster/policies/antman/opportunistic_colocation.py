@@ -119,7 +119,7 @@ class SpareCycles:
             mode = space.mode[gpu]
             if mode not in (None, SHARING) or not space.free_spare[gpu]:
                 continue
-            if space.reserved_gpus.get(gpu, True) and space.node_of[gpu] not in space.closed:
+            if space.reserved_gpus.get(gpu, True) and space.is_offered(gpu):
                 used = busy(gpu) if mode is not None else 0
                 if mode is None or used < limit_ppm:
                     self._open.append((used, gpu))

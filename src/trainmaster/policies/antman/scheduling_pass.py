@@ -255,7 +255,7 @@ class AntManPass:
         if run.phase not in ALLOCATED or self.draft.is_touched(run):
             return False
         assert run.placement is not None
-        is_open = self.draft.space.closed.isdisjoint(run.placement.nodes)
+        is_open = self.draft.space.is_open(run.placement)
         return is_open and self.rules.guards.may_preempt(run, self.now)
 
     def _reserve(self, record: JobRecord) -> None:
@@ -278,7 +278,7 @@ class AntManPass:
         if draft.fits_instead(record, better):
             draft.resize(record, better)
             return True
-        if not draft.space.closed.isdisjoint(placement.nodes):
+        if not draft.space.is_open(placement):
             return False
         draft.suspend(record)
         elsewhere = self._place(record)

@@ -14,7 +14,6 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
-from trainmaster.core.topology_index import most_on
 from trainmaster.core.view import View
 from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.model.job import Demand
@@ -211,7 +210,7 @@ class TimeSlicing:
         space, load = self.draft.space, self.index.servers.load
         for kind in space.kinds_for(demand):
             sizes = [
-                (-most_on(node, demand), load(node.index), node.index)
+                (-space.most_on(node, demand), load(node.index), node.index)
                 for node in space.topology.nodes
                 if space.node_type[node.index] == kind and node.index not in space.closed
             ]
@@ -326,8 +325,8 @@ class TimeSlicing:
 
 
 def is_open_at(space: Occupancy, home: Home) -> bool:
-    """Whether none of these nodes is closed."""
-    return all(node not in space.closed for node, _ in home)
+    """Whether none of these nodes is closed or has too few GPUs that are not set aside."""
+    return all(node not in space.closed and count <= space.usable[node] for node, count in home)
 
 
 def measured_at(

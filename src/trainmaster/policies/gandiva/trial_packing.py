@@ -124,7 +124,7 @@ class TrialPacking:
             if self.draft.is_touched(guest) or self.draft.is_touched(host):
                 continue
             assert host.placement is not None
-            if self.draft.space.closed.isdisjoint(host.placement.nodes):
+            if self.draft.space.is_open(host.placement):
                 speeds = (guest.speed_ppm, packed.guest_alone, host.speed_ppm, packed.host_alone)
                 yield packed, guest, host, speeds
 

@@ -220,7 +220,7 @@ def servers_to_acquire(
             if best is not None and (some, free) <= best[0]:
                 continue
             nodes = space.topology.nodes
-            if sum([most_on(nodes[node], demand) for node in chosen]) >= count:
+            if sum([space.most_on(nodes[node], demand) for node in chosen]) >= count:
                 best = ((some, free), chosen)
         if best is not None:
             break

@@ -73,7 +73,9 @@ class GrantPlacement:
     def speed(self, record: JobRecord, count: int) -> int | None:
         """A run that stays keeps its measured speed; others are predicted where they would be."""
         if record.placement is not None:
-            if record.speed_ppm and not record.demand.is_elastic and not self.draft.space.closed:
+            space = self.draft.space
+            is_staying = not (record.demand.is_elastic or space.closed or space.aside)
+            if record.speed_ppm and is_staying:
                 return record.speed_ppm
             where = self._where(record, count)
             if where == record.placement and record.speed_ppm:

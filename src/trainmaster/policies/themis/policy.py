@@ -213,4 +213,4 @@ class Themis(BasePolicy[ThemisOptions, ThemisMemo]):
 def _is_on_closed(draft: Draft, record: JobRecord) -> bool:
     """Whether it runs on GPUs that no other job could get."""
     placement = record.placement
-    return placement is not None and not draft.space.closed.isdisjoint(placement.nodes)
+    return placement is not None and not draft.space.is_open(placement)

@@ -138,8 +138,7 @@ class Colocation:
         return [self.shared.view.jobs[job] for job in group.jobs]
 
     def _is_closed(self, gpu: int) -> bool:
-        space = self.shared.draft.space
-        return space.node_of[gpu] in space.closed
+        return not self.shared.draft.space.is_offered(gpu)
 
     def _measured(self, gpu: int, records: list[JobRecord]) -> list[int]:
         """Speeds of these jobs relative to running alone on such a GPU."""

@@ -97,7 +97,7 @@ class SharedGpus:
     def is_open(self, gpu: int, tenants: list[JobRecord], most: int) -> bool:
         """Whether one more job may join: all jobs there may share, and their shares can be reduced now."""
         space, count = self.draft.space, len(tenants)
-        if not 0 < count < most or space.node_of[gpu] in space.closed:
+        if not 0 < count < most or not space.is_offered(gpu):
             return False
         share = WHOLE // (count + 1)
         return all(

@@ -295,14 +295,14 @@ def _claims(view: View, accepted: Mapping[str, Commitment], now: int) -> list[De
 
 
 def _gpus(view: View, records: Iterable[JobRecord]) -> dict[Kinds, int]:
-    """GPUs on open nodes, for each set of GPU types that one of these jobs may use."""
+    """GPUs on open nodes, not set aside, for each set of GPU types that one of these jobs may use."""
     space = view.occupancy
     sets = dict.fromkeys(space.kinds_for(record.demand) for record in records)
     by_type: dict[int, int] = {}
     for node in view.topology.nodes:
         if node.index not in space.closed:
             kind = space.node_type[node.index]
-            by_type[kind] = by_type.get(kind, 0) + node.gpus
+            by_type[kind] = by_type.get(kind, 0) + space.usable[node.index]
     return {kinds: sum(by_type.get(kind, 0) for kind in kinds) for kinds in sets}
 
 

@@ -1,0 +1,120 @@
+"""Devices that are set aside take nothing new; what runs there goes on."""
+
+from __future__ import annotations
+
+from tests.builders import a_policy
+from tests.unit.core.stage import Strings
+from tests.unit.core.test_gpu_uuids import gpus
+from tests.unit.core.test_other_slots import on, slots, world
+from trainmaster.core.invariants import check
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.snapshot import restored, snapshot_of
+from trainmaster.model import actions as a
+from trainmaster.model import events as e
+from trainmaster.model.codec import decode, encode
+from trainmaster.model.job import Run
+from trainmaster.model.reasons import Refused
+from trainmaster.text.reasons import reason_sentence
+
+
+def test_it_takes_nothing_new_until_it_returns() -> None:
+    stage = Strings("1x2").submit("x").submit("y")
+    stage.tell(e.GpuSetAside(0, 0))
+    assert stage.state.occupancy.total_free() == 1
+    assert stage.refused(a.Start("x", stage.on(0))) == [("x", Refused.GPU_SET_ASIDE)]
+    assert stage.plan(a.Start("y", stage.on(1)))
+    stage.tell(e.GpuReturned(0, 0))
+    assert stage.plan(a.Start("x", stage.on(0)))
+    check(stage.state)
+
+
+def test_what_runs_there_goes_on_and_leaves_nothing_free() -> None:
+    stage = Strings("1x2").running("x", 0)
+    stage.tell(e.GpuSetAside(0, 0))
+    assert stage.phase("x") is Phase.RUNNING
+    check(stage.state)
+    stage.tell(e.RunSucceeded(Run("x", 1)))
+    assert stage.state.occupancy.total_free() == 1
+    check(stage.state)
+    stage.tell(e.GpuReturned(0, 0))
+    assert stage.state.occupancy.total_free() == 2
+    check(stage.state)
+
+
+def test_a_start_that_waits_for_it_is_revoked() -> None:
+    stage = Strings("1x2").running("x", 0).submit("y")
+    stage.plan(a.Suspend("x"), a.Start("y", stage.on(0)))
+    stage.tell(e.GpuSetAside(0, 0))
+    assert not stage.tell(e.RunSuspended(Run("x", 1), 0))
+    assert stage.phase("y") is Phase.PENDING
+    check(stage.state)
+
+
+def test_a_node_is_closed_when_all_of_its_devices_are() -> None:
+    stage = Strings("2x2")
+    stage.tell(e.GpuSetAside(1, 2))
+    assert 1 not in stage.state.occupancy.closed
+    stage.tell(e.GpuSetAside(1, 3), e.NodeDraining(1), e.NodeUndrained(1))
+    assert 1 in stage.state.occupancy.closed
+    stage.tell(e.GpuReturned(1, 2))
+    assert 1 not in stage.state.occupancy.closed
+    assert stage.state.occupancy.total_free() == 3
+    check(stage.state)
+
+
+def test_unknown_devices_are_ignored() -> None:
+    stage = Strings("2x2")
+    stage.tell(e.GpuSetAside(0, 7), e.GpuSetAside(0, 3), e.GpuReturned(5, 0))
+    assert not stage.state.gpus_aside
+
+
+def test_the_reason_counts_it() -> None:
+    stage = Strings("1x4").running("x", 0).submit("me", 4)
+    stage.tell(e.GpuSetAside(0, 3))
+    policy = a_policy("las")
+    found = policy.explain(stage.controller.view, policy.first_memo(), stage.job("me"), stage.now)
+    assert (found.free, found.set_aside) == (2_000, 1_000)
+    assert "2 are free, 1 is set aside" in reason_sentence(found, stage.now)
+
+
+def test_a_gang_that_could_fill_two_nodes_takes_three_where_one_device_is_aside() -> None:
+    """The fewest nodes that could hold it are those of what is used."""
+    stage = Strings("3x2").submit("x", 4)
+    space, demand = stage.state.occupancy, stage.job("x").demand
+    assert space.fewest_nodes((0,), demand, 4) == 2
+    stage.tell(e.GpuSetAside(0, 0), e.GpuSetAside(1, 2))
+    assert space.fewest_nodes((0,), demand, 4) == 3
+
+
+def test_it_stays_aside_over_a_restart() -> None:
+    stage = Strings("1x2")
+    stage.tell(e.GpuSetAside(0, 1))
+    body = snapshot_of(stage.controller)
+    found = restored(body, stage.state.topology, stage.script, can_freeze=True).controller.state
+    check(found)
+    assert found.gpus_aside == {1}
+    del body["state"]["of"][[key for key, _ in body["state"]["of"]].index("gpus_aside")]
+    old = restored(body, stage.state.topology, stage.script, can_freeze=True).controller.state
+    assert not old.gpus_aside, "a store of an earlier version does not say"
+
+
+def test_it_is_known_by_its_uuid_when_the_order_changes() -> None:
+    stage = Strings(gpus(("n0", "H100", "abcd")), can_freeze=False)
+    stage.tell(e.GpuSetAside(0, 0))
+    assert on(stage, gpus(("n0", "H100", "dcba"))).controller.state.gpus_aside == {3}
+    assert on(stage, gpus(("n0", "H100", "bcd"))).controller.state.gpus_aside == set()
+
+
+def test_a_slot_that_is_aside_is_not_exchanged_for_one_that_is_gone() -> None:
+    stage = world(4).running("x", 3)
+    stage.tell(e.GpuSetAside(0, 0))
+    found = on(stage, slots(2)).controller.state
+    assert found.gpus_aside == {0}
+    placement = found.jobs["x"].placement
+    assert placement is not None
+    assert list(placement.gpus()) == [1]
+
+
+def test_facts_of_devices_are_stored_as_they_are() -> None:
+    for fact in (e.GpuSetAside(0, 3), e.GpuReturned(2, 7)):
+        assert decode(encode(fact)) == fact
