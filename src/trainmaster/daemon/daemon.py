@@ -36,6 +36,7 @@ from trainmaster.daemon.data_folder import (
 from trainmaster.daemon.device_change import apply_change, refuse_lost_runs, refuse_other_devices
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.export import events_of, trace_of
+from trainmaster.daemon.failure_evidence import FailureReader
 from trainmaster.daemon.folder_lock import FolderLock
 from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.job_outputs import JobOutputs
@@ -57,6 +58,7 @@ from trainmaster.daemon.submissions import Submissions
 from trainmaster.daemon.submitted_files import SubmittedFiles
 from trainmaster.daemon.vital_signs import ThreadWatch, vital_signs
 from trainmaster.engines.protocol import Engine, StrayRun
+from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.model.events import PolicyChanged
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
@@ -115,6 +117,7 @@ class Daemon:
         ends_lost_runs: bool = False,
         settings: RetentionSettings = RetentionSettings(),  # noqa: B008
         limits: Limits = Limits(),  # noqa: B008
+        reasons: ReasonTable | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
@@ -131,6 +134,8 @@ class Daemon:
         self._lock = FolderLock(folder, store.url)
         self._settings = settings
         self.limits = limits
+        self._reasons = reasons
+        """Why runs fail; None: the table that comes with Trainmaster."""
         self._say = say
         """Prints a line for the user."""
         self._parts: _Parts | None = None
@@ -268,6 +273,7 @@ class Daemon:
             self.limits,
         )
         driver.dispatcher.lease = lease
+        driver.failures = FailureReader(self._folder, self._reasons)
         if found.change is not None and not self._ends_lost_runs:
             await asyncio.to_thread(refuse_lost_runs, found.change, driver)
         if named != identity or not found.is_as_stored:  # the steps to come belong to it

@@ -21,6 +21,7 @@ from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.dependencies import Dependencies, StateOf
+from trainmaster.daemon.failure_evidence import FailureReader, is_failure
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.job_events import job_of, story_of, thinned
@@ -41,6 +42,8 @@ from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.engine_reports import Progressed, Report
+from trainmaster.model.failure import Failure
+from trainmaster.model.job import Run
 from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.profile import Profile
@@ -114,6 +117,7 @@ class Driver:
         self.identity = identity
         """The names of the store and of the data folder that its runs are in."""
         self.site_limits = site_limits
+        self.failures = FailureReader()
         self.jobs: dict[str, LiveJob] = {}
         self.dependencies = Dependencies(self.jobs)
         self.dispatcher = OrderDispatcher(engine, self.jobs, clock, site_limits.max_grace, seq)
@@ -227,7 +231,8 @@ class Driver:
 
     async def _step(self) -> None:
         now, arrived = self.clock.now(), self.inbox.take()
-        events, progress = self._collect_events(arrived, now)
+        failures = await self._failures(arrived)
+        events, progress = self._collect_events(arrived, now, failures)
         self.writer.is_torn = True
         steps: list[_Step] = []
         is_whole = any(request.is_whole for request in arrived.requests)
@@ -245,8 +250,13 @@ class Driver:
         await self.writer.write(batches)
         await self._act(steps, arrived.requests, now)
 
+    async def _failures(self, arrived: Arrivals) -> Mapping[Run, Failure]:
+        """Why the runs failed that have: their logs are read off the event loop."""
+        failed = [report for report, _ in arrived.reports if is_failure(report)]
+        return await asyncio.to_thread(self.failures.failures, failed) if failed else {}
+
     def _collect_events(
-        self, arrived: Arrivals, now: int
+        self, arrived: Arrivals, now: int, failures: Mapping[Run, Failure]
     ) -> tuple[list[LoggedEvent], list[StoredProgress]]:
         """The events for the controller, and progress reports that are only stored."""
         events = self._without_ended([*arrived.followups, *self._retry_dependencies()])
@@ -258,7 +268,8 @@ class Driver:
             events.extend(timely)
         progress: list[StoredProgress] = []
         for report, number in arrived.reports:
-            events.extend(self._events_of_report(report, number, now, progress))
+            failure = failures.get(report.run)
+            events.extend(self._events_of_report(report, number, now, progress, failure))
         events.extend(self.limits.overdue(now))
         return events, progress
 
@@ -376,7 +387,12 @@ class Driver:
         return [logged for live in lives for logged in self._dependency_events(live, self.state_of)]
 
     def _events_of_report(
-        self, report: Report, number: int, now: int, progress: list[StoredProgress]
+        self,
+        report: Report,
+        number: int,
+        now: int,
+        progress: list[StoredProgress],
+        failure: Failure | None,
     ) -> Iterator[LoggedEvent]:
         live = self.jobs.get(report.run.job)
         if live is None:
@@ -391,7 +407,7 @@ class Driver:
         live.history = replace(live.history, attempt=attempt, seen=number, adopted=adopted)
         at_ms = min(now, max(report.at_ms, live.job.submit_ms))
         try:
-            found = list(events_of(report, live, now, self.site_limits))
+            found = list(events_of(report, live, now, self.site_limits, failure))
         except (ArithmeticError, ValueError):
             log.exception("a report makes no sense and is left out", report=str(report)[:500])
             return

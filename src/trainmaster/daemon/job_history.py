@@ -10,6 +10,7 @@ from typing import Any
 from trainmaster.model import codec
 from trainmaster.model.codec import stored_as
 from trainmaster.model.deadline_notices import DeadlineNotice
+from trainmaster.model.failure import Failure
 from trainmaster.model.profile import Profile
 from trainmaster.model.stop_reasons import EndReason, Suspension
 
@@ -72,6 +73,8 @@ class JobHistory:
     """Whether its program speaks through the SDK."""
     failure: Mapping[str, object] = field(default_factory=dict)
     """The last failure: code, rank, why, tail."""
+    failed_by: Failure | None = None
+    """Why its last run failed or was lost: the reason, whose fault it is, the lines that show it."""
     end: EndReason | None = None
     """Why it ended without success, or how its last run failed."""
     suspension: Suspension | None = None
@@ -143,7 +146,7 @@ KEYS = {"story_entries": "told"}
 """Fields that stores know by another name, the one that they were first written by."""
 NAMES = tuple(each.name for each in fields(JobHistory))
 STORED_KEYS = {name: KEYS.get(name, name) for name in NAMES}
-ENCODED = ("progress", "deadline", "last_freeze", "profile")
+ENCODED = ("progress", "deadline", "last_freeze", "profile", "failed_by")
 CAUSES: Mapping[str, type[EndReason] | type[Suspension]] = {
     "end": EndReason,
     "suspension": Suspension,

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from signal import Signals
 from typing import Any
 
 from trainmaster.config.limits import Limits
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.refused_freeze import is_to_go_on
 from trainmaster.core.state import JobRecord
+from trainmaster.daemon.failure_evidence import signal_name
 from trainmaster.daemon.job_history import JobHistory, LastFreeze, Progress
 from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.retries import failed_run, lost_run, lost_too_often, retry_detail
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
+from trainmaster.model.failure import Failure
 from trainmaster.model.job import Demand, Estimate, Source
 from trainmaster.model.placement import Placement
 from trainmaster.model.progress import Sample
@@ -39,12 +40,14 @@ class LoggedEvent:
     """Recorded with the job: why it ends, or who suspends it."""
 
 
-def events_of(report: r.Report, live: LiveJob, now: int, limits: Limits) -> Iterator[LoggedEvent]:
-    """The events for the controller; the live job records the rest."""
+def events_of(
+    report: r.Report, live: LiveJob, now: int, limits: Limits, failure: Failure | None = None
+) -> Iterator[LoggedEvent]:
+    """The events for the controller; the live job records the rest. `failure`: why its run failed."""
     record = live.record
     if record is None or record.run != report.run:
         return
-    for logged in _events_of(report, live, record, now, limits):
+    for logged in _events_of(report, live, record, now, limits, failure):
         if "lost_s" in logged.detail:
             lost_ms = live.history.lost_ms + round(logged.detail["lost_s"] * SECOND)
             live.history = replace(live.history, lost_ms=lost_ms)
@@ -52,12 +55,17 @@ def events_of(report: r.Report, live: LiveJob, now: int, limits: Limits) -> Iter
 
 
 def _events_of(
-    report: r.Report, live: LiveJob, record: JobRecord, now: int, limits: Limits
+    report: r.Report,
+    live: LiveJob,
+    record: JobRecord,
+    now: int,
+    limits: Limits,
+    failure: Failure | None,
 ) -> Iterator[LoggedEvent]:
     if isinstance(report, r.Ended):
-        return _ended(report, live, record, now, limits)
+        return _ended(report, live, record, now, limits, failure)
     if isinstance(report, r.Lost):
-        return _lost(report, live, record, now, limits)
+        return _lost(report, live, record, now, limits, failure)
     return EVENTS[type(report)](report, live, record, now)
 
 
@@ -191,7 +199,12 @@ def _progressed(
 
 
 def _ended(
-    said: r.Ended, live: LiveJob, record: JobRecord, now: int, limits: Limits
+    said: r.Ended,
+    live: LiveJob,
+    record: JobRecord,
+    now: int,
+    limits: Limits,
+    failure: Failure | None,
 ) -> Iterator[LoggedEvent]:
     live.history = replace(live.history, pids=(), exit_code=said.code)
     live.ended_ms = then = _moment(said, live, now)
@@ -221,10 +234,13 @@ def _ended(
     else:
         ran = live.ran_ms(now) - live.history.before_ms
         failed = (*live.history.failed_ms, ran)
-        live.history = replace(live.history, failure=dict(detail), failed_ms=failed)
+        live.history = replace(
+            live.history, failure=dict(detail), failed_ms=failed, failed_by=failure
+        )
+        detail |= failure_detail(failure)
         can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
         saved = _saved_work(live, record)
-        event = replace(failed_run(record, limits, can_help=can_help), work=saved)
+        event = replace(failed_run(record, limits, can_help=can_help), work=saved, failure=failure)
         detail |= lost_work(record, then, saved) | retry_detail(event, record)
         yield LoggedEvent(event, detail, end_of(said))
 
@@ -248,9 +264,11 @@ def end_of(said: r.Ended) -> EndReason:
     return EndReason(code, said.code, signal=name, rank=said.rank, detail=said.why)
 
 
-def signal_name(code: int) -> str:
-    """The signal that an exit code stands for, if any."""
-    return next((each.name for each in Signals if each + 128 == code), "")
+def failure_detail(failure: Failure | None) -> dict[str, object]:
+    """Why it failed, for its story."""
+    if failure is None:
+        return {}
+    return {"reason": failure.reason, "blame": failure.blame.value}
 
 
 def _end_detail(said: r.Ended) -> dict[str, object]:
@@ -265,12 +283,18 @@ def _end_detail(said: r.Ended) -> dict[str, object]:
 
 
 def _lost(
-    said: r.Lost, live: LiveJob, record: JobRecord, now: int, limits: Limits
+    said: r.Lost,
+    live: LiveJob,
+    record: JobRecord,
+    now: int,
+    limits: Limits,
+    failure: Failure | None,
 ) -> Iterator[LoggedEvent]:
-    live.history = replace(live.history, pids=())
+    live.history = replace(live.history, pids=(), failed_by=failure)
     then = _moment(said, live, now)
     live.paused(then)
-    yield _loss_of(live, record, {"why": said.why}, then, now, limits)
+    detail = {"why": said.why, **failure_detail(failure)}
+    yield _loss_of(live, record, detail, then, now, limits, failure)
 
 
 def _loss_of(
@@ -280,10 +304,11 @@ def _loss_of(
     then: int,
     now: int,
     limits: Limits,
+    failure: Failure | None = None,
 ) -> LoggedEvent:
     """The loss of its run: one too many, or with the time of its retry."""
     saved = _saved_work(live, record)
-    event = replace(lost_run(record, now, limits), work=saved)
+    event = replace(lost_run(record, now, limits), work=saved, failure=failure)
     why = str(detail.get("why", ""))
     end = None if event.retryable else lost_too_often(record, now, why)
     return LoggedEvent(
