@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.gpu import checkpoint, cuda_process, fake_driver
+from trainmaster.gpu import checkpoint, checkpoint_walk, cuda_process, fake_driver
 from trainmaster.gpu import freeze_conditions as conditions
+from trainmaster.gpu.checkpoint_walk import Outcome
 from trainmaster.gpu.driver import FAKE_GPUS
 from trainmaster.gpu.freeze_conditions import Room
 
@@ -35,8 +36,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine of two GPUs, on which nobody waits long."""
     monkeypatch.setenv(FAKE_GPUS, str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(checkpoint, "EXIT_S", 0.2)
-    monkeypatch.setattr(checkpoint, "MEMORY_S", 0.1)
+    monkeypatch.setattr(checkpoint_walk, "EXIT_S", 0.2)
+    monkeypatch.setattr(checkpoint_walk, "MEMORY_S", 0.1)
     return fake_driver.make_folder(tmp_path, gpus=2)
 
 
@@ -65,12 +66,12 @@ def states(pids: list[int]) -> list[str | None]:
     return [fake_driver.state_of(pid) for pid in pids]
 
 
-def freeze(pids: list[int]) -> tuple[checkpoint.Outcome, list[Mapping[str, object]]]:
+def freeze(pids: list[int]) -> tuple[Outcome, list[Mapping[str, object]]]:
     said: list[Mapping[str, object]] = []
     return checkpoint.freeze(pids, said.append, lambda: False, 100), said
 
 
-def thaw(pids: list[int], moves: Mapping[str, str] | None = None) -> checkpoint.Outcome:
+def thaw(pids: list[int], moves: Mapping[str, str] | None = None) -> Outcome:
     return checkpoint.thaw(pids, lambda said: None, moves or {})
 
 
@@ -81,10 +82,10 @@ def calls(said: list[Mapping[str, object]]) -> list[tuple[object, object]]:
 def test_the_table_leads_from_every_state_to_every_goal() -> None:
     after = {"lock": "locked", "checkpoint": "checkpointed", "restore": "locked"}
     after["unlock"] = "running"
-    for goals, end in ((checkpoint.FREEZE, "checkpointed"), (checkpoint.THAW, "running")):
+    for goals, end in ((checkpoint_walk.FREEZE, "checkpointed"), (checkpoint_walk.THAW, "running")):
         for state in ("running", "locked", "checkpointed"):
             for goal in goals:
-                while call := checkpoint.next_call(state, goal):
+                while call := checkpoint_walk.next_call(state, goal):
                     state = after[call]
             assert state == end
 
@@ -93,15 +94,15 @@ def test_all_are_locked_before_one_is_checkpointed(folder: Path, pids: list[int]
     give(pids, folder)
     one, two = pids
     outcome, said = freeze([os.getpid(), *pids])
-    assert outcome == checkpoint.Outcome("frozen")
+    assert outcome == Outcome("frozen")
     assert said[0] == {"plan": pids, "bytes": 2 * SIZE}
     assert calls(said) == [
         ("lock", one), ("lock", two), ("checkpoint", one), ("checkpoint", two),
     ]  # fmt: skip
     assert states(pids) == ["checkpointed"] * 2
     assert freeze(pids)[0].end == "frozen", "again changes nothing"
-    assert thaw(pids) == checkpoint.Outcome("running")
-    assert thaw(pids) == checkpoint.Outcome("running")
+    assert thaw(pids) == Outcome("running")
+    assert thaw(pids) == Outcome("running")
     assert states(pids) == ["running"] * 2
 
 
@@ -155,7 +156,7 @@ def test_a_process_that_ends_meanwhile_is_no_fault(
         freeze(pids)
     fake_driver.add_fault(call, "die", pid=pids[0], nth=2 if call == "state" else 1, folder=folder)
     outcome = thaw(pids) if is_late else freeze(pids)[0]
-    assert outcome == checkpoint.Outcome("running" if is_late else "frozen")
+    assert outcome == Outcome("running" if is_late else "frozen")
     assert states(pids) == [None, "running" if is_late else "checkpointed"]
 
 
@@ -230,7 +231,7 @@ def test_a_restore_waits_for_memory_that_is_being_given_back(
     stuck = thaw([one])
     assert (stuck.end, states([one])) == ("stuck", ["checkpointed"])
     assert "error 2 (out of memory)" in stuck.why
-    monkeypatch.setattr(checkpoint.time, "sleep", lambda s: fake_driver.release(two, folder))
+    monkeypatch.setattr(checkpoint_walk.time, "sleep", lambda s: fake_driver.release(two, folder))
     assert thaw([one]).end == "running"
 
 
