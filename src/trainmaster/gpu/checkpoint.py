@@ -9,8 +9,9 @@ Lines of JSON on the standard output: what is to be done, each call, and how it 
     {"pid": 4711, "did": "lock", "ms": 0.4}
     {"end": "frozen" | "running" | "stuck", "why": "", "is_final": false, "is_short": false}
 
-Processes without CUDA state may be among them: they are left alone. It asks for the state before each call,
-so it may be killed and started again at any point. SIGTERM: turn round after the present call.
+Processes without CUDA state may be among those to freeze, which leaves them alone; those to thaw are those of
+the plan. It asks for the state before each call, so it may be killed and started again at any point. SIGTERM:
+turn round after the present call.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from trainmaster.gpu.checkpoint_walk import (
     Say,
     Walk,
     has_ended,
+    is_ending,
 )
 from trainmaster.gpu.cuda_process import (
     CudaFault,
@@ -153,6 +155,11 @@ def thaw(pids: Sequence[int], say: Say, moves: Mapping[str, str]) -> Outcome:
         return Outcome(STUCK, str(problem))
     except CudaFault as fault:
         return Outcome(STUCK, f"The driver does not say which processes it has: {fault}.")
+    unknown = [pid for pid in pids if pid not in found and not is_ending(pid)]
+    if unknown:
+        return Outcome(
+            STUCK, f"The driver does not know process {unknown[0]} any more, which has not ended."
+        )
     say({"plan": [*found], "bytes": 0})
     return Walk(found, say).thaw(pairs)
 

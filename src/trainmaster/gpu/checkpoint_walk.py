@@ -149,7 +149,7 @@ class Walk:
         try:
             return doing()
         except CudaFault as fault:
-            if fault.code in NOT_CUDA and has_ended(pid, EXIT_S):
+            if fault.code in NOT_CUDA and is_ending(pid):
                 raise Ended from None
             if fault.code == 0:
                 raise
@@ -184,6 +184,11 @@ def words_of(fault: CudaFault) -> tuple[str, bool]:
     if fault.code == NOT_READY:
         return f"{fault} It did not come to rest in time.", False
     return str(fault), False
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process has ended, or does soon, of which the driver says that it does not know it."""
+    return has_ended(pid, EXIT_S)
 
 
 def has_ended(pid: int, patience_s: float = 0.0) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -235,6 +236,25 @@ def test_a_restore_waits_for_memory_that_is_being_given_back(
     assert thaw([one]).end == "running"
 
 
+def test_a_process_that_the_driver_does_not_know_is_running_only_if_it_has_ended(
+    folder: Path, pids: list[int]
+) -> None:
+    give(pids, folder)
+    freeze(pids)
+    fake_driver.add_fault(
+        "state", pid=pids[1], nth=1, code=cuda_process.NOT_INITIALIZED, folder=folder
+    )
+    stuck = thaw(pids)
+    assert (stuck.end, stuck.is_final) == ("stuck", False)
+    assert stuck.why == f"The driver does not know process {pids[1]} any more, which has not ended."
+    assert states(pids) == ["checkpointed"] * 2
+    fake_driver.clear_faults(folder)
+    assert thaw(pids).end == "running"
+    os.kill(pids[1], signal.SIGKILL)
+    fake_driver.release(pids[1], folder)
+    assert thaw(pids).end == "running"
+
+
 def test_the_map_names_every_gpu_of_the_machine() -> None:
     assert checkpoint.full_map({"a": "a"}, "abc") == {}
     assert checkpoint.full_map({"a": "b"}, "abc") == {"a": "b", "b": "a", "c": "c"}
@@ -245,9 +265,9 @@ def test_a_frozen_process_goes_on_on_another_gpu(folder: Path, pids: list[int]) 
     first, second = gpus(folder)
     give(pids[:1], folder)
     freeze(pids)
-    assert thaw(pids, {first: "7"}).why == "This machine has no GPU 7."
+    assert thaw(pids[:1], {first: "7"}).why == "This machine has no GPU 7."
     assert states(pids)[0] == "checkpointed"
-    assert thaw(pids, {"0": second}).end == "running"
+    assert thaw(pids[:1], {"0": second}).end == "running"
     assert fake_driver.process_of(pids[0], folder)["gpus"] == {second: SIZE}
 
 
