@@ -162,6 +162,38 @@ def test_a_helper_that_is_killed_leaves_nothing_locked(make_run: MakeRun, gpus: 
             fake_driver.clear_faults(gpus)
 
 
+def test_the_helper_of_a_freeze_stays_for_the_thaw_which_goes_without_it_too(
+    make_run: MakeRun, gpus: Path
+) -> None:
+    with make_run(least_s=PATIENT_S) as run:
+        run.freeze()
+        helper = run.helper()
+        assert helper is not None
+        assert helper == held(run, gpus, "restore", "thaw")
+        os.kill(helper, signal.SIGKILL)
+        run.heard("thawed")
+        run.goes_on()
+        assert run.helper() is None
+        fake_driver.clear_faults(gpus)
+        run.freeze()
+        helper = run.helper()
+        assert helper is not None
+        os.kill(helper, signal.SIGKILL)
+        until(lambda: not state_of(helper))
+        assert run.thaw()["what"] == "thawed"
+        run.goes_on()
+        assert run.helper() is None
+
+
+def test_the_helper_of_a_frozen_run_does_not_outlive_its_supervisor(make_run: MakeRun) -> None:
+    with make_run() as run:
+        run.freeze()
+        helper = run.helper()
+        assert helper is not None
+        run.supervisor.kill()
+        until(lambda: not any(map(state_of, [*run.pids, helper])))
+
+
 @pytest.mark.parametrize("call", ["lock", "checkpoint", "restore"])
 def test_a_supervisor_that_is_killed_takes_all_with_it(
     make_run: MakeRun, gpus: Path, call: str

@@ -1,6 +1,7 @@
 """Freezes and thaws CUDA processes from outside: `python -m trainmaster.gpu.checkpoint`
 
     freeze [--lock-timeout-ms N] PID...     take all that they have on GPUs into host memory, or nothing
+           [--stay]                         and wait for a line: {"thaw": [4711], "map": {"OLD": "NEW"}}
     thaw [--map OLD=NEW]... PID...          give it back, on other GPUs of the same kind where told so
     state PID...
 
@@ -11,7 +12,7 @@ Lines of JSON on the standard output: what is to be done, each call, and how it 
 
 Processes without CUDA state may be among those to freeze, which leaves them alone; those to thaw are those of
 the plan. It asks for the state before each call, so it may be killed and started again at any point. SIGTERM:
-turn round after the present call.
+turn round after the present call. While it stays it has CUDA loaded and no context, so nothing on a GPU.
 """
 
 from __future__ import annotations
@@ -221,6 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("pids", type=int, nargs="+", metavar="PID")
     parser.add_argument("--map", type=_pair, action="append", default=[], metavar="OLD=NEW")
     parser.add_argument("--lock-timeout-ms", type=int, default=LOCK_TIMEOUT_MS)
+    parser.add_argument("--stay", action="store_true")
     asked = parser.parse_args(argv)
     turned: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: turned.append(number))
@@ -231,12 +233,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"{problem}\n")
             return 1
         return 0
-    if asked.verb == "freeze":
-        outcome = freeze(asked.pids, _say, lambda: bool(turned), asked.lock_timeout_ms)
-    else:
-        outcome = thaw(asked.pids, _say, dict(asked.map))
+    if asked.verb == "thaw":
+        return _thaw(asked.pids, dict(asked.map))
+    outcome = freeze(asked.pids, _say, lambda: bool(turned), asked.lock_timeout_ms)
     _say(asdict(outcome) | _kept(asked.pids))
-    return int(outcome.end != (FROZEN if asked.verb == "freeze" else RUNNING))
+    if outcome.end != FROZEN:
+        return 1
+    line = sys.stdin.readline() if asked.stay else ""  # empty: nobody will say it any more
+    if line:
+        said = json.loads(line)
+        return _thaw(said["thaw"], said["map"])
+    return 0
+
+
+def _thaw(pids: Sequence[int], moves: Mapping[str, str]) -> int:
+    outcome = thaw(pids, _say, moves)
+    _say(asdict(outcome) | _kept(pids))
+    return int(outcome.end != RUNNING)
 
 
 def _kept(pids: Sequence[int]) -> dict[str, int]:

@@ -18,6 +18,7 @@ from trainmaster.gpu.freeze_end import FROZEN, RUNNING, STUCK
 from trainmaster_sdk.wire import Message
 
 PROGRAM = ("-m", "trainmaster.gpu.checkpoint")
+FREEZE = ("freeze", "--stay")
 START_S = 90.0
 """How long the program may take until it says what it is going to do."""
 LEAST_S = 60.0
@@ -30,7 +31,11 @@ MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 
 
 class DriverFreezer:
-    """Starts the program for each freeze and thaw, and gives it as long as the bytes may take."""
+    """Starts the program for a freeze, and gives it as long as the bytes may take.
+
+    It stays for the thaw, because its start takes longer than a small restore does. Where it has died
+    meanwhile, another one is started.
+    """
 
     name = "driver"
     why = "The CUDA driver takes out its GPU memory."
@@ -48,6 +53,8 @@ class DriverFreezer:
         self._selector = selector
         self._outsiders = outsiders
         self._helper: HelperProcess | None = None
+        self._staying: HelperProcess | None = None
+        """The one that froze it, which waits for the line that says to thaw."""
         self._words: tuple[str, ...] = ()
         """What the program is told; empty: nothing is to be done."""
         self._asked: list[int] = []
@@ -72,7 +79,7 @@ class DriverFreezer:
     def release(self) -> None:
         self._rounds, self._bytes, self._is_turned = 1, 0, False
         self._planned = set()
-        self._begin("freeze", [*self._members()])
+        self._begin(FREEZE, [*self._members()])
 
     def turn_back(self) -> None:
         """The program turns round itself, after its present call."""
@@ -82,7 +89,16 @@ class DriverFreezer:
 
     def restore(self, moves: Mapping[str, str]) -> None:
         words = [f"--map={old}={new}" for old, new in moves.items()]
-        self._begin("thaw", [pid for pid in self._members() if pid in self._planned], *words)
+        pids = [pid for pid in self._members() if pid in self._planned]
+        staying, self._staying = self._staying, None
+        self._begin(("thaw", *words), pids)
+        if staying is not None and pids:
+            staying.lines.clear()
+            if staying.tell({"thaw": pids, "map": dict(moves)}):
+                self._helper = staying
+                return
+        if staying is not None:
+            staying.kill()
 
     def result(self, now: float) -> Result | None:
         if not self._words:
@@ -97,14 +113,13 @@ class DriverFreezer:
         if helper is not None:
             helper.read()
             self._read_plan(helper, now)
+            if helper.lines and "end" in helper.lines[-1]:
+                return self._ended(helper, helper.lines[-1])
             if not helper.is_over and now < self._until:
                 return None
         is_over = helper is not None and helper.is_over
         end = RUNNING if self._is_release and not self._planned else STUCK
-        is_release = self._is_release
         self.close()
-        if helper is not None and is_over and helper.lines and "end" in helper.lines[-1]:
-            return self._ended(helper.lines[-1], is_release)
         late = f"The GPU driver did not answer within {self._given_s:.0f} s."
         return Result(end, KILLED if is_over else late)
 
@@ -112,17 +127,18 @@ class DriverFreezer:
         pass
 
     def close(self) -> None:
-        if self._helper is not None:
-            self._helper.kill()
-        self._helper, self._words = None, ()
+        for helper in (self._helper, self._staying):
+            if helper is not None:
+                helper.kill()
+        self._helper, self._staying, self._words = None, None, ()
 
     @property
     def _is_release(self) -> bool:
-        return self._words[:1] == ("freeze",)
+        return self._words == FREEZE
 
-    def _begin(self, verb: str, pids: list[int], *words: str) -> None:
+    def _begin(self, words: tuple[str, ...], pids: list[int]) -> None:
         self.close()
-        self._words, self._asked, self._has_plan = (verb, *words), pids, False
+        self._words, self._asked, self._has_plan = words, pids, False
         self._given_s = START_S
         self._until = time.monotonic() + START_S
 
@@ -146,12 +162,17 @@ class DriverFreezer:
             self._given_s = LEAST_S + self._bytes / BYTES_PER_S
             self._until = now + self._given_s
 
-    def _ended(self, last: Message, is_release: bool) -> Result | None:
-        end = last["end"]
+    def _ended(self, helper: HelperProcess, last: Message) -> Result | None:
+        end, is_release = last["end"], self._is_release
         if end == FROZEN and self._has_grown() and self._rounds < ROUNDS:
             self._rounds += 1
-            self._begin("freeze", [*self._members()])
+            self._begin(FREEZE, [*self._members()])
             return self.result(time.monotonic())
+        if end == FROZEN:
+            self._helper, self._staying = None, helper
+            self._words = ()
+        else:
+            self.close()
         if is_release and end == RUNNING and self._rounds > 1:
             end = STUCK  # what the first round froze has to be walked back too
         return Result(

@@ -1,4 +1,7 @@
-"""A program that helps a supervisor: its child, but no process of the run. The loop reads its lines."""
+"""A program that helps a supervisor: its child, but no process of the run. The loop reads its lines.
+
+It dies with the supervisor, whatever it is doing.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import contextlib
 import os
 import selectors
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from trainmaster.engines.local import processes
-from trainmaster_sdk.wire import Message, MessageReader
+from trainmaster_sdk.wire import Message, MessageReader, encode_message
 
 
 class HelperProcess:
@@ -26,26 +30,34 @@ class HelperProcess:
         self.lines: list[Message] = []
         self.is_over = False
         """Whether it has closed its output: it has ended, or is about to."""
-        ours, theirs = os.pipe2(os.O_CLOEXEC)
+        self._line, theirs = socket.socketpair()
         try:
             self.pid = os.fork()
             if self.pid == 0:
-                _become([sys.executable, "-P", *argv], theirs)
+                _become([sys.executable, "-P", *argv], theirs.fileno())
         except OSError:
-            os.close(ours)
+            self._line.close()
             raise
         finally:
-            os.close(theirs)
+            theirs.close()
         outsiders.add(self.pid)
-        os.set_blocking(ours, False)
-        self._output = ours
-        selector.register(ours, selectors.EVENT_READ, self.read)
+        self._line.setblocking(False)
+        selector.register(self._line, selectors.EVENT_READ, self.read)
 
     def send(self, number: int) -> None:
         """A signal, if it has not ended: its number may be another process's then."""
         if self.pid in self._outsiders:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+    def tell(self, said: Message) -> bool:
+        """A line for its input; False where it has ended, or does not read."""
+        self.read()
+        line = encode_message(said)
+        try:
+            return not self.is_over and self._line.send(line) == len(line)
+        except OSError:
+            return False
 
     def kill(self) -> None:
         """End it, and wait for nothing: a call into the driver may hold it."""
@@ -57,9 +69,11 @@ class HelperProcess:
         if self.is_over:
             return
         try:
-            piece = os.read(self._output, 1 << 16)
+            piece = self._line.recv(1 << 16)
         except BlockingIOError:
             return
+        except OSError:  # it has died, and had not read its last line
+            piece = b""
         self.lines += self._reader.feed(piece)
         if not piece:
             self._close()
@@ -67,12 +81,12 @@ class HelperProcess:
     def _close(self) -> None:
         if not self.is_over:
             self.is_over = True
-            self._selector.unregister(self._output)
-            os.close(self._output)
+            self._selector.unregister(self._line)
+            self._line.close()
 
 
-def _become(argv: list[str], output: int) -> NoReturn:
-    """In the child; errors go where the supervisor's go."""
+def _become(argv: list[str], line: int) -> NoReturn:
+    """In the child: the line is its input and its output; errors go where the supervisor's go."""
     try:
         os.setsid()
         processes.die_with_parent()
@@ -80,8 +94,8 @@ def _become(argv: list[str], output: int) -> NoReturn:
             with contextlib.suppress(OSError, ValueError):
                 signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(output, 1)
+        os.dup2(line, 0)
+        os.dup2(line, 1)
         os.execv(argv[0], argv)
     finally:
         os._exit(127)
