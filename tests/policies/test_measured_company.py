@@ -17,7 +17,7 @@ from trainmaster.model import events as e
 from trainmaster.model.job import Run
 from trainmaster.model.placement import Role, Sharing
 from trainmaster.model.profile import Profile
-from trainmaster.model.units import GIB, MINUTE, NOMINAL, SECOND
+from trainmaster.model.units import GIB, MINUTE, NOMINAL, SECOND, WHOLE
 
 PACKING = {
     "antman": {"role": Role.OPPORTUNISTIC},
@@ -25,6 +25,7 @@ PACKING = {
     "trainmaster": {},
 }
 """Policies that put a waiting job beside a run, and what its user says of the guest."""
+SLICED: dict[str, object] = {"packing": "time"}
 KNOWN = Profile(gpu_util_ppm=200_000, gpu_memory=4 * GIB)
 HOST, GUEST = Run("host", 1), Run("guest", 1)
 
@@ -98,3 +99,66 @@ def test_what_was_measured_survives_a_restart() -> None:
     again = restart.controller.state
     assert again.jobs["host"].profile == before.jobs["host"].profile
     assert again.measured.keys() == {"host", "guest"}
+
+
+@pytest.mark.parametrize(("policy", "options"), [("gandiva", {}), ("trainmaster", SLICED)])
+def test_a_pair_that_cannot_be_separated_goes_on_together(
+    policy: str, options: dict[str, object]
+) -> None:
+    """Sharing does not pay, and neither run can save or be frozen: both keep their halves and their work."""
+    engine = FreezingEngine(policy, **options)
+    jobs = [a_job(name, model=name) for name in ("host", "guest")]
+    engine.play(3 * MINUTE, *(e.JobSubmitted(job, profile=KNOWN) for job in jobs))
+    records = engine.controller.state.jobs.values()
+    together = [record.placement for record in records]
+    assert [place and place.slices[0].share for place in together] == [WHOLE // 2] * 2
+    engine.can_freeze = False
+    slow = [e.RunSpeedChanged(each.run, each.work_at(engine.now), NOMINAL // 4) for each in records]
+    engine.play(20 * MINUTE, *slow)
+    assert engine.refused_freezes, "it was tried"
+    assert [record.placement for record in records] == together
+    assert [record.lost_work for record in records] == [0, 0]
+    assert not engine.refusals
+    engine.play(25 * MINUTE, e.JobSubmitted(a_job("third", model="third"), profile=KNOWN))
+    engine.can_freeze = True
+    engine.play(100 * MINUTE)
+    assert engine.controller.state.jobs["third"].first_start_ms is not None
+
+
+class FreezingEngine:
+    """Carries out orders at once, and freezes runs while it can."""
+
+    def __init__(self, policy: str, **options: object) -> None:
+        self.controller = Controller(
+            cluster("1x1"), a_policy(policy, **options), can_freeze=True, cannot_save_at_first=True
+        )
+        self.now = 0
+        self.can_freeze = True
+        self.refused_freezes = 0
+        self.refusals: list[object] = []
+
+    def play(self, until: int, *events: e.Event) -> None:
+        while True:
+            decision = self.controller.step(self.now, events)
+            check(self.controller.state)
+            self.refusals += decision.refusals
+            events = tuple(e_ for order in decision.orders for e_ in self._done(order))
+            wake = self.now + SECOND if events else decision.wake_at
+            if wake is None or wake > until:
+                break
+            self.now = wake
+        self.now = until
+
+    def _done(self, order: a.Order) -> list[e.Event]:
+        work = self.controller.state.jobs[order.run.job].work_at(self.now)
+        if isinstance(order, a.Launch):
+            return [e.RunStarted(order.run, NOMINAL)]
+        if isinstance(order, a.Thaw):
+            return [e.RunResumed(order.run, NOMINAL)]
+        if isinstance(order, a.Freeze) and self.can_freeze:
+            return [e.RunSuspended(order.run, work, frozen=True)]
+        if isinstance(order, a.Freeze):
+            self.refused_freezes += 1
+            return [e.RunNotFrozen(order.run)]
+        assert isinstance(order, a.Rebind), order
+        return []

@@ -10,8 +10,9 @@ from trainmaster.core.last_resort import runs_to_protect
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import begin_release, launch
 from trainmaster.core.plan_rules import ending_refusal, shape_refusal
+from trainmaster.core.rebinding import rebind
 from trainmaster.core.reducer import stop
-from trainmaster.core.state import JobRecord, State, can_rebind, in_node_order_of, is_in_place
+from trainmaster.core.state import JobRecord, State, can_rebind, is_in_place
 from trainmaster.core.suspension import NOTHING_PLANNED, PlannedMemory, order_suspension, suspend
 from trainmaster.model import actions as a
 from trainmaster.model.placement import Placement, Role, Sharing
@@ -152,7 +153,7 @@ def _migrate_all(
         if record.id in state.pending_launches:
             continue
         if can_rebind(state.topology, old, new):
-            _rebind(state, record, old, now)
+            rebind(state, record, old, now)
         else:
             record.migrations += 1
             record.is_moving = True
@@ -161,17 +162,6 @@ def _migrate_all(
         del state.pending_launches[record.id]
         launch(state, record, now)
     return refusals
-
-
-def _rebind(state: State, record: JobRecord, old: Placement, now: int) -> None:
-    """Exchange a run's CPU slots for others of its nodes, or its part of its GPUs, unnoticed by it."""
-    assert record.placement is not None
-    record.placement = in_node_order_of(old, record.placement)
-    state.outbox.append(a.Rebind(record.run, record.placement))
-    if record.since_ms is not None:
-        record.update_service(now)
-        record.progress(now, record.speed_ppm)
-    state.log.note_job(record)
 
 
 def _book_moves(
@@ -210,7 +200,7 @@ def _resize(
         state.restore(record, old)
         return why
     if is_unnoticed:
-        _rebind(state, record, old, now)
+        rebind(state, record, old, now)
         return None
     record.update_service(now)
     left = tuple(piece for piece in old.slices if piece.gpu not in kept)

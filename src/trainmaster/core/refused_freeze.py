@@ -1,20 +1,22 @@
 """A freeze that was refused: the run still runs on its GPUs, which may have been promised to others.
 
 A program that saves is halted instead, so that its suspension goes on. One that would lose its work keeps its
-GPUs: starts that waited for them are revoked and planned again. It is not tried again at once, each time
-later than before, and never where it was found unable for good; meanwhile the run is like any other that
-cannot be frozen (core/last_resort.py).
+GPUs: starts that waited for them are revoked and planned again, and a run that was beside it and had them
+for itself since shares them again. A freeze is not tried again at once, each time later than before, and
+never where the run was found unable for good; meanwhile it is like any other that cannot be frozen
+(core/last_resort.py).
 """
 
 from __future__ import annotations
 
 from trainmaster.core.lifecycle import Cause
 from trainmaster.core.pending_launches import extend_launches, released
+from trainmaster.core.rebinding import rebind
+from trainmaster.core.shared_again import shared_again
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import is_start_unsent, revoke_start
 from trainmaster.model.actions import Halt
 from trainmaster.model.placement import Placement
-from trainmaster.model.reasons import Refused
 from trainmaster.model.units import HOUR, MINUTE, NOMINAL
 
 SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = MINUTE, HOUR
@@ -30,8 +32,8 @@ def go_on_unfrozen(state: State, record: JobRecord, now: int, *, is_final: bool)
     record.freeze_refusals += 1
     record.no_freeze_before_ms = now + pause
     record.cannot_freeze = record.cannot_freeze or is_final
-    if is_to_go_on(record) and _can_keep_gpus(state, record, placement):
-        _keep_gpus(state, record, placement, now)
+    if is_to_go_on(record) and _has_gpus_back(state, record, placement, now):
+        _go_on(state, record, now)
     else:
         state.outbox.append(Halt(record.run))
         extend_launches(state, record, now)
@@ -42,25 +44,47 @@ def is_to_go_on(record: JobRecord) -> bool:
     return record.cannot_save and not (record.is_held and record.may_end)
 
 
-def _can_keep_gpus(state: State, record: JobRecord, placement: Placement) -> bool:
-    """Revoke every start that was to follow on its GPUs; False where a run was found there meanwhile.
+def _has_gpus_back(state: State, record: JobRecord, placement: Placement, now: int) -> bool:
+    """Give it its GPUs again; False where jobs that need their part of them have it by now.
 
-    Its CPUs and host memory may have gone to starts on other GPUs of the node by now. They are over-booked
-    then, until one of those jobs has ended: both run.
+    Every start that was to follow there is revoked. Runs that were beside it, and have its part since it was
+    to leave, share with it again. Memory and CPUs may have gone to others by now: they are over-booked then,
+    until one of those jobs has ended, since all of them run.
     """
     for other in _coming(state, placement):
         revoke_start(state, other)
     for job, held in list(state.reservations.items()):
         if not {piece.gpu for piece in held.slices}.isdisjoint(placement.gpus()):
             state.drop_reservation(job)
-    why = state.occupancy.refusal(placement, record.demand, is_there=True)
-    return why in (None, Refused.HOST_TAKEN)
-
-
-def _keep_gpus(state: State, record: JobRecord, placement: Placement, now: int) -> None:
-    """Undo the suspension."""
+    before = {record.seq: (record, placement), **_running(state, placement)}
+    after = shared_again(state.topology, before)
+    if after is None:
+        return False
     released(state, record.run)
-    state.restore(record, placement)
+    changed = [seq for seq, (_, old) in before.items() if after[seq] != old]
+    for seq in changed:
+        if seq != record.seq:
+            state.deallocate(before[seq][0])
+    for seq in {record.seq, *changed}:
+        state.restore(before[seq][0], after[seq])
+    for seq in changed:
+        rebind(state, *before[seq], now)
+    return True
+
+
+def _running(state: State, placement: Placement) -> dict[int, tuple[JobRecord, Placement]]:
+    """By seq: the jobs that run on these GPUs, and where."""
+    gpus = set(placement.gpus())
+    return {
+        other.seq: (other, other.placement)
+        for node in placement.nodes
+        for other in state.residents[node].values()
+        if other.placement is not None and not gpus.isdisjoint(other.placement.gpus())
+    }
+
+
+def _go_on(state: State, record: JobRecord, now: int) -> None:
+    """Undo its suspension."""
     if not record.is_unplanned:
         record.preemptions -= 1
     record.is_held = record.may_end = False

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from tests.builders import fraction
 from tests.unit.core.stage import Strings
 from trainmaster.core.lifecycle import Phase
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Run, Shape
-from trainmaster.model.units import HOUR, MINUTE, NOMINAL, SECOND
+from trainmaster.model.placement import Role, Sharing
+from trainmaster.model.units import GIB, HOUR, MINUTE, NOMINAL, SECOND, WHOLE
 
 A, B = Run("a", 1), Run("b", 1)
 
@@ -163,3 +167,76 @@ def test_a_run_that_is_being_ended_goes_on_ending() -> None:
     stage.tell(e.RunStopped(A))
     assert "a" not in stage.state.jobs
     stage.start("b", 0)
+
+
+def a_pair() -> Strings:
+    """`a` shares GPU 0 with `host`; nothing is known to save."""
+    known = Demand(Shape(1, memory=4 * GIB), 1, 1)
+    stage = Strings("1x1", can_freeze=True, cannot_save_at_first=True)
+    for name in ("host", "a"):
+        stage.submit(name, known).start(name, 0, **HALF)
+    return stage.submit("b", known).later(5)
+
+
+HALF: dict[str, object] = {"share": WHOLE // 2, "memory": 4 * GIB, "sharing": Sharing.TIME}
+HOST = Run("host", 1)
+
+
+def test_a_run_that_was_to_have_the_whole_gpu_gives_its_half_back() -> None:
+    stage = a_pair()
+    alone = stage.on(0, memory=4 * GIB)
+    assert stage.plan(a.Suspend("a"), a.Resize("host", alone)) == [
+        a.Freeze(A),
+        a.Rebind(HOST, alone),
+    ]
+    assert stage.later(1).tell(e.RunNotFrozen(A)) == [a.Rebind(HOST, stage.on(0, **HALF))]
+    for name in ("a", "host"):
+        assert stage.phase(name) is Phase.RUNNING
+        assert stage.job(name).placement == stage.on(0, **HALF)
+    assert stage.later(4).job("a").work_at(stage.now) == 9_000 * NOMINAL
+    assert stage.job("host").work_at(stage.now) == 10_000 * NOMINAL
+    assert (
+        stage.job("host").attained_at(stage.now)
+        == 5_000 * WHOLE // 2 + WHOLE * 1_000 + 4_000 * WHOLE // 2
+    )
+
+
+def test_neither_of_a_pair_is_lost_where_both_were_to_leave_one_after_the_other() -> None:
+    stage = a_pair()
+    stage.plan(a.Suspend("a"), a.Resize("host", stage.on(0, memory=4 * GIB)))
+    assert stage.plan(a.Suspend("host"), a.Start("b", stage.on(0, memory=4 * GIB))) == [
+        a.Freeze(HOST)
+    ]
+    stage.tell(e.RunNotFrozen(A))
+    assert stage.tell(e.RunNotFrozen(HOST)) == [a.Rebind(HOST, stage.on(0, **HALF))]
+    assert {stage.phase(name) for name in ("a", "host")} == {Phase.RUNNING}
+    assert stage.phase("b") is Phase.PENDING
+
+
+def test_an_opportunistic_run_that_could_not_leave_uses_the_idle_cycles_again() -> None:
+    stage = Strings("1x1", can_freeze=True, cannot_save_at_first=True)
+    known = Demand(Shape(1, memory=4 * GIB), 1, 1)
+    shared = stage.on(0, memory=4 * GIB, sharing=Sharing.TIME)
+    spare = replace(shared, role=Role.OPPORTUNISTIC)
+    stage.submit("host", known).plan(a.Start("host", shared))
+    stage.submit("a", known, role=Role.OPPORTUNISTIC).plan(a.Start("a", spare))
+    stage.started("host")
+    stage.started("a")
+    stage.plan(a.Suspend("a"), a.Resize("host", stage.on(0, memory=4 * GIB)))
+    assert stage.tell(e.RunNotFrozen(A)) == [a.Rebind(HOST, shared)]
+    assert stage.job("a").placement == spare
+
+
+def test_a_run_of_unknown_memory_is_booked_with_all_of_it_beside_another() -> None:
+    stage = Strings("1x1", can_freeze=True, cannot_save_at_first=True)
+    stage.submit("host").submit("a", fraction(0.25, GIB, Sharing.TIME))
+    stage.start("a", 0, share=WHOLE // 4, memory=GIB, sharing=Sharing.TIME)
+    stage.plan(a.Suspend("a"))
+    stage.tell(e.RunAdopted(HOST, stage.on(0), NOMINAL))
+    assert stage.phase("host") is Phase.RUNNING
+    stage.tell(e.RunNotFrozen(A))
+    assert stage.phase("a") is Phase.RUNNING
+    placed = stage.job("host").placement
+    assert placed is not None
+    assert placed.slices[0].share == WHOLE * 3 // 4
+    assert stage.state.occupancy.free_memory[0] == -GIB

@@ -284,11 +284,21 @@ class TimeSlicing:
         return list(chosen.values())
 
     def _sharers(self, victim: JobRecord, least: int) -> list[JobRecord]:
-        """The run and the one it shares its GPUs with: they yield together."""
-        other = self.partner(victim)
-        if other is None or other.placement is None or not self._may_yield(other, least):
+        """The run and those it shares its GPUs with: they yield together."""
+        assert victim.placement is not None
+        if victim.placement.sharing is Sharing.EXCLUSIVE:
             return [victim]
-        return [victim, other]
+        gpus = set(victim.placement.gpus())
+        beside = [
+            each
+            for node in victim.placement.nodes
+            for each in self.view.residents(node)
+            if each.placement is not None and not gpus.isdisjoint(each.placement.gpus())
+        ]
+        return [
+            victim,
+            *(each for each in beside if each is not victim and self._may_yield(each, least)),
+        ]
 
     def _longest_run_first(self, node: int, least: int) -> list[JobRecord]:
         """Runs on this node that may have to yield.

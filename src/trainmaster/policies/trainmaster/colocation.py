@@ -163,8 +163,8 @@ class Colocation:
         return sum(self.rates.predicted(kinds, self.shared.mode_of(gpu)) or (NOMINAL,))
 
     def _separate(self, gpu: int, records: list[JobRecord]) -> None:
-        """Suspend the worst-ranked job of the group that is not exempt."""
-        can_go = [record for record in records if record.phase in ALLOCATED]
+        """Suspend the worst-ranked job of the group that may be suspended."""
+        can_go = [each for each in records if each.phase in ALLOCATED and not each.is_protected]
         leaving = [record for record in can_go if not self.shared.is_exempt(record)]
         if not leaving:
             return
@@ -405,10 +405,16 @@ class ColocatingPlacer(Placer):
 def current_groups(
     view: View, groups: FrozenMap[int, ColocatedJobs], sharing: Sharing
 ) -> dict[int, ColocatedJobs]:
-    """The groups, with only the jobs that are still on their GPU."""
+    """The groups as they are now: of jobs that have left, and of one that was to leave and could not."""
     found: dict[int, ColocatedJobs] = {}
     for gpu, group in groups.items():
-        live = [view.jobs[job] for job in group.jobs if job in view.jobs]
+        known = [view.jobs[job] for job in group.jobs if job in view.jobs]
+        others = [
+            each
+            for each in view.residents(view.topology.node_of_gpu[gpu])
+            if each.freeze_refusals and each.id not in group.jobs and can_share(each)
+        ]
+        live = [*known, *others]
         jobs = tuple([each.id for each in live if shared_gpu(each.placement, sharing) == gpu])
         if jobs == group.jobs:
             found[gpu] = group
