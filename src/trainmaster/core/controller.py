@@ -12,6 +12,7 @@ from trainmaster.core.followed_orders import Followed
 from trainmaster.core.invariants import rebuilt
 from trainmaster.core.last_resort import end_protection, protect, runs_to_protect
 from trainmaster.core.lifecycle import Phase
+from trainmaster.core.next_attempt import end_avoidance
 from trainmaster.core.pending_launches import expire_late_launches, send_ready_launches
 from trainmaster.core.plan_check import admit, without_nonsense
 from trainmaster.core.policy import Policy
@@ -106,6 +107,8 @@ class Controller:
             adopt_runs(state, now)
         if state.delayed:
             end_delays(state, now)
+        if state.avoiding:
+            end_avoidance(state, now)
         if state.pending_launches:
             send_ready_launches(state, now)
             expire_late_launches(state, now)
@@ -128,7 +131,8 @@ class Controller:
         if state.outbox:
             orders, state.outbox = state.outbox, []
         wake = self._wake_at
-        if state.pending_launches or state.reservations or state.delayed or state.protected:
+        timed = (state.pending_launches, state.reservations, state.delayed, state.protected)
+        if any(timed) or state.avoiding:
             wake = self.next_step_at
         if asked:
             refusals = [*asked, *refusals]
@@ -274,7 +278,8 @@ class Controller:
         reservations = [held.until_ms for held in state.reservations.values()]
         retries = [record.retry_at_ms for record in state.delayed.values()]
         protections = [record.protected_until_ms for record in state.protected.values()]
-        times = (self._wake_at, *launches, *reservations, *retries, *protections)
+        avoidances = [record.avoid_until_ms for record in state.avoiding.values()]
+        times = (self._wake_at, *launches, *reservations, *retries, *protections, *avoidances)
         return min((at for at in times if at is not None), default=None)
 
     def explain(self, job: str) -> Reason:

@@ -53,6 +53,8 @@ class JobRecord:
     """How often it was lost in a row: without progress, or a failure of its own, in between."""
     retry_at_ms: int | None = field(init=False, default=None)
     """When it may be tried again after a failure or a loss; None = now."""
+    avoid_until_ms: int | None = field(init=False, default=None)
+    """Until when it waits for other devices than `demand.avoid`; None: it does not."""
     placement: Placement | None = field(init=False, default=None)
     """The GPUs allocated to it; None while it waits."""
     frozen: Placement | None = field(init=False, default=None)

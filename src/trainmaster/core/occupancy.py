@@ -8,7 +8,8 @@ yet are in `State.releasing`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from trainmaster.core.topology_index import TopologyIndex
@@ -366,6 +367,22 @@ class Occupancy(TopologyIndex):
         self._show_whole(gpu)
         if is_open:
             self._list_partial(gpu, kind)
+
+    @contextmanager
+    def without(self, gpus: Iterable[int]) -> Iterator[None]:
+        """Hide these GPUs within this block, where they are whole and free: nothing may be booked in it."""
+        hidden: list[tuple[int, int]] = []
+        for gpu in gpus:
+            node = self.node_of[gpu]
+            bit = 1 << (gpu - self.first_gpu[node])
+            if self.whole[node] & bit:
+                self._flip(node, bit, None)
+                hidden.append((node, bit))
+        try:
+            yield
+        finally:
+            for node, bit in hidden:
+                self._flip(node, bit, None)
 
     # -- queries -------------------------------------------------------------------------------
 

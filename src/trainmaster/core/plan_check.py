@@ -9,7 +9,7 @@ from typing import Any
 from trainmaster.core.last_resort import runs_to_protect
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import begin_release, launch
-from trainmaster.core.plan_rules import ending_refusal, shape_refusal
+from trainmaster.core.plan_rules import avoidance_refusal, ending_refusal, shape_refusal
 from trainmaster.core.rebinding import rebind
 from trainmaster.core.reducer import stop
 from trainmaster.core.state import JobRecord, State, can_rebind, is_in_place
@@ -90,7 +90,7 @@ def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int
     if record.phase not in WAITING:
         return Refused.WRONG_PHASE
     placement = action.placement
-    why = shape_refusal(state, record, placement)
+    why = shape_refusal(state, record, placement) or avoidance_refusal(record, placement)
     if why is not None:
         return why
     loses_work = state.loses_work_at(record, placement)
@@ -141,6 +141,8 @@ def _migrate_all(
         is_free = record.id in state.pending_launches or is_requested
         if not is_free and not can_rebind(state.topology, held, move.placement):
             why_not = why_not or ending_refusal(record)
+        if not is_requested:
+            why_not = why_not or avoidance_refusal(record, move.placement)
         if why_not is not None:
             refusals.append(Refusal(move.job, why_not, "Migrate"))
             continue
@@ -189,7 +191,7 @@ def _resize(
     why = shape_refusal(state, record, new)
     is_unnoticed = can_rebind(state.topology, old, new)
     if not is_unnoticed and not is_requested:
-        why = why or ending_refusal(record)
+        why = why or ending_refusal(record) or avoidance_refusal(record, new)
     kept = {piece.gpu for piece in new.slices}
     is_held_up = not is_in_place(old, new) and any(gpu in state.releasing for gpu in kept)
     if why is not None or is_held_up:

@@ -15,6 +15,11 @@ def ending_refusal(record: JobRecord) -> Refused | None:
     return Refused.WORK_WOULD_BE_LOST if record.cannot_save else None
 
 
+def avoidance_refusal(record: JobRecord, placement: Placement) -> Refused | None:
+    """Why a policy must not start it there: it failed there, and still waits for other devices."""
+    return Refused.AVOIDED if any(map(record.demand.forbids, placement.gpus())) else None
+
+
 def shape_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
     """Whether these slices are one of the job's admissible shapes."""
     demand = record.demand

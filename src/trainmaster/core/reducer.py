@@ -11,6 +11,7 @@ from typing import Any
 
 from trainmaster.core.last_resort import lift_protection
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
+from trainmaster.core.next_attempt import ask_for_more, avoid_devices
 from trainmaster.core.pending_launches import (
     begin_release,
     launch_after_step,
@@ -108,6 +109,8 @@ def _job_changed(state: State, event: e.JobChanged, now: int) -> None:
     record.take(job)
     if job.demand != old.demand:
         record.group = state.group_of(record.demand)
+        record.avoid_until_ms = None  # the new demand names no device
+        state.avoiding.pop(record.id, None)
         state.drop_reservation(record.id)
     state.log.note_job(record)
     state.log.requeued.append(record)
@@ -349,6 +352,9 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
     record.losses = 0
     if event.retryable and record.failures <= record.job.retries:
         requeue_for_retry(state, record, event.work, now, event.retry_in_ms)
+        if record.is_live:
+            avoid_devices(state, record, event.avoid, now + event.retry_in_ms)
+            ask_for_more(state, record, event.gpu_memory, event.memory)
     else:
         record.update_service(now)
         state.end(record, Cause.FAILED_FOR_GOOD)
@@ -361,6 +367,8 @@ def _run_lost(state: State, event: e.RunLost, now: int) -> None:
         record.losses = losses_after(record, now)
         if event.retryable:
             requeue_for_retry(state, record, event.work, now, event.retry_in_ms)
+            if record.is_live and event.avoid:
+                avoid_devices(state, record, event.avoid, now + event.retry_in_ms)
         else:
             record.update_service(now)
             state.end(record, Cause.FAILED_FOR_GOOD)

@@ -108,7 +108,9 @@ def _others(action: Placing, own: list[int], state: State, pool: set[int]) -> li
     """What it needs besides: of the slots that the plan gave it, else of any left."""
     wanted = Counter(each.node for each in action.placement.slices)
     wanted.subtract(state.topology.node_of_gpu[slot] for slot in own)
-    return _taken((*action.placement.gpus(), *sorted(pool)), wanted, state, pool)
+    avoid = state.jobs[action.job].demand.avoid
+    left = sorted(pool, key=lambda slot: (slot in avoid, slot))
+    return _taken((*action.placement.gpus(), *left), wanted, state, pool)
 
 
 def _taken(slots: Iterable[int], wanted: Counter[int], state: State, pool: set[int]) -> list[int]:

@@ -18,6 +18,7 @@ from trainmaster.core.frozen_memory import reckoned
 from trainmaster.core.invariants import rebuilt
 from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import WAITING, Cause, Phase
+from trainmaster.core.next_attempt import remap_avoided
 from trainmaster.core.pending_launches import released
 from trainmaster.core.policy import Policy
 from trainmaster.core.reducer import requeue_for_retry
@@ -245,6 +246,8 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
             state.protected[record.id] = record
         if record.retry_at_ms is not None:
             state.delayed[record.id] = record
+        if record.avoid_until_ms is not None:
+            state.avoiding[record.id] = record
     log = state.log
     log.ended = [records[seq] for seq in body["ended"]]
     log.requeued = [records[seq] for seq in body["anew"]]
@@ -281,6 +284,8 @@ def _remap(state: State, new: IndexMapping, now: int) -> tuple[Run, ...]:
     for record in state.jobs.values():
         record.placement = new.placement(record.placement)
         record.frozen = new.frozen(record.frozen)
+        if record.demand.avoid:
+            remap_avoided(state, record, new.gpus)
     _reckon_kept(state)
     for record in without_goal:
         _forget_goal(state, record)

@@ -108,6 +108,8 @@ class State:
         """Jobs that are held: live, and hidden from policies."""
         self.delayed: dict[str, JobRecord] = {}
         """Those of them that wait for the time of their retry."""
+        self.avoiding: dict[str, JobRecord] = {}
+        """Jobs that wait, or would wait, for other devices than those on which they failed."""
         self._visible: dict[str, JobRecord] | None = None
         self.measured: dict[str, JobRecord] = {}
         """Jobs whose GPU memory was measured."""
@@ -179,6 +181,7 @@ class State:
         del self.jobs[record.id]
         self.protected.pop(record.id, None)
         self.measured.pop(record.id, None)
+        self.avoiding.pop(record.id, None)
         self._visible = None
         self.log.note_end(record)
 

@@ -72,6 +72,10 @@ class Demand:
     """Bytes of host memory per GPU; None = in proportion."""
     sharing: Sharing | None = None
     """None = exclusive for whole GPUs, MPS for fractions."""
+    avoid: tuple[int, ...] = ()
+    """GPUs on which it failed, in order of their index: others are better."""
+    must_avoid: bool = False
+    """Whether it waits for others even while these are free."""
 
     @property
     def is_elastic(self) -> bool:
@@ -86,6 +90,10 @@ class Demand:
     def allows(self, kind: str) -> bool:
         """Whether it may run on devices of this type: on CPU slots only if it says so."""
         return allows_type(self.gpu_type, kind)
+
+    def forbids(self, gpu: int) -> bool:
+        """Whether it waits rather than use this GPU."""
+        return self.must_avoid and gpu in self.avoid
 
     @property
     def can_prerun(self) -> bool:

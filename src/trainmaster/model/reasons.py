@@ -201,6 +201,7 @@ class Refused(Enum):
     RESERVED = "a GPU is reserved for another job"
     NOT_PREEMPTIBLE = "the job is not preemptible"
     WORK_WOULD_BE_LOST = "the job can neither be frozen nor save: its work would be lost"
+    AVOIDED = "the job failed on one of these devices and waits for others"
     POLICY_RAISED = "the policy raised an error"
 
 

@@ -14,11 +14,30 @@ from trainmaster.placement.gang import bits
 def place_parts(
     space: Occupancy, demand: Demand, shape: Shape, sharing: Sharing, role: Role
 ) -> Placement | None:
-    """Each piece on a GPU of its own, on as few nodes as the first fit allows; None where one is left."""
+    """Each piece on a GPU of its own, on as few nodes as the first fit allows; None where one is left.
+
+    Not on GPUs that it avoids, or only where nothing else will do.
+    """
+    if demand.avoid:
+        found = _place_parts(space, demand, shape, sharing, role, demand.avoid)
+        if found is not None or demand.must_avoid:
+            return found
+    return _place_parts(space, demand, shape, sharing, role, ())
+
+
+def _place_parts(
+    space: Occupancy,
+    demand: Demand,
+    shape: Shape,
+    sharing: Sharing,
+    role: Role,
+    avoid: Sequence[int],
+) -> Placement | None:
     parts = shape.parts or (Part(shape.share, shape.memory),) * shape.count
     chosen: dict[int, Slice] = {}
     for stage, part in sorted(enumerate(parts), key=lambda pair: -pair[1].share):
-        piece = _best_gpu(space, demand, part, sharing, stage if shape.parts else 0, chosen)
+        at = stage if shape.parts else 0
+        piece = _best_gpu(space, demand, part, sharing, at, chosen, avoid)
         if piece is None:
             return None
         chosen[piece.gpu] = piece
@@ -34,12 +53,13 @@ def _best_gpu(
     sharing: Sharing,
     stage: int,
     chosen: dict[int, Slice],
+    avoid: Sequence[int],
 ) -> Slice | None:
     """The first GPU that fits beside the pieces already chosen; their nodes first."""
     near = {piece.node for piece in chosen.values()}
     fallback: Slice | None = None
     for gpu in _by_fit(space, demand, part, sharing):
-        if gpu in chosen:
+        if gpu in chosen or gpu in avoid:
             continue
         node = space.node_of[gpu]
         memory = part.memory or space.topology.type_of_gpu[gpu].memory * part.share // WHOLE

@@ -86,6 +86,17 @@ class Placer:
     def _whole(
         self, space: Occupancy, demand: Demand, shape: Shape, role: Role
     ) -> Placement | None:
+        """On other devices than those that it avoids; on those too, where it may and nothing else will do."""
+        if demand.avoid:
+            with space.without(demand.avoid):
+                found = self._whole_of_all(space, demand, shape, role)
+            if found is not None or demand.must_avoid:
+                return found
+        return self._whole_of_all(space, demand, shape, role)
+
+    def _whole_of_all(
+        self, space: Occupancy, demand: Demand, shape: Shape, role: Role
+    ) -> Placement | None:
         count = shape.count
         for row, searched in rows_for(space, space.kinds_for(demand), count):
             shares = self._shares(space, row, demand, count, searched)

@@ -94,6 +94,8 @@ def unguaranteed(space: Occupancy, demand: Demand, most: int) -> tuple[Slice, ..
     for gpu in chain(idle_gpus(space, kinds), shared_gpus(space, kinds, SHARING, WHOLE)):
         if len(chosen) == most:
             break
+        if demand.forbids(gpu):
+            continue
         node = space.node_of[gpu]
         load = loads.get(node, 0) + WHOLE
         if space.has_host_room(node, load, demand):
@@ -161,7 +163,7 @@ class SpareCycles:
         for _, gpu in self._open:
             node = space.node_of[gpu]
             memory = memory_on(space, gpu, record, part)
-            if gpu in chosen or space.node_type[node] not in kinds:
+            if gpu in chosen or space.node_type[node] not in kinds or demand.forbids(gpu):
                 continue
             if space.free_memory[gpu] < memory:
                 continue

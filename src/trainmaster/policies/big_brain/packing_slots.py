@@ -7,7 +7,7 @@ GPUs take 2 f whole jobs and one that is split.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import chain, filterfalse, pairwise
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
@@ -88,8 +88,8 @@ def _by_crowd(
 ) -> Iterator[int]:
     """Idle GPUs, then shared ones with that much free, the emptiest first; fast types first."""
     kinds = space.kinds_for(demand)
-    yield from idle_gpus(space, kinds)
-    yield from filter(is_open, shared_gpus(space, kinds, sharing, share, emptiest_first=True))
+    shared = shared_gpus(space, kinds, sharing, share, emptiest_first=True)
+    yield from filterfalse(demand.forbids, chain(idle_gpus(space, kinds), filter(is_open, shared)))
 
 
 def _span(space: Occupancy, pieces: tuple[Slice, ...] | list[Slice]) -> int:

@@ -190,7 +190,7 @@ class Colocation:
         shared = self.shared.all()
         for gpu, tenants in shared.items():
             is_right = space.node_type[space.node_of[gpu]] in kinds
-            if len(tenants) >= self.terms.most or not is_right:
+            if len(tenants) >= self.terms.most or not is_right or record.demand.forbids(gpu):
                 continue
             if not self.shared.has_memory(gpu, record):
                 continue

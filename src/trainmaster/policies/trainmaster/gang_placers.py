@@ -65,6 +65,7 @@ class ContentionAware(Placer):
             or found == record.frozen
             or record.loses_work_elsewhere
             or not record.is_whole
+            or record.demand.avoid
         ):
             return found
         count, node = len(found.slices), found.slices[0].node

@@ -1,0 +1,97 @@
+"""What the next attempt of a job asks for after a failure: other devices, more memory.
+
+A job waits for other devices even while those on which it failed are free, but not for ever: after a while
+it only prefers others, and so it does from the beginning where the others would never be enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from trainmaster.core.state import JobRecord, State
+from trainmaster.model.job import Demand
+from trainmaster.model.units import MINUTE
+
+AVOID_MS = 5 * MINUTE
+"""How long a job waits for other devices than those on which it failed."""
+
+
+def ask_for_more(state: State, record: JobRecord, gpu_memory: int, memory: int) -> None:
+    """Let a job that holds nothing ask for so much memory from now on, where devices can give it."""
+
+    def with_more(demand: Demand) -> Demand:
+        nominal = demand.nominal
+        if gpu_memory > nominal.memory and not nominal.parts:
+            demand = replace(demand, nominal=replace(nominal, memory=gpu_memory))
+        if memory:
+            demand = replace(demand, host_memory=max(memory, demand.host_memory or 0))
+        return demand
+
+    wanted = with_more(record.demand)
+    if wanted != record.demand and _devices_for(state, wanted) >= wanted.nominal.count:
+        _change(state, record, with_more)
+
+
+def avoid_devices(
+    state: State, record: JobRecord, devices: Iterable[tuple[int, int]], begin_ms: int
+) -> None:
+    """Keep a job that holds nothing from these devices, for a while counted from then; () ends it."""
+    node_of = state.topology.node_of_gpu
+    avoid = tuple(
+        sorted(
+            {gpu for node, gpu in devices if 0 <= gpu < len(node_of) and node_of[gpu] == node}
+        )
+    )
+    if not avoid and not record.demand.avoid:
+        return
+    asked = replace(record.demand, avoid=())
+    others = _devices_for(state, asked, frozenset(avoid))
+    must = bool(avoid) and others >= asked.nominal.count
+    _change(state, record, lambda demand: replace(demand, avoid=avoid, must_avoid=must))
+    record.avoid_until_ms = begin_ms + AVOID_MS if must else None
+    if must:
+        state.avoiding[record.id] = record
+    else:
+        state.avoiding.pop(record.id, None)
+
+
+def end_avoidance(state: State, now: int) -> None:
+    """Let jobs start where they failed if nothing else is free, once they have waited long enough."""
+    for record in list(state.avoiding.values()):
+        if record.avoid_until_ms is not None and record.avoid_until_ms <= now:
+            record.avoid_until_ms = None
+            del state.avoiding[record.id]
+            _change(state, record, lambda demand: replace(demand, must_avoid=False))
+            state.log.caches_stale = state.log.needs_pass = True
+
+
+def remap_avoided(state: State, record: JobRecord, gpus: Mapping[int, int]) -> None:
+    """The same devices under their new indices; those that are gone need not be avoided."""
+
+    def moved(demand: Demand) -> Demand:
+        return replace(demand, avoid=tuple(sorted(gpus[gpu] for gpu in demand.avoid if gpu in gpus)))
+
+    _change(state, record, moved)
+
+
+def _change(state: State, record: JobRecord, changed: Callable[[Demand], Demand]) -> None:
+    """Another demand, now and after its pre-run."""
+    state.log.note_job(record)
+    record.demand = changed(record.demand)
+    if record.demand_after_prerun is not None:
+        record.demand_after_prerun = changed(record.demand_after_prerun)
+    record.group = state.group_of(record.demand)
+    state.log.note_job(record)
+
+
+def _devices_for(state: State, demand: Demand, avoid: frozenset[int] = frozenset()) -> int:
+    """Devices of present nodes that could carry it, those to avoid left out."""
+    space, found = state.occupancy, 0
+    kinds = space.kinds_for(demand)
+    for node in state.topology.nodes:
+        if space.node_type[node.index] in kinds and node.index not in space.closed:
+            own = range(node.first_gpu, node.first_gpu + node.gpus)
+            usable = sum(gpu not in avoid and space.is_offered(gpu) for gpu in own)
+            found += min(space.most_on(node, demand), usable)
+    return found
