@@ -100,7 +100,9 @@ def check(state: State) -> None:
             assert whole or count in shapes, f"{record.id} has part of its gang"
         assert (record.since_ms is not None) == (record.phase is Phase.RUNNING), record.id
         is_waiting_for_others = record.avoid_until_ms is not None
-        assert is_waiting_for_others == (record.id in state.avoiding), f"{record.id} avoids for ever"
+        assert is_waiting_for_others == (record.id in state.avoiding), (
+            f"{record.id} avoids for ever"
+        )
         assert is_waiting_for_others == record.demand.must_avoid, f"{record.id} avoids by half"
     waiting = sum(record.phase in WAITING for record in state.jobs.values())
     assert state.waiting == waiting, "the count of waiting jobs has drifted"

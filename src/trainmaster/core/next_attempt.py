@@ -39,9 +39,7 @@ def avoid_devices(
     """Keep a job that holds nothing from these devices, for a while counted from then; () ends it."""
     node_of = state.topology.node_of_gpu
     avoid = tuple(
-        sorted(
-            {gpu for node, gpu in devices if 0 <= gpu < len(node_of) and node_of[gpu] == node}
-        )
+        sorted({gpu for node, gpu in devices if 0 <= gpu < len(node_of) and node_of[gpu] == node})
     )
     if not avoid and not record.demand.avoid:
         return
@@ -70,7 +68,9 @@ def remap_avoided(state: State, record: JobRecord, gpus: Mapping[int, int]) -> N
     """The same devices under their new indices; those that are gone need not be avoided."""
 
     def moved(demand: Demand) -> Demand:
-        return replace(demand, avoid=tuple(sorted(gpus[gpu] for gpu in demand.avoid if gpu in gpus)))
+        return replace(
+            demand, avoid=tuple(sorted(gpus[gpu] for gpu in demand.avoid if gpu in gpus))
+        )
 
     _change(state, record, moved)
 
