@@ -20,7 +20,7 @@ from trainmaster.core.pending_launches import (
 )
 from trainmaster.core.prerun import end_prerun
 from trainmaster.core.refused_freeze import go_on_unfrozen
-from trainmaster.core.state import JobRecord, State
+from trainmaster.core.state import GpuAside, JobRecord, State
 from trainmaster.core.suspension import (
     book_report,
     delay_retry,
@@ -458,7 +458,9 @@ def _node_undrained(state: State, event: e.NodeUndrained, now: int) -> None:
 
 
 def _gpu_set_aside(state: State, event: e.GpuSetAside, now: int) -> None:
-    state.gpus_aside.add(event.gpu)
+    before = state.gpus_aside.get(event.gpu)
+    since = now if before is None else before.since_ms
+    state.gpus_aside[event.gpu] = GpuAside(since, event.why)
     _drop_reservations_on(state, event.node, event.gpu)
     state.occupancy.set_gpu_aside(event.gpu)
     if state.is_all_aside(event.node):
@@ -472,7 +474,7 @@ def _gpu_set_aside(state: State, event: e.GpuSetAside, now: int) -> None:
 
 
 def _gpu_returned(state: State, event: e.GpuReturned, now: int) -> None:
-    state.gpus_aside.discard(event.gpu)
+    state.gpus_aside.pop(event.gpu, None)
     state.occupancy.return_gpu(event.gpu)
     state.open_node(event.node)
     state.log.note_nodes((event.node,))

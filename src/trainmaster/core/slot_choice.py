@@ -93,7 +93,7 @@ def _pool(actions: tuple[Action, ...], dealt: Mapping[str, Placing], state: Stat
     for action in actions:
         if isinstance(action, Placing | Resize) and action is not dealt.get(action.job):
             pool.difference_update(action.placement.gpus())
-    return pool - state.gpus_aside
+    return pool - state.gpus_aside.keys()
 
 
 def _own(action: Placing, state: State, pool: set[int]) -> list[int]:

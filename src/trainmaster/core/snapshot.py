@@ -22,7 +22,7 @@ from trainmaster.core.next_attempt import remap_avoided
 from trainmaster.core.pending_launches import released
 from trainmaster.core.policy import Policy
 from trainmaster.core.reducer import requeue_for_retry
-from trainmaster.core.state import PendingLaunch, State
+from trainmaster.core.state import GpuAside, PendingLaunch, State
 from trainmaster.core.switch_times import SwitchTimes
 from trainmaster.core.topology_remap import IndexMapping, Layout, kinds_of, layout_of
 from trainmaster.core.view import View
@@ -73,7 +73,7 @@ STATE_FIELDS: dict[str, Field] = {
     "draining": ("draining", frozenset, set),
     "away": ("away", frozenset, set),
     "set_aside": ("set_aside", _pairs(frozenset), _table(set)),
-    "gpus_aside": ("gpus_aside", frozenset, set),
+    "gpus_aside": ("gpus_aside", _pairs(tuple), _table(lambda said: GpuAside(*said))),
     "submitted": ("submitted", int, int),
     "crowd": ("job_time_integral", int, int),
     "switches": ("switch_times", SwitchTimes.counts, SwitchTimes.of),
@@ -371,7 +371,8 @@ def _remap_tables(state: State, new: IndexMapping) -> None:
     }
     state.draining = {new.nodes[node] for node in state.draining if node in new.nodes}
     state.away = {new.nodes[node] for node in state.away if node in new.nodes}
-    state.gpus_aside = {new.gpus[gpu] for gpu in state.gpus_aside if gpu in new.gpus}
+    aside = state.gpus_aside.items()
+    state.gpus_aside = {new.gpus[gpu]: why for gpu, why in aside if gpu in new.gpus}
     state.set_aside = {
         new.nodes[node]: runs for node, runs in state.set_aside.items() if node in new.nodes
     }

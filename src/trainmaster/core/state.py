@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from trainmaster.core.change_log import ChangeLog
 from trainmaster.core.frozen_memory import KeptMemory, reckoned
@@ -41,6 +42,13 @@ class PendingLaunch:
     record: JobRecord
     awaiting: set[Run]
     expires_ms: int
+
+
+class GpuAside(NamedTuple):
+    """Since when a device is set aside, and why, for people."""
+
+    since_ms: int
+    why: str
 
 
 class State:
@@ -88,7 +96,7 @@ class State:
         self.away: set[int] = set()
         self.set_aside: dict[int, set[Run]] = {}
         """Nodes that runs did not leave in time, with those runs."""
-        self.gpus_aside: set[int] = set()
+        self.gpus_aside: dict[int, GpuAside] = {}
         """GPUs, or CPU slots, that take nothing new."""
         self.submitted = 0
         self.job_time_integral = 0
@@ -280,7 +288,7 @@ class State:
         if not self.gpus_aside:
             return False
         first, count = self.topology.nodes[node].first_gpu, self.topology.nodes[node].gpus
-        return count > 0 and self.gpus_aside.issuperset(range(first, first + count))
+        return count > 0 and all(gpu in self.gpus_aside for gpu in range(first, first + count))
 
     def note_nodes_of(self, record: JobRecord) -> None:
         """Mark its nodes as changed: its rank may have fallen, so other jobs may now take its place."""

@@ -302,6 +302,8 @@ class GpuSetAside:
 
     node: int
     gpu: int
+    why: str = ""
+    """One sentence for people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ from tests.unit.core.test_other_slots import on, slots, world
 from trainmaster.core.invariants import check
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.snapshot import restored, snapshot_of
+from trainmaster.core.state import GpuAside
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.codec import decode, encode
 from trainmaster.model.job import Run
 from trainmaster.model.reasons import Refused
+from trainmaster.model.units import SECOND
 from trainmaster.text.reasons import reason_sentence
 
 
@@ -88,11 +90,11 @@ def test_a_gang_that_could_fill_two_nodes_takes_three_where_one_device_is_aside(
 
 def test_it_stays_aside_over_a_restart() -> None:
     stage = Strings("1x2")
-    stage.tell(e.GpuSetAside(0, 1))
+    stage.later(3).tell(e.GpuSetAside(0, 1, "It fails all."))
     body = snapshot_of(stage.controller)
     found = restored(body, stage.state.topology, stage.script, can_freeze=True).controller.state
     check(found)
-    assert found.gpus_aside == {1}
+    assert found.gpus_aside == {1: GpuAside(3 * SECOND, "It fails all.")}
     del body["state"]["of"][[key for key, _ in body["state"]["of"]].index("gpus_aside")]
     old = restored(body, stage.state.topology, stage.script, can_freeze=True).controller.state
     assert not old.gpus_aside, "a store of an earlier version does not say"
@@ -101,20 +103,20 @@ def test_it_stays_aside_over_a_restart() -> None:
 def test_it_is_known_by_its_uuid_when_the_order_changes() -> None:
     stage = Strings(gpus(("n0", "H100", "abcd")), can_freeze=False)
     stage.tell(e.GpuSetAside(0, 0))
-    assert on(stage, gpus(("n0", "H100", "dcba"))).controller.state.gpus_aside == {3}
-    assert on(stage, gpus(("n0", "H100", "bcd"))).controller.state.gpus_aside == set()
+    assert on(stage, gpus(("n0", "H100", "dcba"))).controller.state.gpus_aside.keys() == {3}
+    assert on(stage, gpus(("n0", "H100", "bcd"))).controller.state.gpus_aside == {}
 
 
 def test_a_slot_that_is_aside_is_not_exchanged_for_one_that_is_gone() -> None:
     stage = world(4).running("x", 3)
     stage.tell(e.GpuSetAside(0, 0))
     found = on(stage, slots(2)).controller.state
-    assert found.gpus_aside == {0}
+    assert found.gpus_aside.keys() == {0}
     placement = found.jobs["x"].placement
     assert placement is not None
     assert list(placement.gpus()) == [1]
 
 
 def test_facts_of_devices_are_stored_as_they_are() -> None:
-    for fact in (e.GpuSetAside(0, 3), e.GpuReturned(2, 7)):
+    for fact in (e.GpuSetAside(0, 3, "Why."), e.GpuReturned(2, 7)):
         assert decode(encode(fact)) == fact

@@ -1,0 +1,113 @@
+"""A device that fails job after job is set aside: counted from the ends of runs, by device.
+
+A failure counts against its device where the user is not to blame, the run was in its first minutes, and the
+program does not fail elsewhere too. What ends otherwise on the device, or lasts, shows that it works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from trainmaster.failures.retry_rules import EARLY_MS
+from trainmaster.model.failure import Blame, Failure
+
+NOT_OF_A_DEVICE = frozenset(
+    {
+        *("disk-full", "storage-error", "checkpoint-error", "quota-exceeded"),
+        *("network-error", "address-in-use", "rendezvous-timeout", "peer-connection-lost"),
+        *("lost-heartbeat", "job-preempted", "interrupted", "neighbour-fault", "time-limit"),
+        *("nccl-timeout", "mpi-error", "mpi-runtime-failure", "driver-library-mismatch"),
+    }
+)
+"""Reasons that are the machine's, the network's or another job's: setting one device aside mends nothing."""
+MOST_KEPT = 256
+"""Failures that are remembered; the oldest are forgotten first."""
+PARTS = 4
+"""At most a quarter of the cluster's devices, and always one, is set aside for repeated failures at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFailure:
+    """A run that failed early on a device, not by its user's fault."""
+
+    device: str
+    job: str
+    program: str
+    is_platform: bool
+    """The reason is one of the platform; else it is not known."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFailures:
+    """The early failures since each device, or program, last worked; the newest last.
+
+    Devices and programs go by names that stay: a UUID, `node:slot`.
+    """
+
+    failures: tuple[DeviceFailure, ...] = ()
+    works: frozenset[tuple[str, str]] = field(default_factory=frozenset)
+    """(Program, device) pairs that worked since the program first failed."""
+
+    def failed(self, failure: DeviceFailure) -> DeviceFailures:
+        kept = (*self.failures, failure)[-MOST_KEPT:]
+        programs = {each.program for each in kept}
+        return replace(
+            self, failures=kept, works=frozenset(each for each in self.works if each[0] in programs)
+        )
+
+    def worked(self, program: str, devices: Iterable[str]) -> DeviceFailures:
+        """A run of this program succeeded, or lasted, there."""
+        there = tuple(devices)
+        kept = tuple(each for each in self.failures if each.device not in there)
+        if any(each.program == program for each in kept):
+            works = self.works | {(program, device) for device in there}
+            return DeviceFailures(kept, works)
+        return replace(self, failures=kept)
+
+    def returned(self, device: str) -> DeviceFailures:
+        """Somebody brought it back: what happened before does not count any more."""
+        return replace(
+            self, failures=tuple(each for each in self.failures if each.device != device)
+        )
+
+    def against(self, device: str) -> tuple[DeviceFailure, ...]:
+        """Those that count against it, the last of each job."""
+        counted = {
+            each.job: each
+            for each in self.failures
+            if each.device == device and not self._fails_elsewhere(each)
+        }
+        return tuple(counted.values())
+
+    def _fails_elsewhere(self, failure: DeviceFailure) -> bool:
+        """Whether the program, and not the device, is the likely cause: it failed on another one as well.
+
+        Not where the platform is known to be the reason, nor where the program worked somewhere meanwhile.
+        """
+        if failure.is_platform or any(program == failure.program for program, _ in self.works):
+            return False
+        return any(
+            each.program == failure.program and each.device != failure.device
+            for each in self.failures
+        )
+
+    def is_bad(self, device: str, most: int) -> bool:
+        """Whether so many jobs, of more than one program, failed there in a row."""
+        found = self.against(device)
+        return len(found) >= most and len({each.program for each in found}) > 1
+
+
+def counts(failure: Failure | None, ran_ms: int) -> bool:
+    """Whether such a failure may count against the device that it happened on."""
+    if ran_ms > EARLY_MS:
+        return False
+    if failure is None:
+        return True
+    return failure.blame is not Blame.USER and failure.reason not in NOT_OF_A_DEVICE
+
+
+def may_set_aside(devices: int, usable: int, by_this_rule: int) -> bool:
+    """Whether one more may be set aside for repeated failures: not the last, and at most a quarter of all."""
+    return usable > 1 and by_this_rule < max(1, devices // PARTS)
