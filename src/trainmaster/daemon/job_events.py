@@ -78,6 +78,8 @@ def story_of(
             run = getattr(logged.event, "run", None)
             if run is not None:
                 detail["attempt"] = run.attempt
+            if isinstance(logged.event, e.RunNotFrozen):
+                detail["goes_on"] = job in jobs and jobs[job].goes_on
             yield StoryRow(job, now, step, what, _json(detail))
     for notice in notices:
         times = ("deadline_ms", "finish_ms", "feasible_ms")

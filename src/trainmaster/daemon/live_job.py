@@ -140,6 +140,12 @@ class LiveJob:
         return self.record is not None and self.record.first_start_ms is not None
 
     @property
+    def goes_on(self) -> bool:
+        """Whether its run runs, and nobody has told it to stop."""
+        record = self.record
+        return record is not None and record.phase is Phase.RUNNING and not record.is_held
+
+    @property
     def is_catching_up(self) -> bool:
         """Whether its newest report is from before this store took its run over."""
         return self.history.seen <= self.history.adopted

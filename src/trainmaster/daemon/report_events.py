@@ -8,11 +8,10 @@ from typing import Any
 
 from trainmaster.config.limits import Limits
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.refused_freeze import is_to_go_on
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.failure_evidence import signal_name
 from trainmaster.daemon.job_history import JobHistory, LastFreeze, Progress
-from trainmaster.daemon.live_job import Hold, LiveJob
+from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.retries import failed_run, lost_run, lost_too_often, retry_detail
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
@@ -112,12 +111,8 @@ def _not_frozen(
 ) -> Iterator[LoggedEvent]:
     if live.is_catching_up:
         return
-    goes_on = is_to_go_on(record)
     live.history = replace(live.history, not_frozen=said.why or "its engine does not say why")
-    if goes_on:
-        live.holds.discard(Hold.OWNER)
-        live.history = replace(live.history, suspension=None)
-    detail = {"why": said.why, "goes_on": goes_on, "is_final": said.is_final}
+    detail = {"why": said.why, "is_final": said.is_final}
     yield LoggedEvent(e.RunNotFrozen(said.run, said.is_final), detail)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trainmaster.core.state import State
 from trainmaster.daemon.job_events import job_of
-from trainmaster.daemon.live_job import LiveJob
+from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -45,6 +45,9 @@ def _record_event(live: LiveJob, logged: LoggedEvent) -> None:
     history, cause = live.history, logged.cause
     if isinstance(cause, Suspension):
         live.history = replace(history, suspension=cause)
+    elif isinstance(logged.event, e.RunNotFrozen) and live.goes_on:
+        live.holds.discard(Hold.OWNER)
+        live.history = history = replace(history, suspension=None)
     elif isinstance(logged.event, BACK_ON_OR_LOST):
         live.history = history = replace(history, suspension=None)
     if isinstance(cause, EndReason) and (history.end is None or not history.end.is_withdrawal):

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from trainmaster.config.limits import Limits
 from trainmaster.daemon.freeze_remarks import freeze_remarks, obstacle_sentence
+from trainmaster.daemon.job_events import story_of
 from trainmaster.daemon.job_history import JobHistory, LastFreeze
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.report_events import LoggedEvent, events_of
+from trainmaster.daemon.stop_recording import record_stop_reasons
 from trainmaster.model import actions as a
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
-from trainmaster.model.job import Run
+from trainmaster.model.job import Demand, Run, Shape
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.placement import Sharing
 from trainmaster.model.profile import Profile
 from trainmaster.model.stop_reasons import Suspender, Suspension
 from trainmaster.model.topology import GpuType, NodeSpec, build
-from trainmaster.model.units import GIB, MIB
+from trainmaster.model.units import GIB, MIB, NOMINAL, WHOLE
 from trainmaster.text.messages import pace_sentence, story_sentence
 
 RUN = Run("a", 1)
@@ -78,16 +82,23 @@ def test_of_slots_nothing_is_told_beyond_that_it_was_stopped() -> None:
     assert freeze_remarks(job.history) == ()
 
 
+def after(stage: Strings, job: LiveJob, logged: LoggedEvent) -> str:
+    """What the job's story says of this event, when the controller has taken it in."""
+    orders = stage.tell(logged.event)
+    record_stop_reasons([logged], orders, {"a": job}, stage.state)
+    (row,) = story_of([logged], [], (), {"a": job}, stage.topology, stage.now, 1)
+    return story_sentence(row.what, json.loads(row.detail_json))
+
+
 def test_a_run_that_goes_on_is_not_suspended_by_its_owner_any_more() -> None:
     stage = on_gpus()
     stage.tell(e.JobHeld("a"))
     job = live(stage, Hold.OWNER)
     logged = told(r.NotFrozen(RUN, 1_500, "It uses NCCL.", is_final=True), job)
     assert logged.event == e.RunNotFrozen(RUN, is_final=True)
-    assert logged.detail["goes_on"]
+    assert "so it goes on" in after(stage, job, logged)
     assert not job.holds
     assert job.history.suspension is None
-    stage.tell(logged.event)
     assert obstacle_sentence(stage.state, job, stage.now) == (
         "Its run cannot be suspended in memory: It uses NCCL."
     )
@@ -98,9 +109,25 @@ def test_one_whose_owner_insists_stays_suspended_by_him() -> None:
     stage.tell(e.JobHeld("a", may_end=True))
     job = live(stage, Hold.OWNER)
     logged = told(r.NotFrozen(RUN, 1_500, "It hung."), job)
-    assert not logged.detail["goes_on"]
+    assert "told to save and end" in after(stage, job, logged)
     assert job.holds == {Hold.OWNER}
     assert job.history.suspension is not None
+
+
+def test_one_that_is_halted_because_its_gpu_is_taken_stays_suspended_by_its_owner() -> None:
+    """A client of MPS was found there meanwhile, of a store that is gone."""
+    stage = on_gpus()
+    stage.tell(e.JobHeld("a"))
+    job = live(stage, Hold.OWNER)
+    half = Demand(Shape(1, WHOLE // 2), 1, 1)
+    there = stage.on(0, share=WHOLE // 2, memory=GIB, sharing=Sharing.MPS)
+    found = e.RunAdopted(Run("b", 1), there, NOMINAL)
+    stage.tell(e.JobSubmitted(a_job("b", half), attempts=1), found)
+    logged = told(r.NotFrozen(RUN, 1_500, "It hung."), job)
+    assert "told to save and end" in after(stage, job, logged)
+    assert job.holds == {Hold.OWNER}
+    assert job.history.suspension is not None
+    assert stage.job("a").is_held
 
 
 def test_a_gpu_with_more_memory_than_the_host_has_is_said_to_be_the_reason() -> None:
