@@ -127,7 +127,7 @@ class Driver:
         self.readings = GpuReadings(engine, lambda: holders_of(self.controller.state))
         self.measurements = Measurements()
         self.readings.listeners.append(self._measure)
-        self.known_profiles = KnownProfiles(store, self.jobs)
+        self.known_profiles = KnownProfiles(store)
         self.readings.listeners.append(MemoryWatch(self).look)
         self.inbox = Inbox()
         self.writer = StepWriter(store, self.metrics, seq)
@@ -263,6 +263,7 @@ class Driver:
         for request in arrived.requests:
             for live in request.new_jobs:
                 self.jobs[live.id] = live
+            self.known_profiles.register(request.new_jobs)
             timely = self._without_ended(request.events)
             request.is_late = bool(request.events) and not timely
             events.extend(timely)
@@ -453,9 +454,8 @@ class Driver:
     def _profiled(self, live: LiveJob, news: Profile) -> Iterator[LoggedEvent]:
         """What was measured of it is known of it, and of jobs of the same program that have not started."""
         yield LoggedEvent(e.JobProfiled(live.id, profile=news))
-        program = key_of(live)
-        for other in self.jobs.values():
-            if other is not live and not other.has_started and key_of(other) == program:
+        for other in self.known_profiles.live_of(key_of(live)):
+            if other is not live and not other.has_started:
                 yield LoggedEvent(e.JobProfiled(other.id, profile=news))
 
     # -- storing -------------------------------------------------------------------------------------
@@ -521,6 +521,7 @@ class Driver:
             self.dispatcher.forget(live.id)
             self.limits.forget(live.id)
             self.measurements.forget(live.id)
+            self.known_profiles.forget(live)
             self.metrics.finished.labels(live.job.queue, states[live.id]).inc()
         for live in ended:
             for waiting in self.dependencies.dependents_of(live):

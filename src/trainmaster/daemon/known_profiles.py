@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from trainmaster.daemon.job_history import JobHistory
@@ -47,11 +47,32 @@ class KnownProfiles:
     Safe to call from several threads: `of` asks the store beside the event loop.
     """
 
-    def __init__(self, store: Store, jobs: Mapping[str, LiveJob]) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._jobs = jobs
+        self._live: dict[Key, dict[str, LiveJob]] = {}
+        """The live jobs of each program."""
         self._known: dict[Key, KnownProgram | None] = {}
         self._lock = threading.Lock()
+
+    def register(self, new_jobs: Iterable[LiveJob]) -> None:
+        """New jobs, or those of before a restart."""
+        with self._lock:
+            for live in new_jobs:
+                self._live.setdefault(key_of(live), {})[live.id] = live
+
+    def forget(self, ended: LiveJob) -> None:
+        """It lives no longer; what was learnt of it stays known."""
+        key = key_of(ended)
+        with self._lock:
+            of_program = self._live.get(key, {})
+            of_program.pop(ended.id, None)
+            if not of_program:
+                self._live.pop(key, None)
+
+    def live_of(self, key: Key) -> list[LiveJob]:
+        """The live jobs of a program."""
+        with self._lock:
+            return [*self._live.get(key, {}).values()]
 
     def learn(self, live: LiveJob) -> None:
         """Take in what is known of a live job."""
@@ -66,10 +87,9 @@ class KnownProfiles:
         """What is known of the program of a new job; what lives and the store are asked once for each."""
         key = key_of(live)
         if key not in self._known:
-            self._keep(key, self._stored(key, live.name))
-            for other in list(self._jobs.values()):
-                if key_of(other) == key:
-                    self.learn(other)
+            self._keep(key, self._stored(key, live.name), unless_known=True)
+            for other in self.live_of(key):
+                self.learn(other)
         with self._lock:
             return self._known.get(key)
 
@@ -84,8 +104,10 @@ class KnownProfiles:
                 return KnownProgram(history.profile, _steps(history, row.state))
         return None
 
-    def _keep(self, key: Key, known: KnownProgram | None) -> None:
+    def _keep(self, key: Key, known: KnownProgram | None, *, unless_known: bool = False) -> None:
         with self._lock:
+            if unless_known and key in self._known:  # it was learnt meanwhile
+                return
             self._known.pop(key, None)
             self._known[key] = known
             if len(self._known) > MOST:

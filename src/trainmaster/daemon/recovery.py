@@ -380,6 +380,7 @@ def _reload_jobs(driver: Driver, lost: Collection[Run]) -> bool:
         driver.jobs[id], event = submitted_again(rows[id], driver.clock.now())
         driver.inbox.follow_up([event])
     driver.dependencies.register(driver.jobs.values())
+    driver.known_profiles.register(driver.jobs.values())
     for live in driver.jobs.values():
         driver.limit(live)
     return any(corrected)

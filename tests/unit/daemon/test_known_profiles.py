@@ -12,7 +12,7 @@ from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from trainmaster.daemon import known_profiles
 from trainmaster.daemon.job_history import JobHistory
-from trainmaster.daemon.known_profiles import KnownProfiles, KnownProgram
+from trainmaster.daemon.known_profiles import KnownProfiles, KnownProgram, key_of
 from trainmaster.daemon.report_events import measured_speed
 from trainmaster.model.engine_reports import Progressed
 from trainmaster.model.job import Run, Source
@@ -58,6 +58,7 @@ def test_a_speed_is_relative_to_the_best_whatever_is_counted(unit: str) -> None:
 
 def a_live_job(command: str, profile: Profile | None = None) -> Any:
     return SimpleNamespace(
+        id="a",
         job=a_job("a", 1),
         spec={},
         recipe=SimpleNamespace(command=(command,)),
@@ -73,12 +74,24 @@ def test_what_is_learnt_while_a_submission_looks_does_not_fail_it(
 ) -> None:
     monkeypatch.setattr(known_profiles, "MOST", 1)
 
-    class Jobs(dict[str, Any]):
-        def values(self) -> Any:
-            known.learn(a_live_job("other", STEP))  # as the event loop may, beside the submission
-            return super().values()
+    def jobs(wanted: object) -> list[Any]:
+        known.learn(a_live_job("other", STEP))  # as the event loop may, beside the submission
+        return []
 
-    store: Any = SimpleNamespace(jobs=lambda wanted: [])
-    known = KnownProfiles(store, Jobs())
+    store: Any = SimpleNamespace(jobs=jobs)
+    known = KnownProfiles(store)
     assert known.of(a_live_job("mine")) is None
     assert known.of(a_live_job("other")) == KnownProgram(STEP)
+
+
+def test_of_all_live_jobs_only_those_of_the_program_are_asked() -> None:
+    store: Any = SimpleNamespace(jobs=lambda wanted: [])
+    known = KnownProfiles(store)
+    mine, other = a_live_job("mine", STEP), a_live_job("other", STEP)
+    known.register([mine, other])
+    other.recipe = None  # nobody looks at it again
+    assert known.of(a_live_job("mine")) == KnownProgram(STEP)
+    assert known.live_of(key_of(mine)) == [mine]
+    known.forget(mine)
+    assert known.live_of(key_of(mine)) == []
+    assert known.of(a_live_job("mine")) == KnownProgram(STEP), "what was learnt stays known"
