@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from trainmaster.engines.local import runfile
 from trainmaster.engines.local.launchers import DEEPSPEED
 from trainmaster.engines.local.mps_clients import MpsClients
-from trainmaster.engines.local.mps_keeper import gpus_in_use
+from trainmaster.engines.local.mps_keeper import gpus_in_use, take_charge
 from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.engines.local.worker_environment import Host, mps_gpu, run_file
 from trainmaster.gpu.mps import MpsPlace
@@ -87,6 +89,22 @@ def test_the_files_of_live_runs_say_which_daemons_are_in_use(tmp_path: Path) -> 
     runfile.write(folders[0], file)
     assert gpus_in_use(folders) == ["GPU-b"], "its daemon would be ended under it"
     assert runfile.newest(folders[0]) == runfile.read(folders[0])
+
+
+def test_others_go_on_while_it_waits_for_a_keeper_that_is_just_looking(tmp_path: Path) -> None:
+    async def act() -> None:
+        keeper = take_charge(tmp_path)
+        assert keeper is not None
+        clients = MpsClients(tmp_path, list, has_gpus=True)
+        opening = asyncio.create_task(clients.open(str(tmp_path)))
+        await asyncio.sleep(0)
+        assert not opening.done()
+        os.close(keeper)
+        await opening
+        assert take_charge(tmp_path) is None, "the lock is held now"
+        await clients.close()
+
+    asyncio.run(act())
 
 
 def test_without_the_control_program_a_remark_says_how_gpus_are_shared(

@@ -181,7 +181,7 @@ class LocalEngine:
         self._tell = tell_judged
         self._sockets = socket_paths.folder_for(self._folder.parent)
         (self._folder / LIVE).mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._mps.open(self._sockets)
+        await self._mps.open(self._sockets)
         await self.fork_server.start()
         self._watching = asyncio.create_task(self._watch.watch())
 

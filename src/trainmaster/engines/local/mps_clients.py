@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import getpass
 import os
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from trainmaster.model.engine_reports import Ended, Report
 
 log = structlog.get_logger(__name__)
 
-TRIES = 40
+TRIES, AGAIN_S = 40, 0.05
 KEPT = 64
 LAST_BYTES = 1 << 16
 """Of each log: what was written last."""
@@ -74,13 +73,13 @@ class MpsClients:
         found = {} if self._daemons is None else self._daemons.troubles
         return tuple(f"{why}. Its jobs share it by time-slicing." for why in found.values())
 
-    def open(self, sockets: str) -> None:
+    async def open(self, sockets: str) -> None:
         self._sockets = sockets
-        for _ in range(TRIES):  # a keeper that is just looking lets go at once
-            self._charge = take_charge(self._folder) if self._has_gpus else None
-            if self._charge is not None or not self._has_gpus:
+        for _ in range(TRIES if self._has_gpus else 0):  # a keeper that is just looking lets go soon
+            self._charge = take_charge(self._folder)
+            if self._charge is not None:
                 break
-            time.sleep(0.05)
+            await asyncio.sleep(AGAIN_S)
         self._daemons = MpsDaemons(self._folder, Path(sockets), self._program or CONTROL)
         self._watching = asyncio.create_task(self._watch())
 
