@@ -12,7 +12,7 @@ import pytest
 from trainmaster.engines.local import runfile
 from trainmaster.engines.local.launchers import DEEPSPEED
 from trainmaster.engines.local.mps_clients import MpsClients
-from trainmaster.engines.local.mps_keeper import gpus_in_use, take_charge
+from trainmaster.engines.local.mps_keeper import gpus_in_use, take_charge, unwatched
 from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.engines.local.worker_environment import Host, mps_gpu, run_file
 from trainmaster.gpu.mps import MpsPlace
@@ -105,6 +105,10 @@ def test_others_go_on_while_it_waits_for_a_keeper_that_is_just_looking(tmp_path:
         await clients.close()
 
     asyncio.run(act())
+
+
+def test_without_a_folder_of_live_runs_none_is_alive(tmp_path: Path) -> None:
+    assert unwatched(tmp_path) == []
 
 
 def test_without_the_control_program_a_remark_says_how_gpus_are_shared(

@@ -49,9 +49,9 @@ def hand_over(state: Path, sockets: str) -> None:
 
 
 def unwatched(runs: Path) -> list[str]:
-    """The folders of runs that a supervisor holds."""
-    found = []
-    for marker in (runs / ".live").iterdir():
+    """The folders of runs that a supervisor holds; none where no run was ever begun, or all were removed."""
+    live, found = runs / ".live", []
+    for marker in live.iterdir() if live.is_dir() else ():
         job, _, attempt = marker.name.rpartition(".")
         if journal.is_locked(str(runs / job / attempt)):
             found.append(str(runs / job / attempt))
