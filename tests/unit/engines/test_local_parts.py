@@ -13,6 +13,7 @@ import pytest
 from trainmaster.engines.local import journal
 from trainmaster.engines.local.cgroups import RunCgroups
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of
+from trainmaster.engines.local.fork_server_client import server_env
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.logs import RankLog, rank_logs
 from trainmaster.engines.local.orphan_cleanup import RunRemains
@@ -21,6 +22,7 @@ from trainmaster.engines.local.progress_throttle import cleaned
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
 from trainmaster.engines.local.run_follower import RunFollower, report_of
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
+from trainmaster.engines.local.worker_environment import base_env
 from trainmaster.model.engine_reports import Frozen, NotFrozen, Thawed
 from trainmaster.model.job import Run
 
@@ -374,3 +376,12 @@ def test_a_supervisor_of_an_earlier_version_frees_no_gpus(
     else:
         assert [type(each) for each in told] == [Frozen, Thawed]
         assert not follower._orders
+
+
+def test_supervisors_and_their_helpers_look_for_libraries_where_the_manager_does() -> None:
+    ours = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64", "SECRET": "1234"}
+    theirs = server_env(ours)
+    assert theirs["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib64"
+    assert "SECRET" not in theirs
+    assert "LD_LIBRARY_PATH" not in server_env({})
+    assert "LD_LIBRARY_PATH" not in base_env(ours), "programs have their submitter's"

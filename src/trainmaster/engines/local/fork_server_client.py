@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
@@ -17,6 +18,8 @@ from trainmaster.engines.local.worker_environment import base_env
 ANSWER_S = 30.0
 """How long a supervisor may take to answer on a machine that is very busy."""
 END_S = 5.0
+
+LIBRARIES = "LD_LIBRARY_PATH"
 
 log = structlog.get_logger(__name__)
 
@@ -90,7 +93,7 @@ class ForkServerClient:
                 str(descriptors.SOFT),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                env=base_env(os.environ) | {"PYTHONPATH": processes.python_path()},
+                env=server_env(os.environ),
                 start_new_session=True,
             )
             self._reader = asyncio.create_task(self._read(self._process))
@@ -116,3 +119,12 @@ class ForkServerClient:
         answered = self._asked.pop(name, None)
         if answered is not None and not answered.done():
             answered.set_result(came)
+
+
+def server_env(ours: Mapping[str, str]) -> dict[str, str]:
+    """For the fork server, supervisors and their helpers, which look for libcuda where we do.
+
+    Programs get an environment of their own.
+    """
+    libraries = {LIBRARIES: ours[LIBRARIES]} if LIBRARIES in ours else {}
+    return base_env(ours) | {"PYTHONPATH": processes.python_path()} | libraries
