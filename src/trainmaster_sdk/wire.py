@@ -28,6 +28,7 @@ The supervisor asks a program (every rank that has said hello; again on a new he
 The manager sends to the supervisor:
     {"say": "follow", "after": 7}                            send me your journal from entry 8 on, and go on
     {"order": "halt" | "kill" | "freeze" | "thaw" | "save"}
+    {"order": "freeze", "may_keep": 1073741824}              bytes on each of its GPUs, at most
     {"order": "reshape", "generation": 2}                    go on as the run's file of that number says
 The supervisor answers `follow` with the lines of its journal, each
     {"n": 8, "at_ms": 1763200000000, "what": "started", ...}

@@ -69,7 +69,7 @@ class Memory:
     def release(self):
         %s
         fake_driver.release()
-        return {"bytes": %d, "host_bytes": %d, "left": 0}
+        return {"bytes": %d, "host_bytes": %d, "left": %d}
     def take_back(self):
         %s
         self.prepare()
@@ -113,13 +113,18 @@ def driver_kit(folder: Path) -> Kit:
     )
 
 
-def cooperative_kit(folder: Path, releasing: str = "pass", taking: str = "pass") -> Kit:
-    """With a line of code that is run before the memory is released, and before it is taken back."""
+def cooperative_kit(
+    folder: Path, releasing: str = "pass", taking: str = "pass", left: int = 0
+) -> Kit:
+    """With a line of code that is run before the memory is released, and before it is taken back.
+
+    `left`: what it says that stays on its GPU.
+    """
     kit = driver_kit(folder)
     return replace(
         kit,
         how="cooperative",
-        prepare=COOPERATES % (SIZE, releasing, SIZE, SIZE, taking),
+        prepare=COOPERATES % (SIZE, releasing, SIZE, SIZE, left, taking),
         is_out=lambda pid: not fake_driver.process_of(pid, folder).get("gpus"),
     )
 
@@ -196,9 +201,9 @@ class FrozenRun:
             raise AssertionError(f"no {kinds} in {self.entries()}\n{said}") from None
         return found[0]
 
-    def freeze(self) -> JournalEntry:
+    def freeze(self, **more: object) -> JournalEntry:
         """Order it, and wait for the answer."""
-        return self._answered("freeze", "frozen", "not frozen", "ended", "lost")
+        return self._answered("freeze", "frozen", "not frozen", "ended", "lost", **more)
 
     def thaw(self, **more: object) -> JournalEntry:
         return self._answered("thaw", "thawed", "ended", "lost", **more)

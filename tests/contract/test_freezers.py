@@ -19,6 +19,7 @@ from tests.contract.frozen_runs import (
     stop_kit,
 )
 from tests.live.stage import state_of
+from trainmaster.model.units import MIB
 
 pytestmark = pytest.mark.live
 
@@ -100,3 +101,17 @@ def test_a_run_that_dies_while_it_is_being_frozen_has_ended(make_run: MakeRun) -
         run.order("freeze")
         os.kill(run.pids[0], signal.SIGKILL)
         assert run.heard("ended")["code"] == 137
+
+
+def test_the_driver_takes_out_what_a_program_would_leave_and_the_next_job_needs(
+    tmp_path: Path,
+) -> None:
+    kit = cooperative_kit(tmp_path / "gpus", left=560 * MIB)
+    (tmp_path / "run").mkdir()
+    with frozen_run(tmp_path / "run", kit) as run:
+        frozen = run.freeze(may_keep=64 * MIB)
+        assert (frozen["what"], frozen["how"]) == ("frozen", "driver")
+        assert "560 MiB" in frozen["why"]
+        run.thaw()
+        run.goes_on()
+        assert run.freeze(may_keep=600 * MIB)["how"] == "cooperative"

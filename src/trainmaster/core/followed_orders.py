@@ -168,7 +168,7 @@ def _start(state: State, record: JobRecord, placement: Placement, now: int) -> N
 
 
 def _freeze(state: State, record: JobRecord, order: a.Freeze, now: int) -> bool:
-    return _suspend(state, record, order.run, now, freeze=True)
+    return _suspend(state, record, order.run, now, freeze=True, may_keep=order.may_keep)
 
 
 def _halt(state: State, record: JobRecord, order: a.Halt, now: int) -> bool:
@@ -180,10 +180,19 @@ def _halt(state: State, record: JobRecord, order: a.Halt, now: int) -> bool:
     return True
 
 
-def _suspend(state: State, record: JobRecord, run: Run, now: int, *, freeze: bool) -> bool:
+def _suspend(
+    state: State,
+    record: JobRecord,
+    run: Run,
+    now: int,
+    *,
+    freeze: bool,
+    may_keep: int | None = None,
+) -> bool:
     if record.phase not in ALLOCATED or record.run != run:
         return False
-    order_suspension(state, record, state.deallocate(record), now, freeze=freeze)
+    placement = state.deallocate(record)
+    order_suspension(state, record, placement, now, freeze=freeze, may_keep=may_keep)
     return True
 
 

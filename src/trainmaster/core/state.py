@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from trainmaster.core.change_log import ChangeLog
-from trainmaster.core.frozen_memory import KeptMemory, reckoned
+from trainmaster.core.frozen_memory import FROZEN_GPU_MEMORY, KeptMemory, reckoned
 from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import EDGES, ENDED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.occupancy import Occupancy
@@ -295,9 +295,12 @@ class State:
         if record.placement is not None:
             self.log.note_nodes([piece.node for piece in record.placement.slices])
 
-    def freeze(self, record: JobRecord, placement: Placement) -> None:
+    def freeze(self, record: JobRecord, placement: Placement, may_keep: int | None = None) -> None:
         """Keep its suspended run on its node, and book the memory that it keeps there."""
-        record.frozen, record.kept = placement, kept_memory(self.topology, record, placement)
+        kept = kept_memory(self.topology, record, placement)
+        if may_keep is not None and kept.gpu > may_keep:
+            kept = kept._replace(gpu=FROZEN_GPU_MEMORY)
+        record.frozen, record.kept = placement, kept
         self._book_frozen(record, 1)
 
     def correct_frozen(self, record: JobRecord, kept: KeptMemory) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from trainmaster.core.frozen_memory import reported
+from trainmaster.core.frozen_memory import FROZEN_GPU_MEMORY, reported
 from trainmaster.core.lifecycle import ALLOCATED, ENDED, WAITING, Cause, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.pending_launches import begin_release, launch, revoke_launch
@@ -32,25 +32,33 @@ class PlannedMemory:
     """Host memory per node."""
     memory: Mapping[int, int]
     """GPU memory per GPU."""
+    expected: Mapping[int, int]
+    """The same with what was measured of jobs that get whole GPUs and state nothing."""
 
     @classmethod
     def of(cls, plan: Plan, state: State) -> PlannedMemory:
         host: dict[int, int] = {}
         memory: dict[int, int] = {}
+        expected: dict[int, int] = {}
         for action in plan.actions:
             record = state.jobs.get(action.job)
             if record is None or not isinstance(action, a.Start | a.Resume | a.Migrate | a.Resize):
                 continue
             stays = record.placement if isinstance(action, a.Resize) else None
             held = frozenset(() if stays is None else stays.gpus())
+            given_back = 0
+            if state.can_thaw_at(record, action.placement):
+                given_back = kept_memory(state.topology, record, action.placement).gpu
             for piece in [each for each in action.placement.slices if each.gpu not in held]:
                 part = state.occupancy.host_part(piece.node, piece.share, record.demand)
                 host[piece.node] = host.get(piece.node, 0) + part
-                memory[piece.gpu] = memory.get(piece.gpu, 0) + piece.memory
-        return cls(host, memory)
+                memory[piece.gpu] = memory.get(piece.gpu, 0) + piece.memory - given_back
+                uses = piece.memory or record.measured_memory
+                expected[piece.gpu] = expected.get(piece.gpu, 0) + max(0, uses - given_back)
+        return cls(host, memory, expected)
 
 
-NOTHING_PLANNED = PlannedMemory({}, {})
+NOTHING_PLANNED = PlannedMemory({}, {}, {})
 
 
 def suspend(
@@ -66,7 +74,9 @@ def suspend(
         revoke_launch(state, record)
         return False
     freeze = not ends and will_freeze(state, record, planned, now)
-    order_suspension(state, record, state.deallocate(record), now, freeze=freeze)
+    may_keep = memory_to_keep(state, record, planned)
+    placement = state.deallocate(record)
+    order_suspension(state, record, placement, now, freeze=freeze, may_keep=may_keep)
     return True
 
 
@@ -118,8 +128,28 @@ def freeze_refusal(
     return found or _shortage(state, record, placement, planned, with_its_own=True)
 
 
+def memory_to_keep(state: State, record: JobRecord, planned: PlannedMemory) -> int | None:
+    """Bytes that its frozen run may keep on each GPU at most; None: nobody that comes needs the memory."""
+    placement = record.placement
+    assert placement is not None
+    if is_on_slots(state.topology, placement):
+        return None
+    left = [
+        state.occupancy.free_memory[piece.gpu] + piece.memory - planned.expected[piece.gpu]
+        for piece in placement.slices
+        if planned.expected.get(piece.gpu)
+    ]
+    return max(FROZEN_GPU_MEMORY, min(left)) if left else None
+
+
 def order_suspension(
-    state: State, record: JobRecord, placement: Placement, now: int, *, freeze: bool
+    state: State,
+    record: JobRecord,
+    placement: Placement,
+    now: int,
+    *,
+    freeze: bool,
+    may_keep: int | None = None,
 ) -> None:
     """Order the engine to suspend a run: frozen in place, or saved and ended."""
     record.update_service(now)
@@ -127,8 +157,8 @@ def order_suspension(
     record.is_unplanned = False
     begin_release(state, record.run, placement.slices)
     if freeze:
-        state.freeze(record, placement)
-        state.outbox.append(a.Freeze(record.run))
+        state.freeze(record, placement, may_keep)
+        state.outbox.append(a.Freeze(record.run, may_keep))
     else:
         state.outbox.append(a.Halt(record.run))
     state.move(record, Cause.SUSPEND_ORDERED)
@@ -144,7 +174,7 @@ def _shortage(
 ) -> FreezeRefusal | None:
     """What memory is missing for its frozen run; `with_its_own`: counting what it would release itself."""
     is_alone = placement.sharing is Sharing.EXCLUSIVE
-    host, memory, _ = kept_memory(state.topology, record, placement)
+    host = kept_memory(state.topology, record, placement).host
     space = state.occupancy
     own_host: dict[int, int] = {}
     own_memory: dict[int, int] = {}
@@ -158,9 +188,10 @@ def _shortage(
         free = space.free_host[node] + own_host.get(node, 0) - planned.host.get(node, 0)
         if free < needed:
             return FreezeRefusal(Obstacle.HOST_MEMORY, needed, max(0, free))
+    least = 0 if is_on_slots(state.topology, placement) else FROZEN_GPU_MEMORY
     for gpu in placement.gpus():
         free = space.free_memory[gpu] + own_memory.get(gpu, 0) - planned.memory.get(gpu, 0)
-        if free < memory:
+        if free < least:
             return FreezeRefusal(Obstacle.GPU_MEMORY)
     return None
 

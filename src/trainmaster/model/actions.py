@@ -88,6 +88,8 @@ class Freeze:
     """Suspend in memory. Only for engines with `can_freeze`; one that cannot be is reported: `NotFrozen`."""
 
     run: Run
+    may_keep: int | None = None
+    """Bytes that it may keep on each of its GPUs at most, because a job that comes needs the rest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import fraction
 from tests.unit.core.stage import Strings
+from trainmaster.core.frozen_memory import FROZEN_GPU_MEMORY
 from trainmaster.core.lifecycle import Phase
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -205,7 +206,7 @@ def test_neither_of_a_pair_is_lost_where_both_were_to_leave_one_after_the_other(
     stage = a_pair()
     stage.plan(a.Suspend("a"), a.Resize("host", stage.on(0, memory=4 * GIB)))
     assert stage.plan(a.Suspend("host"), a.Start("b", stage.on(0, memory=4 * GIB))) == [
-        a.Freeze(HOST)
+        a.Freeze(HOST, may_keep=12 * GIB - FROZEN_GPU_MEMORY)
     ]
     stage.tell(e.RunNotFrozen(A))
     assert stage.tell(e.RunNotFrozen(HOST)) == [a.Rebind(HOST, stage.on(0, **HALF))]

@@ -260,19 +260,58 @@ def test_a_gpu_with_more_memory_than_the_host_cannot_be_freed_until_the_job_is_m
     assert stage.plan(a.Suspend("a")) == [a.Freeze(Run("a", 1))]
 
 
-def test_what_it_kept_the_last_time_is_expected_the_next_time() -> None:
-    """A cooperative freeze leaves so much on the GPU that the other job does not fit: it is not repeated."""
+def test_what_it_kept_the_last_time_is_expected_the_next_time_and_no_more_than_it_may_keep() -> (
+    None
+):
+    """A cooperative freeze leaves the CUDA context on the GPU; a job that needs that too is told of."""
     stage = one_h200().submit("a", needs(24 * GIB)).start("a", 0, memory=24 * GIB)
-    stage.submit("b", needs(40 * GIB - 8 * MIB))
-    swap = (a.Suspend("a"), a.Start("b", stage.on(0, memory=40 * GIB - 8 * MIB)))
-    assert stage.plan(*swap) == [a.Freeze(Run("a", 1))]
-    report = e.RunSuspended(Run("a", 1), 0, frozen=True, gpu_bytes=500 * MIB)
-    assert stage.tell(report) == [a.Thaw(Run("a", 1))], "nothing else could run"
-    assert stage.phase("b") is Phase.PENDING, "its start is revoked"
+    frozen(stage, "a", gpu_bytes=500 * MIB)
+    stage.plan(a.Resume("a", stage.on(0, memory=24 * GIB)))
     stage.tell(e.RunResumed(Run("a", 1), NOMINAL))
+    stage.plan(a.Suspend("a"))
+    assert kept(stage)[1] == 500 * MIB
+    stage.tell(e.RunSuspended(Run("a", 1), 0, frozen=True, gpu_bytes=500 * MIB))
+    stage.plan(a.Resume("a", stage.on(0, memory=24 * GIB)))
+    stage.tell(e.RunResumed(Run("a", 1), NOMINAL))
+    large = stage.submit("b", needs(40 * GIB - 8 * MIB)).on(0, memory=40 * GIB - 8 * MIB)
+    assert stage.plan(a.Suspend("a"), a.Start("b", large)) == [a.Freeze(Run("a", 1), 8 * MIB)]
+    assert stage.state.occupancy.free_memory[0] == 8 * MIB - FROZEN_GPU_MEMORY
+    report = e.RunSuspended(Run("a", 1), 0, frozen=True, gpu_bytes=4 * MIB)
+    assert stage.tell(report) == [a.Launch(Run("b", 1), large, 0)]
+
+
+def test_what_was_measured_of_the_job_that_comes_decides_where_it_states_nothing() -> None:
+    stage = one_h200().submit("a").start("a", 0).submit("b")
+    stage.tell(e.JobProfiled("a", profile=Profile(gpu_memory=10 * GIB)))
+    swap = (a.Suspend("a"), a.Start("b", stage.on(0)))
+    assert stage.plan(*swap) == [a.Freeze(Run("a", 1))], "nothing is known of it"
+    stage.tell(e.RunNotFrozen(Run("a", 1)))
+    stage.tell(e.JobProfiled("b", profile=Profile(gpu_memory=30 * GIB)))
     stage.later(60)
-    assert stage.try_plan(*swap) == []
-    assert stage.job("a").is_protected
+    assert stage.plan(*swap) == [a.Freeze(Run("a", 1), 7 * GIB)]
+    stage.tell(e.RunNotFrozen(Run("a", 1)))
+    stage.tell(e.JobProfiled("b", profile=Profile(gpu_memory=40 * GIB)))
+    stage.later(120)
+    assert stage.plan(*swap) == [a.Freeze(Run("a", 1), FROZEN_GPU_MEMORY)]
+
+
+def test_a_frozen_run_that_comes_back_gives_back_what_it_kept() -> None:
+    most = 40 * GIB - 500 * MIB
+    stage = one_h200().submit("a", needs(most)).start("a", 0, memory=most)
+    frozen(stage, "a", gpu_bytes=500 * MIB, host_bytes=GIB)
+    stage.submit("b", needs(most - 500 * MIB)).start("b", 0, memory=most - 500 * MIB)
+    stage.tell(e.JobProfiled("b", profile=Profile(gpu_memory=GIB)))
+    back = (a.Suspend("b"), a.Resume("a", stage.on(0, memory=most)))
+    assert stage.plan(*back) == [a.Freeze(Run("b", 1), 500 * MIB)]
+
+
+def test_an_order_of_the_log_says_what_may_stay() -> None:
+    stage = one_h200().submit("a", needs(24 * GIB)).start("a", 0, memory=24 * GIB)
+    frozen(stage, "a", gpu_bytes=500 * MIB)
+    stage.plan(a.Resume("a", stage.on(0, memory=24 * GIB)))
+    stage.tell(e.RunResumed(Run("a", 1), NOMINAL))
+    stage.controller.follow(stage.now, [], [a.Freeze(Run("a", 1), 8 * MIB)])
+    assert kept(stage)[1] == FROZEN_GPU_MEMORY
 
 
 def test_a_run_that_keeps_more_host_memory_than_there_is_is_booked_as_it_is() -> None:

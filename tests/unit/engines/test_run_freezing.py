@@ -71,9 +71,10 @@ class Table:
         why: str = "",
         is_final: bool = False,
         is_short: bool = False,
+        gpu_bytes: int | None = None,
     ) -> None:
         """What the freezer began has ended."""
-        freezer.results.append(Result(end, why, is_final, is_short))
+        freezer.results.append(Result(end, why, is_final, is_short, gpu_bytes=gpu_bytes))
         self.freezing.step(0.0)
 
 
@@ -220,3 +221,37 @@ def test_gpus_are_moved_one_by_one_or_not_at_all(driver: Scripted) -> None:
     table.comes(driver, FROZEN)
     table.freezing.thaw(["a", "b"])
     assert len(table.lost) == 1
+
+
+def test_a_freezer_that_leaves_more_than_it_may_is_undone_and_the_next_one_tried() -> None:
+    able, driver = Scripted("cooperative"), Scripted("driver")
+    table = Table(able, driver)
+    table.freezing.freeze(may_keep=100 << 20)
+    table.comes(able, FROZEN, gpu_bytes=560 << 20)
+    assert able.calls == ["release", "restore"]
+    table.comes(able, RUNNING)
+    table.comes(driver, FROZEN, gpu_bytes=4 << 20)
+    [(what, said)] = table.told
+    assert (what, said["how"], said["gpu_bytes"]) == ("frozen", "driver", 4 << 20)
+    assert "560 MiB" in said["why"]
+    table.freezing.thaw()
+    table.comes(driver, RUNNING)
+    table.freezing.freeze(may_keep=100 << 20)
+    assert able.calls == ["release", "restore"], "it is known to leave too much"
+    table.comes(driver, FROZEN, gpu_bytes=4 << 20)
+    table.freezing.thaw()
+    table.comes(driver, RUNNING)
+    table.freezing.freeze()
+    assert able.calls[-1] == "release", "nobody needs that memory now"
+
+
+def test_where_every_way_leaves_too_much_it_goes_on_and_another_try_may_work() -> None:
+    driver = Scripted()
+    table = Table(driver)
+    table.freezing.freeze(may_keep=1 << 20)
+    table.comes(driver, FROZEN, gpu_bytes=4 << 20)
+    table.comes(driver, RUNNING)
+    [(what, said)] = table.told
+    assert what == "not frozen"
+    assert said["is_final"] is False
+    assert "4 MiB" in said["why"]

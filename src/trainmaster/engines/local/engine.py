@@ -52,7 +52,7 @@ GPUS = ".gpus"
 
 EXIT_POLLS = 500
 CANCEL_S = 5.0
-ORDERS: dict[type, str] = {Halt: "halt", Kill: "kill", Freeze: "freeze"}
+ORDERS: dict[type, str] = {Halt: "halt", Kill: "kill"}
 """What a supervisor is told."""
 FOREIGN = "The folder of this run holds a run of another job, which was left alone."
 
@@ -198,6 +198,8 @@ class LocalEngine:
             if order.placement is not None:
                 await asyncio.to_thread(self._rebind, order.run, order.placement, spec)
             self._send(order.run, spec, "thaw", **self._devices_of(order.placement, spec))
+        elif isinstance(order, Freeze):
+            self._send(order.run, spec, "freeze", may_keep=order.may_keep)
         elif isinstance(order, Kill):
             end = None if order.end is None else order.end.to_json()
             self._send(order.run, spec, "kill", cancels=True, end=end)

@@ -68,6 +68,10 @@ class RunFreezing:
         self._failures: list[str] = []
         self._is_final = True
         self._is_turned = False
+        self._may_keep: int | None = None
+        """Bytes that it may keep on all its GPUs together; None: as many as it likes."""
+        self._kept: dict[str, int] = {}
+        """Bytes that it kept there when it was frozen last, by the name of the freezer."""
         self._tries = 0
         self._moves: dict[str, str] = {}
         self._next_devices = self._devices
@@ -94,11 +98,12 @@ class RunFreezing:
 
     # -- orders --------------------------------------------------------------------------------------
 
-    def freeze(self) -> None:
-        """One that is frozen stays so."""
+    def freeze(self, may_keep: int | None = None) -> None:
+        """Leave no more than so many bytes on each of its GPUs. One that is frozen stays so."""
         if self._is_wanted:
             return
         self._is_wanted, self._since = True, time.monotonic()
+        self._may_keep = None if may_keep is None else may_keep * len(set(self._devices))
         self._begin_choosing()
         self.step(self._since)
 
@@ -171,7 +176,14 @@ class RunFreezing:
         result = self._chosen.result(now)
         if result is None:
             return False
-        if result.end == FROZEN and self._is_wanted:
+        if result.end == FROZEN and result.gpu_bytes is not None:
+            self._kept[self._chosen.name] = result.gpu_bytes
+        excess = self._excess(self._chosen)
+        if result.end == FROZEN and self._is_wanted and excess is not None:
+            self._failures.append(excess)
+            self._is_final = False
+            self._begin_restore()
+        elif result.end == FROZEN and self._is_wanted:
             self._released, self._phase = result, Phase.STOPPING
         elif result.end == RUNNING:
             self._phase = Phase.RUNNING
@@ -239,12 +251,19 @@ class RunFreezing:
         """The next one that may work; why the others do not is remembered."""
         while self._untried:
             freezer = self._untried.pop(0)
-            refused = freezer.refusal()
-            if refused is None:
+            refused, excess = freezer.refusal(), self._excess(freezer)
+            if refused is None and excess is None:
                 return freezer
-            self._failures.append(refused.why)
-            self._is_final = self._is_final and refused.is_final
+            self._failures.append(excess or "" if refused is None else refused.why)
+            self._is_final = self._is_final and refused is not None and refused.is_final
         return None
+
+    def _excess(self, freezer: Freezer) -> str | None:
+        """Why its way is no use where it keeps more on the GPUs than it may, as far as that is known."""
+        kept = self._kept.get(freezer.name, 0)
+        if self._may_keep is None or kept <= self._may_keep:
+            return None
+        return f"{freezer.why} That leaves {kept >> 20} MiB there, which the next job needs."
 
     def _remember(self, result: Result) -> None:
         self._failures.append(result.why)

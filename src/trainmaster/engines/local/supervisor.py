@@ -393,7 +393,8 @@ class Supervisor:
             return
         elif order == "freeze":
             self._pacing.let_go()
-            self._freezing.freeze()
+            may_keep = said.get("may_keep")
+            self._freezing.freeze(may_keep if isinstance(may_keep, int) else None)
         elif order == "thaw":
             devices = said.get("devices")
             self._freezing.thaw(devices if isinstance(devices, list) else None)
