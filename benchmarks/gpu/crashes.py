@@ -8,18 +8,18 @@ After `kill -9` the next manager finds the job; it is resumed, ends, and has the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.gpu import harness
-from benchmarks.gpu.harness import Found, Manager, Results
+from benchmarks.gpu.harness import Found, Manager, Program, Results
 
 
 def run(results: Results, step: str, words: tuple[object, ...], wait_s: float | None) -> None:
     """Suspend, kill the manager after `wait_s` (None: when the job is suspended), start it again, resume."""
-    with Manager() as manager:
-        plain = manager.train("undisturbed", *words, gpus=1)
-        manager.wait([plain], 150)
+    with Manager() as manager, beside(manager.folder, words) as plain:
         job = manager.train("frozen", *words, gpus=1)
         harness.wait_for(lambda: manager.state(job) == "running", 20)
         pid = manager.pids(job)[0]
@@ -36,13 +36,24 @@ def run(results: Results, step: str, words: tuple[object, ...], wait_s: float | 
         manager.start()
         results.add(step, found_again=moment(manager, job), start_s=manager.start_s)
         harness.wait_for(lambda: manager.state(job) == "suspended", 60)
-        results.add(step, memory_mib_while_suspended=harness.gpu_memory_mib())
+        left = harness.process_memory_mib(pid)
+        results.add(step, memory_mib_while_suspended=left or 0)
         manager.trainmaster("resume", job)
         results.add(step, ended=manager.wait([job], 150), state=manager.state(job))
-        found = [manager.result(name) for name in ("undisturbed", "frozen")]
+        found = [plain.result(150), manager.result("frozen")]
         results.add(step, story=manager.sentences(job), found=found)
         same = all(found) and len({each["weights"] for each in found if each}) == 1
         results.add(step, weights_are_the_same=same, attempt=attempt(manager, job))
+
+
+@contextlib.contextmanager
+def beside(folder: Path, words: tuple[object, ...]) -> Iterator[Program]:
+    """An equal program that nobody disturbs, without a manager."""
+    plain = Program(folder, "undisturbed", *words)
+    try:
+        yield plain
+    finally:
+        plain.end()
 
 
 def moment(manager: Manager, job: str) -> Found:
@@ -59,7 +70,7 @@ def main() -> None:
     parser.add_argument(
         "--fill-gib", type=float, default=8.0, help="the more, the longer a freeze takes"
     )
-    parser.add_argument("--steps", type=int, default=15_000)
+    parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     results = Results("crashes", asked.out)
