@@ -61,6 +61,7 @@ class ReasonEntry(FileModel):
     advice: Label | None = None
     evidence: Annotated[Strength | None, Field(strict=False)] = None
     exceptions: Patterns = []
+    frames: Patterns = []
     lines: Patterns = []
     exit_codes: Annotated[list[Annotated[int, Field(ge=1, le=255)]], OneOrMore] = []
     signals: Annotated[list[Annotated[str, BeforeValidator(_signal)]], OneOrMore] = []
@@ -122,6 +123,7 @@ def _row(entry: ReasonEntry, ours: FailureReason | None) -> FailureReason:
         retry=entry.retry or base.retry,
         advice=entry.advice or base.advice,
         exceptions=(*entry.exceptions, *base.exceptions),
+        frames=(*entry.frames, *base.frames),
         lines=(*entry.lines, *base.lines),
         strength=entry.evidence or base.strength,
         exit_codes=base.exit_codes | frozenset(entry.exit_codes),

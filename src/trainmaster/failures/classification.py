@@ -8,8 +8,8 @@ failure of one rank counts only where nothing else is found. What matches nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from trainmaster.failures.log_parts import LoggedException, LogLine, LogParts, parts_of
 from trainmaster.failures.reason_table import LOST_REASON, FailureReason, ReasonTable, Strength
@@ -32,6 +32,7 @@ CHILD_SIGNAL = (
     re.compile(r"terminated with signal (?P<name>SIG\w+)"),
     re.compile(r"returned non-zero exit status (?P<code>1[2-5]\d)\b"),
     re.compile(r"exited on signal (?P<number>\d+)"),
+    re.compile(r"exits with return code = -(?P<number>\d+)"),
 )
 CHILD_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank")
 ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)")
@@ -75,6 +76,8 @@ class Finding:
     lines: tuple[str, ...] = ()
     rank: int | None = None
     path: str = ""
+    at: int = 0
+    """Where in the log it is."""
 
     @property
     def is_explicit(self) -> bool:
@@ -88,9 +91,9 @@ class Finding:
 
 def classify(evidence: Evidence, table: ReasonTable) -> Failure:
     """The reason of a failure; `unknown` where nothing in the table matches."""
-    said = _first(_on_line(evidence.why, table), bool) if evidence.why else None
+    said = next(_on_line(LogLine(0, evidence.why), table), None)
     parts = parts_of(evidence.lines)
-    own = _in_log(parts, table)
+    own = _named(_in_log(parts, table), evidence.lines)
     if said is not None:
         shown = (evidence.why,) if own is None or own.row is not said.row else own.lines
         return _failure(Finding(said.row, shown, path=said.path), evidence)
@@ -107,8 +110,15 @@ def classify(evidence: Evidence, table: ReasonTable) -> Failure:
     row = _by_end(evidence.exit_code, signal, table)
     if row is None and evidence.is_lost:
         row = table.by_key.get(LOST_REASON)
-    shown = tuple(_shown(line.text for line in parts.lines[-SHOWN_LINES:]))
+    shown = tuple(line.text for line in parts.lines[-SHOWN_LINES:])
     return _failure(Finding(row, shown, _root_rank(evidence.lines)), evidence)
+
+
+def _named(found: Finding | None, lines: Sequence[str]) -> Finding | None:
+    """With the rank that a launcher names, where the lines themselves do not say theirs."""
+    if found is None or found.rank is not None:
+        return found
+    return replace(found, rank=_root_rank(lines))
 
 
 def _failure(found: Finding, evidence: Evidence) -> Failure:
@@ -133,9 +143,9 @@ def _in_log(parts: LogParts, table: ReasonTable) -> Finding | None:
     cause = _cause(fatal)
     if cause is not None and cause.is_cause:
         return cause
-    lines = tuple(_line_findings(parts.lines[-LAST_LINES:], table))
-    by_line = _cause(lines)
-    if by_line is not None and by_line.is_cause:
+    lines = _line_findings(parts.lines[-LAST_LINES:], table)
+    by_line = lines[0] if lines else None
+    if by_line is not None and by_line.is_cause and (cause is None or _is_before(by_line, cause)):
         return by_line
     if parts.exceptions:  # a launcher or another rank says that something failed: perhaps earlier
         earlier = _cause(tuple(_findings(parts.survived, table)))
@@ -144,13 +154,18 @@ def _in_log(parts: LogParts, table: ReasonTable) -> Finding | None:
     return cause or by_line
 
 
+def _is_before(line: Finding, symptom: Finding) -> bool:
+    """Whether a line is the cause of a symptom: it says more, or it came first."""
+    return line.is_explicit or line.at < symptom.at
+
+
 def _cause(found: Sequence[Finding]) -> Finding | None:
     """The first that is a cause, else the first symptom."""
     return _first(found, lambda each: each.is_cause) or _first(found, bool)
 
 
-def _first(found: Iterable[Finding], test: object) -> Finding | None:
-    return next((each for each in found if test(each)), None)  # type: ignore[operator]
+def _first(found: Iterable[Finding], test: Callable[[Finding], object]) -> Finding | None:
+    return next((each for each in found if test(each)), None)
 
 
 def _findings(exceptions: Sequence[LoggedException], table: ReasonTable) -> Iterator[Finding]:
@@ -175,35 +190,44 @@ def _chains(exceptions: Sequence[LoggedException]) -> Iterator[list[LoggedExcept
 
 
 def _of_exception(found: LoggedException, table: ReasonTable) -> Finding:
-    """The first row for the first line of its message, where that is explicit; else for all of it."""
+    """The row for the first line of its message, or an earlier explicit one for the rest of it."""
     shown = (*found.frame, found.text, *found.more)
-    matches = [
-        (row, match)
-        for text in (found.text, found.whole)
-        for row in table.rows
-        if (match := _match(row.exceptions, text)) is not None
-    ]
-    ranked = sorted(matches, key=lambda each: ORDER[each[0].strength])
-    if not ranked:
-        return Finding(None, shown, found.rank)
-    row, match = ranked[0]
-    return Finding(row, shown, found.rank, _path(match))
+    said = _row_for(found.text, table.rows)
+    if said is None or said[0].strength is not Strength.EXPLICIT:
+        rows = table.rows if said is None else table.rows[: table.rows.index(said[0])]
+        said = _row_for(found.whole, [row for row in rows if _is_explicit(row)]) or said
+    if said is None:
+        said = _row_for(found.whole, table.rows)
+    if said is not None:
+        return Finding(said[0], shown, found.rank, _path(said[1]), found.at)
+    frame = "\n".join(found.frame)
+    row = next((row for row in table.rows if _match(row.frames, frame) is not None), None)
+    return Finding(row, shown, found.rank, at=found.at)
 
 
-ORDER = {Strength.EXPLICIT: 0, Strength.IMPLICIT: 1, Strength.SYMPTOM: 2}
+def _is_explicit(row: FailureReason) -> bool:
+    return row.strength is Strength.EXPLICIT
 
 
-def _line_findings(lines: Sequence[LogLine], table: ReasonTable) -> Iterator[Finding]:
-    """What lines show that belong to no traceback; explicit rows before implicit ones."""
-    found = [each for line in lines for each in _on_line(line.text, table, line.rank)]
-    yield from sorted(found, key=lambda each: ORDER[each.row.strength] if each.row else 3)
+def _row_for(
+    text: str, rows: Iterable[FailureReason]
+) -> tuple[FailureReason, re.Match[str]] | None:
+    """The first row that has an exception of this text."""
+    matches = ((row, _match(row.exceptions, text)) for row in rows)
+    return next(((row, match) for row, match in matches if match is not None), None)
 
 
-def _on_line(line: str, table: ReasonTable, rank: int | None = None) -> Iterator[Finding]:
+def _line_findings(lines: Sequence[LogLine], table: ReasonTable) -> list[Finding]:
+    """What lines show that belong to no traceback: explicit rows first, then as they come."""
+    found = [each for line in lines for each in _on_line(line, table)]
+    return sorted(found, key=lambda each: not each.is_explicit)
+
+
+def _on_line(line: LogLine, table: ReasonTable) -> Iterator[Finding]:
     for row in table.rows:
-        match = _match(row.lines, line)
+        match = _match(row.lines, line.text)
         if match is not None:
-            yield Finding(row, (line.strip(),), rank, _path(match))
+            yield Finding(row, (line.text.strip(),), line.rank, _path(match), line.at)
             return
 
 

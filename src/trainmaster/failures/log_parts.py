@@ -20,6 +20,9 @@ STREAM = re.compile(
     r"|\((?:\w+ )?(?:pid|rank)=(?P<pid>\d+)[^)]*\) ?)"
 )
 """What launchers write before each line of a rank."""
+LOGGED = re.compile(r"^\S.*[\]>:|-] *$")
+"""The end of what a logger writes before a message: a bracket, a colon, a bar or a dash."""
+DIGITS = re.compile(r"(\d+)")
 HEADER = re.compile(r"Traceback \(most recent call last\)")
 NESTED = re.compile(r"^\s*(?:Original Traceback|.*Process \d+ terminated with the following error)")
 HANDLING = re.compile(
@@ -29,14 +32,15 @@ TYPED = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
 CLOSING = re.compile(r"^(?:(?:[A-Za-z_]\w*\.)+\w+|[A-Z]\w*[a-z]\w*)(?:\[[^\]]*\])?(?:: .*|:)?$")
 """The line after the frames of a traceback: `torch.OutOfMemoryError: CUDA out of memory. ...`"""
 BARE = re.compile(
-    rf"^(?:E\s+)?(?P<text>(?:{TYPED}\.)?\w*(?:Error|Exception|Interrupt|Timeout|error)(?:: .*|:)?)$"
+    rf"^(?:E\s+|.*?(?:[\]>|:-] +))?"
+    rf"(?P<text>(?:{TYPED}\.)?\w*(?:Error|Exception|Interrupt|Timeout)(?:: .*|:)?)$"
 )
-"""An exception whose traceback is not there: cut off, or drawn by another tool."""
+"""An exception whose traceback is not there: cut off, drawn by another tool, or written by a logger."""
 WHAT = re.compile(r"^\s*what\(\):\s*(?P<text>.*)$")
 TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'")
 NOISE = re.compile(
     r"^\s*$|^\s*frame #\d+|^\s*#\d+ |^wandb: |%\||^-+$|^=+$|^\s*\^+|^\s*~+\^*"
-    r"|^Exception raised from |^\s*\[?0x[0-9a-f]+"
+    r"|^[EWIF]\d{4} |^Exception raised from |^\s*\[?0x[0-9a-f]+"
 )
 """Lines that say nothing: frames of native stacks, progress bars, rulers."""
 PROGRESS = re.compile(
@@ -127,15 +131,28 @@ def parts_of(log: Iterable[str]) -> LogParts:
 
 def _cleaned(log: Iterable[str]) -> Iterator[tuple[str, int | None, str]]:
     """Each line without colours and without what its launcher wrote before it: (stream, rank, line)."""
+    own: re.Pattern[str] | None = None
     for raw in log:
         for piece in COLOUR.sub("", raw[: 8 * MOST_LINE]).split("\r"):
             line = piece.rstrip()[:MOST_LINE]
             prefix = STREAM.match(line)
-            if prefix is None:
-                yield "", None, line
+            if prefix is not None:
+                rank = prefix["rank"]
+                yield prefix[0], None if rank is None else int(rank), line[prefix.end() :]
                 continue
-            rank = prefix["rank"]
-            yield prefix[0], None if rank is None else int(rank), line[prefix.end() :]
+            own = _prefix(line) or own
+            logged = None if own is None else own.match(line)
+            yield "", None, line if logged is None else line[logged.end() :]
+
+
+def _prefix(line: str) -> re.Pattern[str] | None:
+    """What a logger writes before each line, learned from the first line of a traceback."""
+    before, header, _ = line.partition("Traceback (most recent call last)")
+    if not header or not LOGGED.match(before):
+        return None
+    return re.compile(
+        "".join(r"\d+" if p.isdigit() else re.escape(p) for p in DIGITS.split(before))
+    )
 
 
 def _take(stream: _Stream, at: int, line: str) -> None:
@@ -152,7 +169,7 @@ def _take(stream: _Stream, at: int, line: str) -> None:
         if CLOSING.match(line) and not LEVEL.match(line):
             _close(stream, at, line)
             return
-    text = _bare(stream, line)
+    text = "" if LEVEL.search(line) else _bare(stream, line)
     if text:
         _close(stream, at, text)
         return

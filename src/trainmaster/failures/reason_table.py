@@ -39,6 +39,8 @@ class FailureReason:
     """Any of them in "Type: message" of the exception that ended it shows the reason."""
     lines: tuple[re.Pattern[str], ...] = ()
     """Any of them in a line of its output shows it, where no exception says more."""
+    frames: tuple[re.Pattern[str], ...] = ()
+    """Any of them in the last frame of its traceback shows it, where the exception says nothing known."""
     strength: Strength = Strength.EXPLICIT
     exit_codes: frozenset[int] = frozenset()
     signals: frozenset[str] = frozenset()

@@ -1,0 +1,6 @@
+# reason: core-dump
+"""Native code gives up."""
+
+import os
+
+os.abort()

@@ -1,0 +1,5 @@
+# reason: disk-full
+"""The disk is full."""
+
+with open("/dev/full", "w") as file:
+    file.write("a checkpoint")

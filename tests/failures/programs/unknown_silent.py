@@ -1,0 +1,6 @@
+# reason: unknown
+"""Ends without a word."""
+
+import sys
+
+sys.exit(3)
