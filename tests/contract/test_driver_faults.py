@@ -40,6 +40,12 @@ RUN = Run("12", 1)
 PATIENT_S = 60.0
 HANG_S = 1.0
 """How long a helper may hang here."""
+COUNTED = """
+import socket
+line = socket.socket(socket.AF_UNIX)
+line.connect(os.environ["TRAINMASTER_SOCKET"])
+line.sendall(b'{"say": "progress", "step": 1, "counted": true}\\n')
+"""
 FREEZING, THAWING = ("state", "lock", "checkpoint"), ("state", "restore", "unlock")
 
 
@@ -222,13 +228,19 @@ def test_orders_are_followed_though_the_driver_hangs(
             assert (over["asked"], over["was_killed"]) == ("halt", False)
 
 
-def test_what_can_never_be_frozen_says_so(make_run: MakeRun, gpus: Path) -> None:
-    with make_run(ranks=2) as run:
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_what_can_never_be_frozen_says_so_once_it_trains_without_the_sdk(
+    tmp_path: Path, gpus: Path, is_counted: bool
+) -> None:
+    kit = driver_kit(gpus)
+    kit = replace(kit, prepare=COUNTED + kit.prepare) if is_counted else kit
+    (tmp_path / "run").mkdir()
+    with frozen_run(tmp_path / "run", kit, ranks=2) as run:
         for reason, said in {"nccl": "NCCL", "managed": "managed memory", "mps": "MPS"}.items():
             for pid in run.pids:
                 fake_driver.allocate(0, [], pid=pid, folder=gpus, **{reason: True})
             refused = run.freeze()
-            assert (refused["what"], refused["is_final"]) == ("not frozen", True)
+            assert (refused["what"], refused["is_final"]) == ("not frozen", is_counted)
             assert said in refused["why"]
             run.goes_on()
             for pid in run.pids:

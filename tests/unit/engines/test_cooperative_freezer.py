@@ -37,9 +37,15 @@ class Ranks:
     def __init__(self, is_mps_client: bool = False) -> None:
         self.asked: list[Message] = []
         self.connected = {0, 1}
+        self.are_steps_counted = False
         self.mover = Mover()
         self.freezer = CooperativeFreezer(
-            self.asked.append, lambda: self.connected, lambda: 2, is_mps_client, self.mover
+            self.asked.append,
+            lambda: self.connected,
+            lambda: 2,
+            lambda: self.are_steps_counted,
+            is_mps_client,
+            self.mover,
         )
         for rank in (0, 1):
             self.say(rank, "heeds stops")
@@ -156,8 +162,12 @@ def test_one_that_connects_again_is_asked_again() -> None:
 def test_it_is_refused_where_not_all_can() -> None:
     ranks = Ranks()
     why = "Its program does not give back GPU memory by itself."
-    ranks.connected = {0}
-    assert ranks.freezer.refusal() == Refusal(why, True)
+    for connected in (set(), {0}):
+        ranks.connected = connected
+        assert ranks.freezer.refusal() == Refusal(why, False), "others may still connect"
+        ranks.are_steps_counted = True
+        assert ranks.freezer.refusal() == Refusal(why, True), "it trains without the SDK"
+        ranks.are_steps_counted = False
     ranks.connected = {0, 1, 2}
     assert ranks.freezer.refusal() == Refusal(why, False), "the third has not ended a step yet"
     ranks.say(2, "heeds stops")

@@ -65,6 +65,10 @@ class ControlSocket:
         """Ranks that have sent `hello`."""
         return {connection.rank for connection in self._connections if connection.rank is not None}
 
+    def are_steps_counted(self) -> bool:
+        """Whether steps are counted of processes that are connected: those train without the SDK."""
+        return any(connection.counts for connection in self._connections)
+
     def send_to_ranks(self, said: Message) -> None:
         for connection in [*self._connections]:
             if connection.rank is not None:

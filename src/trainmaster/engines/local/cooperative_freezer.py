@@ -22,7 +22,10 @@ BYTES_PER_S = 1_000_000_000
 
 
 class CooperativeFreezer:
-    """Asks all ranks by `tell`; `ranks` are those that are connected, `rank_count` how many processes run."""
+    """Asks all ranks by `tell`; `ranks` are those that are connected, `rank_count` how many processes run.
+
+    `are_steps_counted` says whether there are processes that train without the SDK.
+    """
 
     name = "cooperative"
     why = "Its program gives back GPU memory by itself."
@@ -32,12 +35,14 @@ class CooperativeFreezer:
         tell: Callable[[Message], None],
         ranks: Callable[[], set[int]],
         rank_count: Callable[[], int],
+        are_steps_counted: Callable[[], bool],
         is_mps_client: bool,
         mover: Freezer,
     ) -> None:
         self._tell = tell
         self._ranks = ranks
         self._rank_count = rank_count
+        self._are_steps_counted = are_steps_counted
         self._is_mps_client = is_mps_client
         self._mover = mover
         """Takes what is left to another GPU: the CUDA context."""
@@ -69,8 +74,10 @@ class CooperativeFreezer:
         connected = self._ranks()
         if self._is_mps_client:
             return Refusal("Clients of MPS are not suspended in memory.", True)
-        if not self._able or len(connected) < self._rank_count() or connected - self._able:
-            is_final = connected <= self._settled
+        is_complete = len(connected) >= self._rank_count()
+        if not self._able or not is_complete or connected - self._able:
+            is_known = is_complete or self._are_steps_counted()  # else some have not come so far
+            is_final = is_known and connected <= self._settled
             return Refusal("Its program does not give back GPU memory by itself.", is_final)
         return None
 

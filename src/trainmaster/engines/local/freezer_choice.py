@@ -35,6 +35,11 @@ def freezers_for(
     env = run.env | run.ranks[0].env
     driver = DriverFreezer(gang.members, devices, env, selector, gang.outsiders)
     cooperative = CooperativeFreezer(
-        control.send_to_ranks, control.ranks, gang.running, bool(env.get(MPS_PIPE)), driver
+        control.send_to_ranks,
+        control.ranks,
+        gang.running,
+        control.are_steps_counted,
+        bool(env.get(MPS_PIPE)),
+        driver,
     )
     return [cooperative, driver]

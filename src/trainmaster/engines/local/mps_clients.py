@@ -75,7 +75,9 @@ class MpsClients:
 
     async def open(self, sockets: str) -> None:
         self._sockets = sockets
-        for _ in range(TRIES if self._has_gpus else 0):  # a keeper that is just looking lets go soon
+        for _ in range(
+            TRIES if self._has_gpus else 0
+        ):  # a keeper that is just looking lets go soon
             self._charge = take_charge(self._folder)
             if self._charge is not None:
                 break
