@@ -11,6 +11,7 @@ from trainmaster.model.reasons import Why
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender
 from trainmaster.model.units import SECOND
 from trainmaster.text.formatting import when
+from trainmaster.text.hangs import hang_sentence
 from trainmaster.text.reasons import reason_sentence
 from trainmaster.text.stop_messages import end_sentence, ended_as, suspension_sentence
 
@@ -22,6 +23,8 @@ BY_PERSON = {
 
 BY_MANAGER = frozenset({Suspender.POLICY, Suspender.MEMORY})
 MOST_NAMED = 10
+HUNG = "Hung"
+"""The code of a job that hangs."""
 
 
 def suspended_by(status: JobStatus) -> Suspender | None:
@@ -94,6 +97,11 @@ def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
         return None, f"It is {status.transition or 'waiting for the next scheduling pass'}."
     place = f" on {', '.join(status.devices)}" if status.devices else ""
     beside = f" and {status.transition}" if status.transition is not None else ""
+    hang = status.history.hang
+    if hang is not None and not hang.is_over:
+        said = " ".join((hang_sentence(hang), *hang.stacks))
+        silent = f"its last sign of life was {when(hang.since_ms, now)}"
+        return HUNG, f"It is {row.state}{place}{beside}, and hangs: {silent}. {said}"
     return None, f"It is {row.state}{place}{beside}."
 
 

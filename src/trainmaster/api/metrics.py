@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from trainmaster.api import messages
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.gpu_rows import ratio
+from trainmaster.daemon.hang_remarks import hung_jobs
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import GpuRow, QueueRow
 from trainmaster.model.job_state import WAITING_STATES
@@ -68,6 +69,7 @@ async def page(service: Daemon, metrics: Metrics) -> bytes:
             *_devices(service),
             *_gpus(service),
             *_progress(service),
+            _hung(service),
         ]
     registry = CollectorRegistry()
     registry.register(_Now(families))
@@ -117,6 +119,16 @@ def _progress(service: Daemon) -> list[Metric]:
         _gauge("job_step", "Training steps that a running job has made.", own, steps),
         _gauge("job_steps_per_second", "How fast a running job makes steps.", own, rates),
     ]
+
+
+def _hung(service: Daemon) -> Metric:
+    now_s = service.queries.now_ms() / 1000
+    found = [
+        ((live.id, live.name), now_s - hang.since_ms / 1000)
+        for live, hang in hung_jobs(service.driver.jobs.values())
+    ]
+    words = "Since the last sign of life of a job that hangs."
+    return _gauge("job_hung_seconds", words, ("job", "name"), found)
 
 
 GPU_GAUGES: tuple[tuple[str, str, Callable[[GpuRow], float | None]], ...] = (

@@ -13,6 +13,7 @@ from trainmaster.daemon.array_rows import ranges
 from trainmaster.daemon.job_history import Progress
 from trainmaster.daemon.job_rows import (
     DeadlineRow,
+    HangRow,
     Holder,
     JobEnd,
     JobRow,
@@ -46,6 +47,7 @@ from trainmaster.model.units import WHOLE
 from trainmaster.store import rows as stored
 from trainmaster.text.deadlines import deadline_sentence, past_deadline_sentence
 from trainmaster.text.formatting import plural
+from trainmaster.text.hangs import hang_sentence
 from trainmaster.text.messages import forecast_sentence, story_sentence
 from trainmaster.text.stop_messages import end_sentence
 
@@ -106,6 +108,7 @@ def job_row(status: JobStatus, now: int) -> JobRow:
         array=row.array,
         array_index=row.array_index,
         progress=progress_row(history.progress),
+        hung=hang_row(status),
     )
 
 
@@ -149,6 +152,18 @@ def deadline_words(notice: DeadlineNotice, status: JobStatus, now: int) -> str:
     if row.state != JobState.SUCCEEDED:
         return ""
     return past_deadline_sentence(notice.deadline_ms, row.finish_ms)
+
+
+def hang_row(status: JobStatus) -> HangRow | None:
+    hang = status.history.hang
+    if hang is None or hang.is_over or status.row.state != JobState.RUNNING:
+        return None
+    return HangRow(
+        since_s=hang.since_ms / 1000,
+        sentence=hang_sentence(hang),
+        stacks=list(hang.stacks),
+        trouble=hang.trouble or None,
+    )
 
 
 def progress_row(progress: Progress | None) -> ProgressRow | None:

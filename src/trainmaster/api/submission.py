@@ -19,7 +19,7 @@ from trainmaster.config.limits import Limits
 from trainmaster.config.validation import ConfigError
 from trainmaster.daemon.service_api import Submission
 from trainmaster.model.job import Demand, Job, Shape
-from trainmaster.model.launch_spec import LaunchSpec, Ranks
+from trainmaster.model.launch_spec import LaunchSpec, OnHang, Ranks
 from trainmaster.model.placement import Role, Sharing
 
 
@@ -119,6 +119,7 @@ def _recipe(model: JobFile, workdir: Path, user: str, program: str) -> LaunchSpe
         max_runtime_ms=model.max_runtime,
         may_stay_in_memory=_may_stay_in_memory(model),
         counts_steps=model.count_steps,
+        on_hang=OnHang(model.on_hang),
         tolerance_ppm=model.tolerance,
     )
 

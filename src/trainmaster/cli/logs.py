@@ -20,6 +20,7 @@ from trainmaster.cli.support.polling import row_now
 ELEMENT = re.compile(r"\d+_\d+")
 WHOLE = {"rank": 0, "attempt": None, "tail": None}
 """All output of the last attempt."""
+STACKS = "Show where its processes were when it hung, instead of its output."
 RANK = "Rank (process) whose output is shown."
 
 
@@ -37,6 +38,7 @@ def logs(
         int | None, option("--attempt N", "Attempt number. Default: the last.", min=0)
     ] = None,
     tail: Annotated[int | None, option("--tail N", "Show only the last N lines.", min=0)] = None,
+    stacks: Annotated[bool, option("--stacks", STACKS)] = False,
 ) -> None:
     """Show what a job wrote to standard output and standard error.
 
@@ -47,7 +49,12 @@ def logs(
         trainmaster logs -f 12
         trainmaster logs 12 --rank 3 --tail 100
         trainmaster logs 12 --attempt 1 > first.log
+        trainmaster logs 12 --stacks
     """
+    if stacks:
+        for piece in client.download(job_path(job, "stacks"), {"attempt": attempt}):
+            write_plain("", piece)
+        return
     query: Query = {"rank": "all" if all_ranks else rank, "attempt": attempt, "tail": tail}
     array = None if ELEMENT.fullmatch(job) else array_id(client, job)
     if array is not None:

@@ -46,6 +46,10 @@ def pairs_of(answer: Json) -> dict[str, str]:
         "jobs": elements.get("sentence", ""),
         "exit code": "" if row.exit_code is None else str(row.exit_code),
         "why": row.why,
+        "hangs": f"{words.ago(row.hung.since_s)} was its last sign of life. {row.hung.sentence}"
+        if row.hung is not None
+        else "",
+        "stacks": " ".join(row.hung.stacks) if row.hung is not None else "",
         "user, queue": f"{row.user or NOTHING}, {row.queue}",
         "priority": str(row.priority),
         "command": command_text(spec.get("command")),

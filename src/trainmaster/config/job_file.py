@@ -398,6 +398,12 @@ class JobFile(FileModel):
         description="Count the optimizer steps of a PyTorch program that does not use the SDK, and"
         " show them as its progress. false leaves its PYTHONPATH alone.",
     )
+    on_hang: Literal["report", "restart"] = Field(
+        "report",
+        description="What to do when it hangs: it makes no step, writes nothing and computes nothing for"
+        " much longer than ever before. restart tells it to save and to end, and tries it again as after"
+        " a failure.",
+    )
     held: bool = Field(
         False, description="Submit it, but do not run it before `trainmaster resume`."
     )

@@ -56,6 +56,11 @@ class Limits:
     step_deadline: int = _time(
         30 * SECOND, "A manager that takes longer for one step is said not to work (/healthz)."
     )
+    hang_idle: int = _time(
+        10 * MINUTE, "No shorter silence of a run with an idle device is a hang."
+    )
+    hang_busy: int = _time(60 * MINUTE, "The same where its device is busy.")
+    hang_start: int = _time(30 * MINUTE, "The same before its first step, with an idle device.")
     disk_free: int = _size(1 * GIB, "Free space of the data folder below which /healthz says so.")
     connections: int = _number(512, "Open connections to the API.")
     header_deadline: int = _time(10 * SECOND, "Time for the head of a request to come.")

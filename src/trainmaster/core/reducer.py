@@ -249,6 +249,10 @@ def _run_paced(state: State, event: e.RunPaced, now: int) -> None:
     """Its supervisor decides by itself; jobs and bookings stay as they are."""
 
 
+def _nothing_changes(state: State, event: e.RunHung | e.RunWentOn, now: int) -> None:
+    """Its supervisor ends it where that is wanted, and reports that as its end."""
+
+
 def _leave_unordered(state: State, record: JobRecord, event: e.RunSuspended, now: int) -> None:
     """It was suspended by the order of a store that is gone."""
     record.update_service(now)
@@ -549,6 +553,8 @@ REDUCERS: dict[type, Reducer] = {
     e.RunSuspended: _run_suspended,
     e.RunNotFrozen: _run_not_frozen,
     e.RunPaced: _run_paced,
+    e.RunHung: _nothing_changes,
+    e.RunWentOn: _nothing_changes,
     e.RunResumed: _run_resumed,
     e.RunResized: _run_resized,
     e.RunSpeedChanged: _run_speed_changed,

@@ -23,6 +23,7 @@ from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.dependencies import Dependencies, StateOf
 from trainmaster.daemon.failure_evidence import FailureReader, is_failure
 from trainmaster.daemon.gpu_readings import GpuReadings
+from trainmaster.daemon.hang_remarks import hang_notes
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.job_events import job_of, story_of, thinned
 from trainmaster.daemon.known_profiles import KnownProfiles, key_of
@@ -154,6 +155,7 @@ class Driver:
                     f"Queue {queue.name} is in {queue.parent}, which is not defined, and counts as a"
                     f" queue of its own: define {queue.parent}, or remove it with `trainmaster queue rm`."
                 )
+        notes += [*hang_notes(self.jobs.values())]
         for node in sorted(state.draining):
             name = state.topology.nodes[node].name
             notes.append(

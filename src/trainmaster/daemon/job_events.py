@@ -29,6 +29,8 @@ HAPPENED: Mapping[type, str] = {
     e.RunSuspended: "suspended",
     e.RunNotFrozen: "not frozen",
     e.RunPaced: "paced",
+    e.RunHung: "hung",
+    e.RunWentOn: "went on",
     e.RunResumed: "resumed",
     e.RunResized: "resized",
     e.RunSaved: "saved",

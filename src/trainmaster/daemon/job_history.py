@@ -39,6 +39,27 @@ class LastFreeze:
     gpu_bytes: int | None = None
 
 
+@stored_as("daemon.LastHang")
+@dataclass(frozen=True, slots=True)
+class LastHang:
+    """How a run hangs, or hung before it was ended for that."""
+
+    since_ms: int
+    """Its last sign of life."""
+    silent_ms: int
+    longest_ms: int
+    is_busy: bool = False
+    stepless_ms: int | None = None
+    stacks: tuple[str, ...] = ()
+    """Where its processes were, a sentence for each rank."""
+    trouble: str = ""
+    """Why there are no Python stacks of some of them."""
+    attempt: int = 0
+    """The attempt that hung."""
+    is_over: bool = False
+    """Whether it has gone on, or ended, since."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobHistory:
     """Field names are the keys of the stored JSON; one that an older store lacks has its default."""
@@ -97,6 +118,7 @@ class JobHistory:
     """Percent of its speed that its run is held back to for the sake of a guaranteed one, ..."""
     pace_why: str = ""
     """... and why: a sentence."""
+    hang: LastHang | None = None
     failures: int = 0
     preemptions: int = 0
     migrations: int = 0
@@ -146,7 +168,7 @@ KEYS = {"story_entries": "told"}
 """Fields that stores know by another name, the one that they were first written by."""
 NAMES = tuple(each.name for each in fields(JobHistory))
 STORED_KEYS = {name: KEYS.get(name, name) for name in NAMES}
-ENCODED = ("progress", "deadline", "last_freeze", "profile", "failed_by")
+ENCODED = ("progress", "deadline", "last_freeze", "profile", "failed_by", "hang")
 CAUSES: Mapping[str, type[EndReason] | type[Suspension]] = {
     "end": EndReason,
     "suspension": Suspension,

@@ -22,6 +22,8 @@ BESIDE = {
     "RetryDelay": "retry delay",
 }
 """Reasons that are said beside the state, because no free GPU would help."""
+HUNG = "hung"
+"""Said beside the state of a job that hangs."""
 T = TypeVar("T")
 TIMED_OUT = 124
 """Exit status for a job that reached its time limit."""
@@ -95,6 +97,19 @@ class DeadlineRow(ResponseModel):
     @property
     def is_at_risk(self) -> bool:
         return self.what in ("declined", "slipped")
+
+
+class HangRow(ResponseModel):
+    """A job that hangs."""
+
+    since_s: float
+    """Its last sign of life."""
+    sentence: str
+    """`No step for 12 min where its longest was 40 s, no output for 12 min, and its device is idle.`"""
+    stacks: list[str]
+    """Where its processes are, a sentence for each rank; /jobs/{job}/stacks has all of it."""
+    trouble: str | None
+    """Why there are no Python stacks of some of them."""
 
 
 class ProgressReport(ResponseModel):
@@ -189,6 +204,8 @@ class JobRow(Holder):
     """The array that it is an element of."""
     array_index: int | None
     progress: ProgressRow | None
+    hung: HangRow | None
+    """How it hangs; null while it does not."""
 
     @classmethod
     def from_json(cls, answer: dict[str, Any]) -> JobRow:
@@ -208,6 +225,8 @@ class JobRow(Holder):
     def state_words(self) -> str:
         """Its state with what is to be said beside it: `pending (dependency)`, `suspended (user)`."""
         beside: str | None = self.transition or self.suspended_by
+        if beside is None and self.hung is not None:
+            beside = HUNG
         if beside is None and self.reason is not None:
             beside = BESIDE.get(self.reason.code)
         label = self.state.replace("_", " ")
@@ -240,6 +259,8 @@ class JobRow(Holder):
                 f": {self.ended_because}" * bool(self.ended_because)
             )
         said = self.why or self.ended_because or ("" if self.has_ended else ", ".join(self.nodes))
+        if self.hung is not None:
+            said = f"{as_sentence(said)} {self.hung.sentence}"
         if self.deadline is not None and self.deadline.is_at_risk and not self.has_ended:
             said = as_sentence(said) if said else ""
             return f"{said} {self.deadline.sentence}".strip()
@@ -269,5 +290,6 @@ PARTS: Mapping[str, type[Any]] = {
     "end_reason": JobEnd,
     "deadline": DeadlineRow,
     "progress": ProgressRow,
+    "hung": HangRow,
 }
 """Fields of a job that are objects."""

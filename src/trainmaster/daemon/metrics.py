@@ -39,6 +39,7 @@ class Metrics:
             "queue",
             "cause",
         )
+        self.hung = self._counter("hung_runs", "Times that a run was found to hang.", "queue")
         self.finished = self._counter("finished_jobs", "Jobs that have ended.", "queue", "state")
         self.suspend_latency = self._histogram(
             "suspend_latency_seconds",
@@ -96,6 +97,8 @@ def _count(
         metrics.evicted.labels(queue, "owner" if record.is_held else "policy").inc()
         if not record.is_held:
             metrics.preempted.labels(queue).inc()
+    elif isinstance(event, e.RunHung):
+        metrics.hung.labels(queue).inc()
     elif isinstance(event, e.RunFailed | e.RunLost):
         cause = "failure" if isinstance(event, e.RunFailed) else "lost"
         metrics.evicted.labels(queue, cause).inc()

@@ -15,6 +15,7 @@ from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.freeze_remarks import freeze_remarks, obstacle_sentence
 from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
+from trainmaster.daemon.hang_remarks import hang_remarks
 from trainmaster.daemon.job_history import JobHistory, Progress
 from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, named_nodes
 from trainmaster.daemon.memory_overuse import memory_words
@@ -39,7 +40,7 @@ from trainmaster.daemon.service_api import (
     NotFound,
     Submission,
 )
-from trainmaster.engines.local.logs import rank_logs
+from trainmaster.engines.local.logs import STACKS, rank_logs
 from trainmaster.gpu.mps import MEMORY
 from trainmaster.mechanisms.base_policy import free_for
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
@@ -263,6 +264,7 @@ class Queries:
         said = (*said, *freeze_remarks(live.history))
         if record.phase is Phase.RUNNING and live.history.pace < 100:
             said = (*said, pace_sentence(live.history.pace, live.history.pace_why))
+        said = (*said, *hang_remarks(live.history.hang, record.run))
         if live.job.deadline_ms is not None and record.estimate is not None:
             said = (*said, BASIS[record.estimate.source])
         room = self._making_room(live, record)
@@ -395,6 +397,12 @@ class Queries:
             for attempt in attempts
             for rank, paths in rank_logs(runs / str(attempt)).items()
         ]
+
+    async def stack_files(self, job: str) -> Mapping[int, Path]:
+        """By attempt, of the runs of a job that hung: where the stacks of its processes are kept."""
+        runs = self._folder / "runs" / job
+        found = await asyncio.to_thread(lambda: sorted(runs.glob(f"*/{STACKS}")))
+        return {int(each.parent.name): each for each in found if each.parent.name.isdecimal()}
 
     def changes(self, after: int | None = None) -> AsyncIterator[ChangeRow]:
         """What happens from now on, or since that one as far as it is remembered."""

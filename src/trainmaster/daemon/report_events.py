@@ -10,7 +10,7 @@ from trainmaster.config.limits import Limits
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.failure_evidence import signal_name
-from trainmaster.daemon.job_history import JobHistory, LastFreeze, Progress
+from trainmaster.daemon.job_history import JobHistory, LastFreeze, LastHang, Progress
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.retries import failed_run, lost_run, lost_too_often, retry_detail
 from trainmaster.model import engine_reports as r
@@ -21,6 +21,7 @@ from trainmaster.model.placement import Placement
 from trainmaster.model.progress import Sample
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspension
 from trainmaster.model.units import NOMINAL, SECOND
+from trainmaster.text.hangs import hang_sentence
 
 NOTICEABLE_PPM = NOMINAL // 10
 """Smaller differences from the assumed speed are ignored: reports are noisy."""
@@ -129,7 +130,7 @@ def _reshaped(
     said: r.Reshaped, live: LiveJob, record: JobRecord, now: int
 ) -> Iterator[LoggedEvent]:
     then = _moment(said, live, now)
-    live.history = replace(live.history, pids=said.pids)
+    live.history = replace(_without_hang(live.history), pids=said.pids)
     live.began(then)
     if live.is_catching_up:
         return
@@ -157,6 +158,37 @@ def _paced(said: r.Paced, live: LiveJob, record: JobRecord, now: int) -> Iterato
     live.history = replace(live.history, pace=said.pace, pace_why=said.why)
     if not live.is_catching_up:
         yield LoggedEvent(e.RunPaced(said.run, said.pace), {"pace": said.pace, "why": said.why})
+
+
+def _hung(said: r.Hung, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
+    then = _moment(said, live, now)
+    hang = LastHang(
+        max(live.job.submit_ms, then - said.silent_ms),
+        said.silent_ms,
+        said.longest_ms,
+        said.is_busy,
+        said.stepless_ms,
+        said.stacks,
+        said.trouble,
+        said.run.attempt,
+    )
+    live.history = replace(live.history, hang=hang)
+    if not live.is_catching_up:
+        why = " ".join((hang_sentence(said), *said.stacks))
+        detail = {"restarts": said.restarts, "stacks": list(said.stacks), "why": why}
+        yield LoggedEvent(e.RunHung(said.run), detail)
+
+
+def _went_on(said: r.WentOn, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
+    live.history = _without_hang(live.history)
+    if not live.is_catching_up:
+        yield LoggedEvent(e.RunWentOn(said.run))
+
+
+def _without_hang(history: JobHistory) -> JobHistory:
+    """Whatever hung has gone on, or ended."""
+    hang = history.hang
+    return history if hang is None else replace(history, hang=replace(hang, is_over=True))
 
 
 def _progressed(
@@ -201,7 +233,7 @@ def _ended(
     limits: Limits,
     failure: Failure | None,
 ) -> Iterator[LoggedEvent]:
-    live.history = replace(live.history, pids=(), exit_code=said.code)
+    live.history = replace(_without_hang(live.history), pids=(), exit_code=said.code)
     live.ended_ms = then = _moment(said, live, now)
     live.paused(then)
     detail = _end_detail(said)
@@ -285,7 +317,7 @@ def _lost(
     limits: Limits,
     failure: Failure | None,
 ) -> Iterator[LoggedEvent]:
-    live.history = replace(live.history, pids=(), failed_by=failure)
+    live.history = replace(_without_hang(live.history), pids=(), failed_by=failure)
     then = _moment(said, live, now)
     live.paused(then)
     detail = {"why": said.why, **failure_detail(failure)}
@@ -352,6 +384,8 @@ EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent
     r.Saved: _saved,
     r.HeedsStops: _heeds_stops,
     r.Paced: _paced,
+    r.Hung: _hung,
+    r.WentOn: _went_on,
 }
 """Of a run that goes on."""
 

@@ -113,6 +113,37 @@ class Paced:
 
 
 @dataclass(frozen=True, slots=True)
+class Hung:
+    """It gives no sign of life: neither steps nor output, for longer than its own past explains."""
+
+    run: Run
+    at_ms: int
+    silent_ms: int
+    longest_ms: int
+    """Its longest time between two steps before; without steps, between two pieces of output."""
+    is_busy: bool = False
+    """Whether its device is busy all the same."""
+    stepless_ms: int | None = None
+    """Since its last step; None: it has told none."""
+    stacks: tuple[str, ...] = ()
+    """Where its processes are, a sentence for each rank."""
+    trouble: str = ""
+    """Why there are no Python stacks of some of them."""
+    restarts: bool = False
+    """Whether it is ended, to be started again."""
+    steady_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WentOn:
+    """It has given a sign of life again: it does not hang."""
+
+    run: Run
+    at_ms: int
+    steady_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HeedsStops:
     """Its program looks for requests to stop, and saves before it leaves."""
 
@@ -157,6 +188,8 @@ class Ended:
     """Why it was ended for good."""
     unsaved_ms: int | None = None
     """How long it worked from its last file to the order to stop; None: it says itself that it saves."""
+    hung: bool | None = None
+    """Whether it was ended because it hung."""
     steady_ms: int | None = None
 
 
@@ -180,6 +213,8 @@ Report = (
     | Saved
     | HeedsStops
     | Paced
+    | Hung
+    | WentOn
     | Ended
     | Lost
 )

@@ -172,6 +172,20 @@ class RunPaced:
 
 
 @dataclass(frozen=True, slots=True)
+class RunHung:
+    """It gives no sign of life for longer than its own past explains."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class RunWentOn:
+    """One that hung has given a sign of life again."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
 class RunResumed:
     run: Run
     speed_ppm: int
@@ -349,6 +363,8 @@ Event = (
     | RunSuspended
     | RunNotFrozen
     | RunPaced
+    | RunHung
+    | RunWentOn
     | RunResumed
     | RunResized
     | RunSpeedChanged

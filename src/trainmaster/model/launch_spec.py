@@ -17,6 +17,14 @@ class Ranks(Enum):
     """One for each node, which sees all its GPUs: an ordinary program, or a launcher such as torchrun."""
 
 
+class OnHang(Enum):
+    """What is done about a run that hangs."""
+
+    REPORT = "report"
+    RESTART = "restart"
+    """It is told to save and to end, and counts as failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogLimits:
     """How much of a rank's output is kept: the newest."""
@@ -59,6 +67,7 @@ class LaunchSpec:
     """Whether the optimizer steps of a PyTorch program are counted without its help."""
     tolerance_ppm: int = 30_000
     """How much slower opportunistic jobs on its GPUs may make it."""
+    on_hang: OnHang = OnHang.REPORT
     logs: LogLimits = LogLimits()
     uuid: str = ""
     """Of the job, chosen at submission: numbers begin again with another store, this does not.

@@ -174,6 +174,11 @@ def _paced(detail: Detail) -> Opening:
     return f"held back to {pace} % of its speed", worded_keys
 
 
+def _hung(detail: Detail) -> Opening:
+    ends = ", so it is ended to be started again" if detail.get("restarts") else ""
+    return f"hangs{ends}", ("stacks", "restarts", "attempt")
+
+
 def pace_sentence(percent: int, why: str) -> str:
     """How far a job is held back now, and why."""
     opening, _ = _paced({"pace": percent})
@@ -217,6 +222,8 @@ OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
     "suspended": _suspended,
     "not frozen": _not_frozen,
     "paced": _paced,
+    "hung": _hung,
+    "went on": lambda _: ("going on: it did not hang", ("attempt",)),
     "thaw ordered": _on_devices("resuming", "attempt"),
     "resumed": lambda _: ("running again", ("attempt",)),
     "sharing changed": _sharing,

@@ -95,6 +95,29 @@ def routes(service: Daemon) -> APIRouter:
         found = _chosen(await service.queries.log_files(own), own, attempt, rank)
         return await _plain(found[0].paths if found else (), tail, start)
 
+    @router.get(
+        "/jobs/{job}/stacks",
+        summary="Where a job's processes were when it hung",
+        response_model=None,
+        response_class=Response,
+        responses={
+            200: {
+                "description": "Of each process its state, and of a Python program its stacks.",
+                "content": {"text/plain": {"schema": {"type": "string"}}},
+            },
+            **errors(404, 422, 503),
+        },
+    )
+    async def stacks(job: params.JobId, attempt: params.Attempt = None) -> Response:
+        """Of the last attempt that hung, unless another is asked for."""
+        own = (await find_job(service, job)).row.id
+        found = await service.queries.stack_files(own)
+        wanted = max(found, default=None) if attempt is None else attempt
+        if wanted is None or wanted not in found:
+            which = "No attempt" if attempt is None else f"Attempt {attempt}"
+            raise ApiError(404, f"{which} of job {own} has hung: there are no stacks.")
+        return await _plain((found[wanted],), None, None)
+
     return router
 
 

@@ -27,6 +27,7 @@ from trainmaster.daemon.request_errors import BadStart, RequestError
 from trainmaster.engines.local.descriptors import raise_limit
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.protocol import EngineError
+from trainmaster.failures.hang_rule import HangLimits
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.store.errors import StoreError
 from trainmaster.store.open import open_store, put_back_copy
@@ -126,6 +127,7 @@ def _engine(start: StartOptions) -> LocalEngine:
         machine.numbers,
         supervisor_silence_s=limits.supervisor_silence / 1000,
         fork_server_silence_s=limits.fork_server_silence / 1000,
+        hang_limits=HangLimits(limits.hang_idle, limits.hang_busy, limits.hang_start),
     )
 
 

@@ -32,6 +32,7 @@ from trainmaster.engines.local.run_follower import LaunchSteps, RunFollower, rep
 from trainmaster.engines.local.runfile import RunFile
 from trainmaster.engines.local.supervisor_watch import SupervisorWatch
 from trainmaster.engines.protocol import Abilities, Known, RecordedRun, StrayRun, Tell, any_job
+from trainmaster.failures.hang_rule import DEFAULT_LIMITS, HangLimits
 from trainmaster.gpu.freezing_ability import FreezingAbility, freezing_ability
 from trainmaster.gpu.mps import MpsPlace
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Rebind, Reshape, Thaw
@@ -75,12 +76,13 @@ class LocalEngine:
         *,
         supervisor_silence_s: float = 60.0,
         fork_server_silence_s: float = 30.0,
+        hang_limits: HangLimits = DEFAULT_LIMITS,
     ) -> None:
         self._folder = Path(os.path.abspath(folder)) / "runs"
         self.probed = cgroup_probe.probe()
         plan = self.probed.plan
         self.host = worker_environment.Host(
-            topology, tuple(devices), plan, tuple(numbers), str(self._folder / GPUS)
+            topology, tuple(devices), plan, tuple(numbers), str(self._folder / GPUS), hang_limits
         )
         # CPU slots are free as soon as processes are stopped.
         self._gpu_freezing = freezing_ability(devices) if devices else FreezingAbility()

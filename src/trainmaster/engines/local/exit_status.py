@@ -10,14 +10,19 @@ from enum import Enum
 from trainmaster.engines.local.rank_processes import NotStarted, RankProcess
 from trainmaster_sdk.wire import Message
 
+HUNG = 124
+"""Exit code of a run that was ended because it hung and left with 0: as `timeout` has it."""
+
 
 class StopCause(Enum):
     """Why a run is being stopped, with the word that programs are sent; later ones win."""
 
     RESIZE = ("resize", 0, "nothing")
     HALT = ("suspend", 1, "halt")
-    KILL = ("cancel", 2, "kill")
-    FAILURE = ("", 3, "nothing")
+    HANG = ("suspend", 2, "nothing")
+    """It hangs and is to be started again."""
+    KILL = ("cancel", 3, "kill")
+    FAILURE = ("", 4, "nothing")
     """One rank has failed, so the others cannot go on."""
 
     def __init__(self, asks: str, weight: int, asked: str) -> None:
@@ -40,6 +45,7 @@ class ExitStatus:
     was_killed: bool
     why: str
     tail: str
+    hung: bool = False
 
     @property
     def is_success(self) -> bool:
@@ -72,6 +78,7 @@ def exit_status_of(
     limit: int | None,
     oom_ranks: Collection[int],
     machine_oom: bool,
+    hang: str = "",
 ) -> ExitStatus:
     """Success only if all ranks returned 0, and it was not told to leave before it was done.
 
@@ -84,7 +91,7 @@ def exit_status_of(
         return start_failure(not_started.why, not_started.code, not_started.rank)
     deciding = first or next((rank for rank in ranks if rank.code), None)
     code = 0 if deciding is None else deciding.code or 0
-    was_late = cause in (StopCause.HALT, StopCause.RESIZE) and all(
+    was_late = cause in (StopCause.HALT, StopCause.RESIZE, StopCause.HANG) and all(
         rank.code == 0 or (rank.code == 128 + signal.SIGTERM and rank.number in done)
         for rank in ranks
     )
@@ -93,8 +100,10 @@ def exit_status_of(
     )
     if is_success and cause is not StopCause.KILL:
         return ExitStatus(0, "nothing", None, False, False, "", ranks[0].log.tail())
-    why = ""
-    if deciding is not None and cause in (None, StopCause.FAILURE):
+    why, is_hung = "", cause is StopCause.HANG
+    if is_hung:
+        why, code = f"It hung and was ended. {hang}", code or HUNG
+    elif deciding is not None and cause in (None, StopCause.FAILURE):
         why = _why(deciding, limit, oom_ranks, machine_oom)
     was_asked = cause in (StopCause.HALT, StopCause.RESIZE)
     return ExitStatus(
@@ -108,6 +117,7 @@ def exit_status_of(
         was_killed=was_killed,
         why=why,
         tail=(deciding or ranks[0]).log.tail(),
+        hung=is_hung,
     )
 
 

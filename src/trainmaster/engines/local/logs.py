@@ -8,6 +8,8 @@ from pathlib import Path
 
 TAIL_BYTES = 4096
 TAIL_LINES = 20
+STACKS = "stacks.txt"
+"""Where the processes of a run were when it hung the last time."""
 
 
 def path_of(folder: str, rank: int) -> str:

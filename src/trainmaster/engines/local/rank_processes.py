@@ -193,6 +193,7 @@ def _become(
     try:
         os.setsid()
         processes.die_with_parent()
+        processes.may_be_read_by(supervisor)
         if os.getppid() != supervisor:  # it died before the kernel was told
             os._exit(1)
         for number_of in signal.valid_signals():

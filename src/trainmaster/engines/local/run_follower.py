@@ -49,6 +49,8 @@ REPORTS: dict[str, type[Report]] = {
     "saved": r.Saved,
     "heeds stops": r.HeedsStops,
     "paced": r.Paced,
+    "hung": r.Hung,
+    "went on": r.WentOn,
     "progress": r.Progressed,
     "ended": Ended,
     "lost": Lost,
@@ -70,7 +72,7 @@ def report_of(run: Run, entry: JournalEntry) -> Report | None:
     said = {f.name: entry[f.name] for f in stated if f.name in entry or f.name not in may_lack}
     if entry.get("boot") != journal.BOOT:
         said.pop("steady_ms", None)
-    for name in ("pids", "changed"):
+    for name in ("pids", "changed", "stacks"):
         if name in said:
             said[name] = tuple(said[name])
     if "asked" in said:

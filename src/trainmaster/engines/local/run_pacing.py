@@ -48,6 +48,11 @@ class RunPacing:
         due = [at for at in (self._keeper.due_at, self._duty.due_at) if at is not None]
         return min(due, default=None)
 
+    @property
+    def pace(self) -> int:
+        """Percent of its speed that it is held back to."""
+        return self._keeper.pace
+
     def connected(self, connection: Connection) -> None:
         """A rank has said hello."""
         self._has_session = True

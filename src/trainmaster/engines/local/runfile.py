@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from trainmaster.durable_files import write_whole
+from trainmaster.failures.hang_rule import HangLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,14 @@ class CgroupPlan:
     """Bytes for each rank."""
     cpus: int | None = None
     """Thousandths of a core for each rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class HangPlan:
+    """When a run counts as hung, and whether it is restarted then."""
+
+    limits: HangLimits
+    restarts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +82,11 @@ class RunFile:
     """How much slower opportunistic runs on its GPUs may make it."""
     gpus_folder: str = ""
     """Where the runs of each GPU tell each other how fast they are; empty: it has CPU slots."""
+    hang: HangPlan | None = None
+    """None: nobody looks whether it hangs."""
 
 
-LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_folder"})
+LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_folder", "hang"})
 FIELDS = frozenset(each.name for each in fields(RunFile))
 
 
@@ -102,10 +113,15 @@ def read(folder: str, generation: int = 0) -> RunFile:
     try:
         ranks = tuple(RankSpec(tuple(each["argv"]), each["env"]) for each in said.pop("ranks"))
         cgroups = CgroupPlan(**said.pop("cgroups"))
+        hang = said.pop("hang", None)
         known = {name: value for name, value in said.items() if name in FIELDS}
-        return RunFile(ranks=ranks, cgroups=cgroups, **known)
+        return RunFile(ranks=ranks, cgroups=cgroups, hang=_hang_plan(hang), **known)
     except (TypeError, KeyError, AttributeError) as problem:
         raise ValueError(f"{path} is not what this Trainmaster writes: {problem}") from None
+
+
+def _hang_plan(said: dict[str, Any] | None) -> HangPlan | None:
+    return None if said is None else HangPlan(HangLimits(**said["limits"]), said["restarts"])
 
 
 def stated(folder: str, field: str) -> str | None:

@@ -21,6 +21,7 @@ from trainmaster.engines.local.checkpoint_folder import last_written_ns, worked_
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of, withdrawal
 from trainmaster.engines.local.freezer_choice import devices_of, freezers_for
+from trainmaster.engines.local.hang_watch import HangWatch
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.process_freezer import send
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
@@ -79,6 +80,7 @@ class Supervisor:
         """Why it had to be killed, through no fault of its own."""
         self._freezing = self._new_freezing()
         self._pacing = self._new_pacing()
+        self._hangs = self._new_hang_watch()
         self._has_left = False
         self._has_saved: bool | None = None  # since it was told to stop; None: it reports no saves
         self._unsaved_ms: int | None = None
@@ -134,6 +136,7 @@ class Supervisor:
         now = time.monotonic()
         waits = [self._housekeeping_at, self._sweep_at, self._track_at]
         waits += [self._reports.due_at, self._freezing.due_at, self._pacing.due_at]
+        waits.append(self._hangs.due_at)
         if self._stopping is not None:
             is_watched = self._stopping.until > now and not self._gang.has_ended
             waits.append(self._stopping.until if is_watched else now + 0.02)
@@ -146,6 +149,7 @@ class Supervisor:
         is_suspended = self._freezing.is_frozen or self._freezing.is_busy
         is_stopping = self._stopping is not None
         self._pacing.tick(now, is_suspended=is_suspended, is_stopping=is_stopping)
+        self._hangs.tick(now, is_suspended=is_suspended, pace=self._pacing.pace)
         if self._track_at is not None and self._track_at <= now:
             self._track_at = None
             self._cgroups.track(self._gang.members)
@@ -181,6 +185,7 @@ class Supervisor:
         self._started_ns, self._unsaved_ms = time.time_ns(), None
         self._freezing, self._lost_because = self._new_freezing(), ""
         self._pacing = self._new_pacing()
+        self._hangs = self._new_hang_watch()
         self._control.forget_ranks()
         self._not_started = self._gang.start(self._run, self._folder)
         for rank in self._gang.ranks:
@@ -201,7 +206,10 @@ class Supervisor:
 
     def _output_reader(self, rank: RankProcess) -> Callable[[int], None]:
         def ready(mask: int) -> None:
-            if rank_processes.pump(rank) == 0:
+            moved = rank_processes.pump(rank)
+            if moved:
+                self._hangs.sign()
+            elif moved == 0:
                 self._close_output(rank)
 
         return ready
@@ -231,6 +239,7 @@ class Supervisor:
         was_killed = last is not None and last.killed
         self._stopping = Stopping(cause, until, since_ns, was_killed, grace_s)
         self._pacing.close()
+        self._hangs.close()
         self._ask_to_stop()
         self._gang.terminate()
         self._freezing.let_go()  # a frozen process cannot save
@@ -256,6 +265,7 @@ class Supervisor:
         self._sweep_at = None
         self._freezing.close()
         self._pacing.close()
+        self._hangs.close()
         self._gang.reap()
         self._control.drain()
         for rank in self._gang.ranks:
@@ -291,6 +301,7 @@ class Supervisor:
             limit=self._run.cgroups.memory,
             oom_ranks=self._oom_ranks(),
             machine_oom=processes.oom_kills() > self._oom_kills,
+            hang=self._hangs.words,
         )
 
     def _is_saved(self) -> bool:
@@ -363,9 +374,11 @@ class Supervisor:
             if report is not None and self._pacing.accepts(connection, report):
                 self._reports.hold_progress(report)
                 self._pacing.step_done(report["step"])
+                self._hangs.step_done(report["step"])
         elif word == "saved":
             self._has_saved = self._stopping is not None
             self._reports.hold_save(said)
+            self._hangs.sign()
         elif word == "heeds stops" and not self._heeds_stops:
             self._heeds_stops = True
             self._reports.write("heeds stops", {})
@@ -373,6 +386,8 @@ class Supervisor:
             self._has_left = True
         elif word == "done":
             self._done.add(connection.rank or 0)
+        elif word == "gpu use":
+            self._hangs.gpu_used(said.get("util_ppm"))
         elif isinstance(order := said.get("order"), str):
             self._execute_order(order, said)
 
@@ -430,6 +445,19 @@ class Supervisor:
     def _new_pacing(self) -> RunPacing:
         members, tell = self._gang.members, self._reports.write
         return RunPacing(self._folder, self._run, members, self._control, tell)
+
+    def _new_hang_watch(self) -> HangWatch:
+        run, gang = self._run, self._gang
+        return HangWatch(
+            self._folder,
+            run.hang,
+            bool(devices_of(run)),
+            gang.members,
+            self._selector,
+            gang.outsiders,
+            self._reports.write,
+            lambda: self._stop(StopCause.HANG),
+        )
 
     def _step_freezing(self, now: float) -> None:
         """A run that is stopping has its whole grace period from when it can go on."""

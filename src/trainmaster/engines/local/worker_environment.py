@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from trainmaster.engines.local import launchers
 from trainmaster.engines.local.path_entry import with_path_entry
 from trainmaster.engines.local.rank_places import RankPlace, rank_places
-from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
+from trainmaster.engines.local.runfile import CgroupPlan, HangPlan, RankSpec, RunFile
 from trainmaster.engines.local.simple_commands import as_program
+from trainmaster.failures.hang_rule import DEFAULT_LIMITS, HangLimits
 from trainmaster.gpu import mps
 from trainmaster.gpu.driver import FAKE_GPUS
 from trainmaster.gpu.mps import MpsPlace
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.launch_spec import LaunchSpec, OnHang
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import Topology
 from trainmaster_sdk import wire
@@ -32,6 +33,8 @@ RUN = "TRAINMASTER_RUN"
 DEVICES = "TRAINMASTER_DEVICES"
 HANDED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR", FAKE_GPUS)
 """All that a program gets of the manager's own environment, which may hold secrets."""
+SESSION = "trainmaster_sdk.terminal"
+"""The program of `trainmaster shell`."""
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -47,6 +50,7 @@ class Host:
     """The same GPUs as the driver counts them, in the order of the PCI bus; empty: not known."""
     gpus_folder: str = ""
     """Where runs on one GPU tell each other how fast they are."""
+    hang_limits: HangLimits = DEFAULT_LIMITS
 
 
 def run_file(
@@ -103,7 +107,15 @@ def run_file(
         role=placement.role.value if host.uuids else "",
         tolerance_ppm=spec.tolerance_ppm if host.uuids else 0,
         gpus_folder=host.gpus_folder if host.uuids else "",
+        hang=hang_plan(spec, host),
     )
+
+
+def hang_plan(spec: LaunchSpec, host: Host) -> HangPlan | None:
+    """None for sessions, which wait for their user and are suspended when they are idle."""
+    if SESSION in spec.command:
+        return None
+    return HangPlan(host.hang_limits, spec.on_hang is OnHang.RESTART)
 
 
 def mps_gpu(placement: Placement, spec: LaunchSpec, host: Host) -> str | None:
