@@ -18,7 +18,7 @@ from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.config.limits import Limits
 from trainmaster.config.options import OptionError, read_options
 from trainmaster.daemon import response_models
-from trainmaster.daemon.job_history import JobHistory, Progress
+from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
 from trainmaster.daemon.response_models import (
     ChangeRow,
     DeviceRow,
@@ -291,6 +291,22 @@ class MemoryService:
 
     async def progress(self, job: str) -> Sequence[StoredProgress]:
         return list(self._named(job).progress)
+
+    def running_hangs(self) -> Sequence[tuple[str, str, LastHang]]:
+        statuses = [self._status(each) for each in self.known.values()]
+        return [
+            (each.row.id, each.row.name, each.history.hang)
+            for each in statuses
+            if each.row.state == "running" and each.history.hang is not None
+        ]
+
+    async def stack_files(self, job: str) -> Mapping[int, Path]:
+        known = self._named(job)
+        found = (
+            self.log_path(known.row.id, attempt, 0).with_name("stacks.txt")
+            for attempt in range(1, known.attempt + 1)
+        )
+        return {number: path for number, path in enumerate(found, 1) if path.exists()}
 
     async def log_files(self, job: str) -> Sequence[LogFile]:
         known = self._named(job)

@@ -29,6 +29,7 @@ The manager sends to the supervisor:
     {"say": "follow", "after": 7}                            send me your journal from entry 8 on, and go on
     {"order": "halt" | "kill" | "freeze" | "thaw" | "save"}
     {"order": "freeze", "may_keep": 1073741824}              bytes on each of its GPUs, at most
+    {"say": "gpu use", "util_ppm": 980000}                   how busy its GPUs are; sent now and then
     {"order": "reshape", "generation": 2}                    go on as the run's file of that number says
 The supervisor answers `follow` with the lines of its journal, each
     {"n": 8, "at_ms": 1763200000000, "what": "started", ...}

@@ -11,7 +11,6 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from trainmaster.api import messages
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.gpu_rows import ratio
-from trainmaster.daemon.hang_remarks import hung_jobs
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import GpuRow, QueueRow
 from trainmaster.model.job_state import WAITING_STATES
@@ -122,10 +121,10 @@ def _progress(service: Daemon) -> list[Metric]:
 
 
 def _hung(service: Daemon) -> Metric:
-    now_s = service.queries.now_ms() / 1000
+    now = service.queries.now_ms()
     found = [
-        ((live.id, live.name), now_s - hang.since_ms / 1000)
-        for live, hang in hung_jobs(service.driver.jobs.values())
+        ((id, name), max(0, now - hang.since_ms) / 1000)
+        for id, name, hang in service.queries.running_hangs()
     ]
     words = "Since the last sign of life of a job that hangs."
     return _gauge("job_hung_seconds", words, ("job", "name"), found)

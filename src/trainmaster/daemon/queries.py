@@ -15,8 +15,8 @@ from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.freeze_remarks import freeze_remarks, obstacle_sentence
 from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
-from trainmaster.daemon.hang_remarks import hang_remarks
-from trainmaster.daemon.job_history import JobHistory, Progress
+from trainmaster.daemon.hang_remarks import hang_remarks, hung_jobs
+from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
 from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, named_nodes
 from trainmaster.daemon.memory_overuse import memory_words
 from trainmaster.daemon.policies import effective_options
@@ -339,6 +339,11 @@ class Queries:
             for live in self._driver.jobs.values()
             if live.history.since_ms is not None and live.history.progress is not None
         ]
+
+    def running_hangs(self) -> Sequence[tuple[str, str, LastHang]]:
+        """Id, name and hang of each job that hangs now."""
+        found = hung_jobs(self._driver.jobs.values())
+        return [(live.id, live.recipe.name, hang) for live, hang in found]
 
     def running_gpu_use(self) -> Sequence[tuple[str, str, RunUse]]:
         """Id, name and use of each job that has processes on GPUs now."""

@@ -58,7 +58,7 @@ def test_it_is_written_under_the_same_names() -> None:
     assert JobHistory.from_json(found.to_json()) == found
     later = {"end", "suspension", "deadline", "told", "saves", "lost_ms", "adopted"}
     later |= {"freezes", "last_freeze", "freezing_ms", "not_frozen"}
-    later |= {"steps_per_s", "profile", "pace", "pace_why", "failed_by"}
+    later |= {"steps_per_s", "profile", "pace", "pace_why", "failed_by", "hang"}
     assert json.loads(found.to_json()).keys() - later == json.loads(EARLIER).keys()
 
 

@@ -14,13 +14,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from trainmaster.engines.local.helper_process import HelperProcess
-from trainmaster.engines.local.pace_law import FULL
+from trainmaster.engines.local.process_freezer import Members
 from trainmaster.engines.local.runfile import HangPlan
-from trainmaster.engines.process_freezer import Members
 from trainmaster.failures.hang_rule import DEFAULT_LIMITS, Hang, Rhythm, hang_of
 from trainmaster.text.hangs import hang_sentence
 from trainmaster_sdk.process_tree import stat_of
-from trainmaster_sdk.wire import Message
+from trainmaster_sdk.wire import FULL_PACE, Message
 
 LOOKS = 20
 """How often the CPU time is looked at in the shortest time that may be a hang, ..."""
@@ -80,7 +79,7 @@ class RhythmClock:
         """Until now it was held back to this pace; of a longer time than `most_s` nothing is known."""
         passed_s = now - self._at
         self._at = now
-        counted_s = min(passed_s, most_s) * pace / FULL
+        counted_s = min(passed_s, most_s) * pace / FULL_PACE
         self._lost_s += passed_s - counted_s
 
     def busy(self, now: float) -> None:
@@ -120,6 +119,25 @@ def _cpu_ticks(pid: int) -> int:
     return sum(map(int, stat_of(pid)[11:15]))
 
 
+class GpuMeter:
+    """How busy a run's GPUs are, as the manager says now and then."""
+
+    def __init__(self, has_gpus: bool) -> None:
+        self._has_gpus = has_gpus
+        self._util_ppm = 0
+        self._said_at: float | None = None
+
+    def said(self, util_ppm: int, now: float) -> None:
+        self._util_ppm, self._said_at = util_ppm, now
+
+    def is_busy(self, now: float) -> bool:
+        """A GPU of which nothing is known lately may be busy."""
+        if not self._has_gpus:
+            return False
+        is_known = self._said_at is not None and now - self._said_at < FRESH_S
+        return not is_known or self._util_ppm >= BUSY_PPM
+
+
 class HangWatch:
     """Of one generation of a run. `tell` writes into the journal, `end` stops a run that is to be restarted.
 
@@ -144,9 +162,6 @@ class HangWatch:
         shortest_s = min(limits.idle_ms, limits.busy_ms, limits.start_ms) / 1000
         self._limits = limits
         self._every_s = min(MOST_EVERY_S, max(LEAST_EVERY_S, shortest_s / LOOKS))
-        self._has_gpus = has_gpus
-        self._gpu: tuple[int, float] | None = None
-        """How busy its GPUs are, in millionths, and when that was said."""
         self._members = members
         self._selector = selector
         self._outsiders = outsiders
@@ -154,6 +169,7 @@ class HangWatch:
         self._end = end
         self._clock = RhythmClock(now)
         self._cpu = CpuMeter(members)
+        self._gpu = GpuMeter(has_gpus)
         self._due_at = now + self._every_s
         self._hang: Hang | None = None
         self.words = ""
@@ -180,7 +196,7 @@ class HangWatch:
     def gpu_used(self, util_ppm: object) -> None:
         """As the manager says: how busy its GPUs are."""
         if isinstance(util_ppm, int):
-            self._gpu = (util_ppm, time.monotonic())
+            self._gpu.said(util_ppm, time.monotonic())
 
     def tick(self, now: float, *, is_suspended: bool, pace: int) -> None:
         if self._plan is None or (now < self._due_at and self._helper is None):
@@ -188,7 +204,7 @@ class HangWatch:
         if now >= self._due_at:
             self._due_at = now + self._every_s
             self._clock.pass_time(now, LATE * self._every_s, 0 if is_suspended else pace)
-            if self._cpu.look(now) >= BUSY_CORE or self._is_gpu_busy(now):
+            if self._cpu.look(now) >= BUSY_CORE or self._gpu.is_busy(now):
                 self._clock.busy(now)
             if self._hang is None and not is_suspended:
                 self._hang = hang_of(self._clock.rhythm(now), self._limits)
@@ -202,13 +218,6 @@ class HangWatch:
         """It stops: nothing is watched any more."""
         self._plan = None
         self._drop_helper()
-
-    def _is_gpu_busy(self, now: float) -> bool:
-        """A GPU of which nothing is known may be busy."""
-        if not self._has_gpus:
-            return False
-        is_known = self._gpu is not None and now - self._gpu[1] < FRESH_S
-        return not is_known or (self._gpu is not None and self._gpu[0] >= BUSY_PPM)
 
     def _take_stacks(self, now: float) -> None:
         """By a process of its own, which may be killed: reading another process may last."""

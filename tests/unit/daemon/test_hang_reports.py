@@ -1,0 +1,102 @@
+"""Reports of runs that hang: what is stored, and what a user is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.daemon.test_freeze_reports import live, on_gpus, told
+from trainmaster.api.messages import status_sentence
+from trainmaster.api.serializers import hang_row
+from trainmaster.config.limits import Limits
+from trainmaster.daemon.hang_remarks import hang_notes, hang_remarks
+from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.live_job import LiveJob
+from trainmaster.daemon.report_events import events_of
+from trainmaster.daemon.service_api import JobStatus
+from trainmaster.engines.local.run_follower import report_of
+from trainmaster.model import engine_reports as r
+from trainmaster.model import events as e
+from trainmaster.model.job import Run
+from trainmaster.text.messages import story_sentence
+
+RUN = Run("a", 1)
+NOW = 800_000
+WHY = "No step for 12 min where its longest was 40 s, no output for 12 min, and its device is idle."
+STACKS = ("Rank 0 waits in all_reduce (train.py:41).", "Rank 1 waits in main (train.py:27).")
+ENTRY = {
+    "n": 7,
+    "what": "hung",
+    "at_ms": NOW,
+    "silent_ms": 720_000,
+    "stepless_ms": 720_000,
+    "longest_ms": 40_000,
+    "is_busy": False,
+    "stacks": [*STACKS],
+    "trouble": "",
+    "restarts": True,
+}
+
+
+@pytest.fixture
+def job() -> LiveJob:
+    return live(on_gpus())
+
+
+def hung() -> r.Hung:
+    found = report_of(RUN, ENTRY)
+    assert isinstance(found, r.Hung)
+    return found
+
+
+def status(job: LiveJob) -> JobStatus:
+    history = replace(job.history, suspension=None)
+    return JobStatus(job.row(NOW), history, 0, devices=("n0:0",))
+
+
+def test_a_hang_is_shown_with_why_since_when_and_where(job: LiveJob) -> None:
+    logged = told(hung(), job, NOW)
+    assert logged.event == e.RunHung(RUN)
+    assert story_sentence("hung", logged.detail) == (
+        f"Hangs, so it is ended to be started again: {WHY} {' '.join(STACKS)}"
+    )
+    row = hang_row(status(job))
+    assert row is not None
+    assert (row.since_s, row.sentence, tuple(row.stacks)) == (80.0, WHY, STACKS)
+    code, said = status_sentence(status(job), NOW + 60_000)
+    assert code == "Hung"
+    assert said == (
+        "It is running on n0:0, and hangs: its last sign of life was 13 min ago."
+        f" {WHY} {' '.join(STACKS)}"
+    )
+    assert hang_notes([job]) == ["Job a (a) hangs: `trainmaster explain a` says where."]
+    assert hang_remarks(job.history.hang, RUN) == (
+        "All of its stacks: `trainmaster logs a --stacks`.",
+    )
+    assert JobHistory.from_json(job.history.to_json()).hang == job.history.hang
+
+
+def test_one_that_goes_on_did_not_hang(job: LiveJob) -> None:
+    told(hung(), job, NOW)
+    went_on = report_of(RUN, {"n": 8, "what": "went on", "at_ms": NOW + 1})
+    assert went_on is not None
+    assert told(went_on, job, NOW + 1).event == e.RunWentOn(RUN)
+    assert hang_row(status(job)) is None
+    assert hang_notes([job]) == []
+    assert hang_remarks(job.history.hang, RUN) == ()
+
+
+def test_one_that_was_ended_for_it_has_failed_and_tells_so_while_it_runs_again(
+    job: LiveJob,
+) -> None:
+    told(hung(), job, NOW)
+    ended = r.Ended(RUN, NOW, 143, why=f"It hung and was ended. {WHY}", hung=True)
+    (logged,) = events_of(ended, job, NOW, Limits())
+    assert isinstance(logged.event, e.RunFailed)
+    assert logged.event.retryable
+    assert hang_notes([job]) == []
+    assert hang_remarks(job.history.hang, Run("a", 2)) == (
+        f"Attempt 1 hung and was ended: {WHY} {' '.join(STACKS)}"
+        " All of its stacks: `trainmaster logs a --stacks`.",
+    )

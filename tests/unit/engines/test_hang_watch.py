@@ -1,0 +1,96 @@
+"""The clock of a run's signs of life, and what its processes and GPUs use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from trainmaster.engines.local.hang_watch import CpuMeter, GpuMeter, RhythmClock
+from trainmaster.engines.local.stack_dump import NOT_INSTALLED, taken, text_of
+from trainmaster.failures.stacks import rank_sentences
+
+SPIN = "import time\nwhile True: time.thread_time()"
+
+
+def test_the_longest_silence_and_the_longest_step_are_learned() -> None:
+    clock = RhythmClock(0.0)
+    clock.sign(50.0)  # output before the first step: it starts
+    clock.step(1, 60.0)
+    clock.sign(63.0)
+    clock.step(2, 70.0)
+    clock.step(2, 75.0)  # the same step again is no news
+    found = clock.rhythm(80.0)
+    assert (found.steps, found.longest_step_ms, found.longest_silence_ms) == (2, 10_000, 7_000)
+    assert (found.silent_ms, found.stepless_ms) == (10_000, 10_000)
+
+
+def test_time_in_which_it_was_suspended_or_held_back_does_not_count() -> None:
+    clock = RhythmClock(0.0)
+    clock.step(1, 0.0)
+    clock.pass_time(10.0, 90.0, pace=0)
+    clock.pass_time(20.0, 90.0, pace=25)
+    clock.pass_time(30.0, 90.0, pace=100)
+    assert clock.rhythm(30.0).silent_ms == 12_500
+
+
+def test_time_in_which_the_machine_stood_still_does_not_count() -> None:
+    clock = RhythmClock(0.0)
+    clock.pass_time(3_600.0, 90.0, pace=100)
+    assert clock.rhythm(3_600.0).silent_ms == 90_000
+
+
+def test_a_process_that_computes_is_seen() -> None:
+    spinning = subprocess.Popen([sys.executable, "-S", "-c", SPIN])
+    sleeping = subprocess.Popen(["sleep", "600"])
+    try:
+        busy, idle = (
+            CpuMeter(lambda: [spinning.pid, sleeping.pid]),
+            CpuMeter(lambda: [sleeping.pid]),
+        )
+        for meter in (busy, idle):
+            meter.look(time.monotonic())
+        while _ticks(spinning.pid) < 30:
+            time.sleep(0.1)
+        now = time.monotonic()
+        assert idle.look(now) < 0.1
+        assert busy.look(now) > 0
+    finally:
+        for each in (spinning, sleeping):
+            each.kill()
+            each.wait()
+
+
+def _ticks(pid: int) -> int:
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[11])
+
+
+def test_a_gpu_of_which_nothing_is_known_lately_may_be_busy() -> None:
+    assert not GpuMeter(has_gpus=False).is_busy(0.0)
+    meter = GpuMeter(has_gpus=True)
+    assert meter.is_busy(0.0)
+    meter.said(10_000, 0.0)
+    assert not meter.is_busy(1.0)
+    assert meter.is_busy(300.0)
+    meter.said(1_000_000, 300.0)
+    assert meter.is_busy(301.0)
+
+
+def test_without_py_spy_proc_says_what_it_can() -> None:
+    env = {**os.environ, "RANK": "3"}
+    code = "import time; print(flush=True); time.sleep(600)"
+    asleep = subprocess.Popen([sys.executable, "-S", "-c", code], env=env, stdout=subprocess.PIPE)
+    try:
+        assert asleep.stdout is not None
+        asleep.stdout.readline()
+        found, trouble = taken([asleep.pid], None)
+        assert trouble == NOT_INSTALLED
+        (said,) = rank_sentences(found)
+        assert said.startswith("Rank 3 (python")
+        assert f"shows no Python stack: process {asleep.pid} is " in said
+        assert "No Python stacks: py-spy is not installed" in text_of(found, trouble)
+    finally:
+        asleep.kill()
+        asleep.wait()
