@@ -24,6 +24,10 @@ def data(tmp_path: Path) -> Iterator[Path]:
     sweep(tmp_path)
 
 
+FLAKY = 'echo "ConnectionResetError: by $(head -c 9 /dev/urandom | base64)"; exit 3'
+"""Fails in another way each time, so that it is tried again."""
+
+
 def ticking(path: Path) -> str:
     """A program whose file grows while it goes on."""
     return f"while true; do echo x >> {path}; sleep 0.1; done"
@@ -231,7 +235,8 @@ def test_a_job_whose_newest_record_cannot_be_read_is_not_dropped(
     data: Path, tmp_path: Path
 ) -> None:
     with live(data, "--slots", "2") as manager:
-        waits = manager.submit(command=f"test -e {tmp_path}/go || exit 3", name="waits", retries=5)
+        command = f"test -e {tmp_path}/go || {{ {FLAKY}; }}"
+        waits = manager.submit(command=command, name="waits", retries=5)
         until(lambda: manager.job(waits)["attempt"] >= 2, "a second attempt")
         lives = manager.submit(command="sleep 3600", name="lives")
         pid = pid_of(manager, lives)
@@ -254,7 +259,7 @@ def test_two_hundred_jobs_are_taken_in_before_anything_is_decided(
 ) -> None:
     """One that failed waits to be tried again: it must not get the slot of one that is taken in later."""
     with live(data, "--slots", "200") as manager:
-        command = f"test -e {tmp_path}/go || exit 3; sleep 3600"
+        command = f"test -e {tmp_path}/go || {{ {FLAKY}; }}; sleep 3600"
         failing = manager.submit(command=command, name="failing", retries=50)
         until(lambda: manager.job(failing)["attempt"] >= 1, "the first attempt")
         array = {"command": "exec sleep 3600", "array": "0-199", "snapshot": False}

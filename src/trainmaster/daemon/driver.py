@@ -34,6 +34,7 @@ from trainmaster.daemon.metrics import Metrics, count_events
 from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.report_events import LoggedEvent, events_of
 from trainmaster.daemon.run_gpu_use import holders_of
+from trainmaster.daemon.retries import RetryTerms
 from trainmaster.daemon.runtime_limits import RuntimeLimits
 from trainmaster.daemon.service_api import Conflict, NotFound, RequestError, Unavailable
 from trainmaster.daemon.step_writer import RETRY_S, StepWriter
@@ -410,7 +411,8 @@ class Driver:
         live.history = replace(live.history, attempt=attempt, seen=number, adopted=adopted)
         at_ms = min(now, max(report.at_ms, live.job.submit_ms))
         try:
-            found = list(events_of(report, live, now, self.site_limits, failure))
+            terms = RetryTerms(self.failures.table, self.controller.state.occupancy)
+            found = list(events_of(report, live, now, self.site_limits, failure, terms))
         except (ArithmeticError, ValueError):
             log.exception("a report makes no sense and is left out", report=str(report)[:500])
             return

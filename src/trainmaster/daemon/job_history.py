@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from trainmaster.failures.retry_rules import FailedAttempt
 from trainmaster.model import codec
 from trainmaster.model.codec import stored_as
 from trainmaster.model.deadline_notices import DeadlineNotice
@@ -94,6 +95,10 @@ class JobHistory:
     """Whether its program speaks through the SDK."""
     failure: Mapping[str, object] = field(default_factory=dict)
     """The last failure: code, rank, why, tail."""
+    failed_attempts: tuple[FailedAttempt, ...] = ()
+    """Its last failed attempts, oldest first: another that fails like one of them is not retried."""
+    retry: str = ""
+    """Why its last failed run is tried again, or is not: a sentence."""
     failed_by: Failure | None = None
     """Why its last run failed or was lost: the reason, whose fault it is, the lines that show it."""
     end: EndReason | None = None
@@ -168,7 +173,10 @@ KEYS = {"story_entries": "told"}
 """Fields that stores know by another name, the one that they were first written by."""
 NAMES = tuple(each.name for each in fields(JobHistory))
 STORED_KEYS = {name: KEYS.get(name, name) for name in NAMES}
-ENCODED = ("progress", "deadline", "last_freeze", "profile", "failed_by", "hang")
+ENCODED = (
+    *("progress", "deadline", "last_freeze", "profile"),
+    *("failed_by", "failed_attempts", "hang"),
+)
 CAUSES: Mapping[str, type[EndReason] | type[Suspension]] = {
     "end": EndReason,
     "suspension": Suspension,

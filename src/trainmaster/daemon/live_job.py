@@ -180,7 +180,16 @@ class LiveJob:
         grace_ms = min(self.recipe.grace_ms, most_grace_ms)
         most = self.recipe.max_runtime_ms
         left_ms = None if most is None else max(1, most - self.ran_ms(now))
-        return replace(self.recipe, grace_ms=grace_ms, max_runtime_ms=left_ms)
+        return replace(
+            self.recipe, grace_ms=grace_ms, max_runtime_ms=left_ms, memory=self._memory_now()
+        )
+
+    def _memory_now(self) -> int | None:
+        """Host memory that each rank may use: more than it stated after it was out of it."""
+        stated, most = self.job.demand.host_memory, self.recipe.memory
+        if self.record is None or most is None or not stated:
+            return most
+        return most * max(stated, self.record.demand.host_memory or 0) // stated
 
     def respecify(self, changed: Mapping[str, object]) -> None:
         """Apply later changes to its job file."""

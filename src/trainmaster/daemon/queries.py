@@ -30,7 +30,7 @@ from trainmaster.daemon.response_models import (
     amount,
     plain,
 )
-from trainmaster.daemon.retries import retry_reason
+from trainmaster.daemon.retries import avoidance_reason, retry_reason
 from trainmaster.daemon.run_gpu_use import RunUse
 from trainmaster.daemon.service_api import (
     Conflict,
@@ -237,7 +237,8 @@ class Queries:
     def _policy_reason(self, record: JobRecord) -> Reason:
         raised = self._driver.raised
         if not raised:
-            return self._driver.controller.explain(record.id)
+            avoids = avoidance_reason(record, self._driver.controller.state.occupancy)
+            return avoids or self._driver.controller.explain(record.id)
         need = record.demand.nominal.total_share
         free, block = free_for(self._driver.controller.view.occupancy, record.demand)
         return Reason(Why.POLICY_FAILED, need, free, block, detail=raised)

@@ -12,7 +12,16 @@ from trainmaster.core.state import JobRecord
 from trainmaster.daemon.failure_evidence import signal_name
 from trainmaster.daemon.job_history import JobHistory, LastFreeze, LastHang, Progress
 from trainmaster.daemon.live_job import LiveJob
-from trainmaster.daemon.retries import failed_run, lost_run, lost_too_often, retry_detail
+from trainmaster.daemon.retries import (
+    MOST_ATTEMPTS,
+    RetryTerms,
+    failed_run,
+    judged,
+    lost_run,
+    lost_too_often,
+    retry_detail,
+)
+from trainmaster.failures.retry_rules import FailedAttempt
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.failure import Failure
@@ -22,6 +31,7 @@ from trainmaster.model.progress import Sample
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspension
 from trainmaster.model.units import NOMINAL, SECOND
 from trainmaster.text.hangs import hang_sentence
+from trainmaster.text.retries import retry_sentence
 
 NOTICEABLE_PPM = NOMINAL // 10
 """Smaller differences from the assumed speed are ignored: reports are noisy."""
@@ -41,13 +51,21 @@ class LoggedEvent:
 
 
 def events_of(
-    report: r.Report, live: LiveJob, now: int, limits: Limits, failure: Failure | None = None
+    report: r.Report,
+    live: LiveJob,
+    now: int,
+    limits: Limits,
+    failure: Failure | None = None,
+    terms: RetryTerms | None = None,
 ) -> Iterator[LoggedEvent]:
-    """The events for the controller; the live job records the rest. `failure`: why its run failed."""
+    """The events for the controller; the live job records the rest.
+
+    `failure`: why its run failed, and `terms` what decides over its retry; None: its exit code alone.
+    """
     record = live.record
     if record is None or record.run != report.run:
         return
-    for logged in _events_of(report, live, record, now, limits, failure):
+    for logged in _events_of(report, live, record, now, limits, failure, terms):
         if "lost_s" in logged.detail:
             lost_ms = live.history.lost_ms + round(logged.detail["lost_s"] * SECOND)
             live.history = replace(live.history, lost_ms=lost_ms)
@@ -61,9 +79,10 @@ def _events_of(
     now: int,
     limits: Limits,
     failure: Failure | None,
+    terms: RetryTerms | None,
 ) -> Iterator[LoggedEvent]:
     if isinstance(report, r.Ended):
-        return _ended(report, live, record, now, limits, failure)
+        return _ended(report, live, record, now, limits, failure, terms)
     if isinstance(report, r.Lost):
         return _lost(report, live, record, now, limits, failure)
     return EVENTS[type(report)](report, live, record, now)
@@ -232,6 +251,7 @@ def _ended(
     now: int,
     limits: Limits,
     failure: Failure | None,
+    terms: RetryTerms | None,
 ) -> Iterator[LoggedEvent]:
     live.history = replace(_without_hang(live.history), pids=(), exit_code=said.code)
     live.ended_ms = then = _moment(said, live, now)
@@ -265,11 +285,36 @@ def _ended(
             live.history, failure=dict(detail), failed_ms=failed, failed_by=failure
         )
         detail |= failure_detail(failure)
-        can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
         saved = _saved_work(live, record)
-        event = replace(failed_run(record, limits, can_help=can_help), work=saved, failure=failure)
+        if failure is None or terms is None:
+            can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
+            event = failed_run(record, limits, can_help=can_help)
+        else:
+            event = _judged(live, record, failure, ran, now, limits, terms)
+            detail["retry"] = live.history.retry
+        event = replace(event, work=saved, failure=failure)
         detail |= lost_work(record, then, saved) | retry_detail(event, record)
         yield LoggedEvent(event, detail, end_of(said))
+
+
+def _judged(
+    live: LiveJob,
+    record: JobRecord,
+    failure: Failure,
+    ran_ms: int,
+    now: int,
+    limits: Limits,
+    terms: RetryTerms,
+) -> e.RunFailed:
+    """Its failure with what the rules say about a retry; its history remembers both."""
+    history = live.history
+    step = None if history.progress is None else history.progress.step
+    attempt = FailedAttempt(failure, ran_ms, step, job_ran_ms=live.ran_ms(now))
+    found = judged(record, attempt, history.failed_attempts, live.recipe.ranks, limits, terms)
+    attempts = (*history.failed_attempts, found.attempt)[-MOST_ATTEMPTS:]
+    why = retry_sentence(found.decision)
+    live.history = replace(history, failed_attempts=attempts, retry=why)
+    return found.event
 
 
 def was_withdrawn(said: r.Ended, otherwise: bool = True) -> bool:

@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 from trainmaster.config.limits import Limits
+from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.reducer import losses_after
 from trainmaster.core.state import JobRecord
+from trainmaster.failures import retry_rules
+from trainmaster.failures.reason_table import ReasonTable
+from trainmaster.failures.retry_rules import (
+    AFTER_FAILURE,
+    AFTER_LOSS,
+    FailedAttempt,
+    Resources,
+    RetryLimits,
+    decide,
+    devices_to_avoid,
+)
 from trainmaster.model import events as e
+from trainmaster.model.job import Demand
+from trainmaster.model.launch_spec import Ranks
+from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.reasons import Reason, Retry, Why
+from trainmaster.model.retry import RetryDecision
 from trainmaster.model.stop_reasons import EndCode, EndReason
-from trainmaster.model.units import SECOND
+from trainmaster.model.units import SECOND, WHOLE
+from trainmaster.text.formatting import listing
 
-AFTER_FAILURE = 2
-AFTER_LOSS = 4
-"""How much longer each delay is than the one before: what loses runs takes longer to mend."""
+MOST_ATTEMPTS = 8
+"""Failed attempts of a job that are remembered to compare the next one with."""
+SPEAKS_AGAINST = 2
+"""Losses in a row after which the devices are not used again by the next attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryTerms:
+    """What decides over retries besides the job: the table of reasons and the cluster."""
+
+    table: ReasonTable
+    space: Occupancy
+
+    def devices_of(self, node: int) -> range:
+        first = self.space.first_gpu[node]
+        return range(first, first + self.space.topology.nodes[node].gpus)
 
 
 def delay_ms(times: int, factor: int, limits: Limits) -> int:
     """How long to wait before the retry after that many failures or losses."""
-    growth = factor ** min(times - 1, 32)
-    return int(min(limits.max_retry_delay, limits.retry_delay * growth))
+    return retry_rules.delay_ms(times, factor, limits.retry_delay, limits.max_retry_delay)
 
 
 def failed_run(record: JobRecord, limits: Limits, *, can_help: bool) -> e.RunFailed:
@@ -27,11 +59,101 @@ def failed_run(record: JobRecord, limits: Limits, *, can_help: bool) -> e.RunFai
     return e.RunFailed(record.run, record.saved_work, can_help, wait)
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedFailure:
+    """A failed run: the fact, the attempt as it is remembered, and why it is tried again or not."""
+
+    event: e.RunFailed
+    attempt: FailedAttempt
+    decision: RetryDecision
+
+
+def judged(
+    record: JobRecord,
+    failed: FailedAttempt,
+    earlier: Sequence[FailedAttempt],
+    ranks: Ranks,
+    limits: Limits,
+    terms: RetryTerms,
+) -> JudgedFailure:
+    """What follows from a failure by the rules; `failed` does not name its devices yet."""
+    bounds = RetryLimits(
+        record.job.retries, record.failures, limits.retry_delay, limits.max_retry_delay
+    )
+    had = resources_of(record.placement, record.demand, terms.space)
+    row = terms.table.of(failed.failure.reason)
+    decision = decide(failed, earlier, row, had, bounds)
+    if decision.avoids_place and record.placement is not None:
+        devices = devices_of_rank(record.placement, failed.failure.rank, ranks)
+        failed = replace(failed, devices=devices)
+    avoid = devices_to_avoid(failed, earlier, terms.devices_of) if decision.is_retried else ()
+    event = e.RunFailed(
+        record.run,
+        record.saved_work,
+        decision.is_retried,
+        bounds.delay_ms,
+        failed.failure,
+        avoid,
+        decision.gpu_memory,
+        decision.memory,
+    )
+    return JudgedFailure(event, failed, decision)
+
+
+def devices_of_rank(
+    placement: Placement, rank: int | None, ranks: Ranks
+) -> tuple[tuple[int, int], ...]:
+    """The devices of the rank that failed first; all of the run's where it is not known."""
+    slices = placement.slices
+    if rank is not None and ranks is Ranks.PER_NODE and rank < len(placement.nodes):
+        slices = tuple(piece for piece in slices if piece.node == placement.nodes[rank])
+    elif rank is not None and ranks is Ranks.PER_GPU and rank < len(slices):
+        slices = (slices[rank],)
+    return tuple((piece.node, piece.gpu) for piece in slices)
+
+
+def resources_of(placement: Placement | None, demand: Demand, space: Occupancy) -> Resources:
+    """What a run had there, and what another could have."""
+    if placement is None:
+        return Resources()
+    types = space.topology.type_of_gpu
+    whole = min(types[gpu].memory for gpu in placement.gpus())
+    parts = [piece.memory or whole for piece in placement.slices]
+    is_shared = placement.sharing is not Sharing.EXCLUSIVE and min(parts) < whole
+    is_alone = placement.sharing is Sharing.EXCLUSIVE
+    shares: dict[int, int] = {}
+    for piece in placement.slices:
+        shares[piece.node] = shares.get(piece.node, 0) + (WHOLE if is_alone else piece.share)
+    nodes = space.topology.nodes
+    return Resources(
+        is_shared,
+        min(parts) if is_shared else whole,
+        whole,
+        _larger_gpu(demand, whole, space),
+        min(space.host_part(node, WHOLE, demand) for node in shares),
+        min(nodes[node].memory * WHOLE // max(1, share) for node, share in shares.items()),
+    )
+
+
+def _larger_gpu(demand: Demand, memory: int, space: Occupancy) -> int:
+    """The memory of the smallest GPUs that it may use, has enough of, and that have more; 0: none."""
+    nodes = [node for node in space.topology.nodes if demand.allows(node.type.name)]
+    for larger in sorted({node.type.memory for node in nodes if node.type.memory > memory}):
+        count = sum(node.gpus for node in nodes if node.type.memory >= larger)
+        if count >= demand.nominal.count:
+            return larger
+    return 0
+
+
 def lost_run(record: JobRecord, now: int, limits: Limits) -> e.RunLost:
     """Its run is gone, and did not end by itself."""
     losses = losses_after(record, now)
     wait = delay_ms(losses, AFTER_LOSS, limits)
-    return e.RunLost(record.run, record.saved_work, losses <= limits.losses, wait)
+    at = record.placement or record.frozen
+    is_suspect = losses >= SPEAKS_AGAINST and at is not None
+    avoid = devices_of_rank(at, None, Ranks.PER_GPU) if at is not None and is_suspect else ()
+    may_retry = losses <= limits.losses
+    return e.RunLost(record.run, record.saved_work, may_retry, wait, avoid=avoid)
 
 
 def retry_detail(event: e.RunFailed | e.RunLost, record: JobRecord) -> dict[str, object]:
@@ -57,3 +179,19 @@ def retry_reason(record: JobRecord, limits: Limits) -> Reason | None:
     need = record.demand.nominal.total_share
     retry = Retry(times + 1, most + 1, was_lost)
     return Reason(Why.RETRY_DELAY, need, until_ms=record.retry_at_ms, retry=retry)
+
+
+def avoidance_reason(record: JobRecord, space: Occupancy) -> Reason | None:
+    """Why a job waits that could only have devices again on which it failed; None for any other."""
+    if record.avoid_until_ms is None:
+        return None
+    nodes, node_of = space.topology.nodes, space.node_of
+    idle = [
+        f"{nodes[node_of[gpu]].name}:{gpu - space.first_gpu[node_of[gpu]]}"
+        for gpu in record.demand.avoid
+        if space.whole[node_of[gpu]] >> (gpu - space.first_gpu[node_of[gpu]]) & 1
+    ]
+    need, until = record.demand.nominal.total_share, record.avoid_until_ms
+    if not idle:
+        return None
+    return Reason(Why.AVOIDS_DEVICES, need, until_ms=until, detail=listing(idle))

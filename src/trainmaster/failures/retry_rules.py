@@ -7,11 +7,12 @@ the table says that it comes back is not retried, nor one that came back already
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from trainmaster.failures.reason_table import FailureReason
-from trainmaster.model.failure import Blame, Failure, RetryRule
+from trainmaster.model.codec import stored_as
+from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure, RetryRule
 from trainmaster.model.retry import RetryDecision, RetryWhy
 from trainmaster.model.units import MINUTE, SECOND
 
@@ -19,6 +20,8 @@ EARLY_MS = 5 * MINUTE
 """The first minutes: what fails in them twice in the same way fails each time."""
 GPU_MEMORY_REASONS = frozenset({"cuda-out-of-memory", "gpu-out-of-memory"})
 """Reasons after which more memory means that of the GPU; after any other it is the host's."""
+NODE_REASONS = frozenset({"disk-full", "storage-error", "driver-library-mismatch"})
+"""Reasons that speak against a whole node, and not against a device of it."""
 AFTER_FAILURE = 2
 AFTER_LOSS = 4
 """How much longer each delay is than the one before: what loses runs takes longer to mend."""
@@ -33,6 +36,7 @@ CHANGING = (
 """What differs from attempt to attempt: addresses, numbers, timestamps and sizes."""
 
 
+@stored_as("failures.FailedAttempt")
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
     """An attempt that failed: why, how long it ran, how far it came, and where."""
@@ -42,7 +46,7 @@ class FailedAttempt:
     step: int | None = None
     """The last step that its job has reported; None: none."""
     devices: tuple[tuple[int, int], ...] = ()
-    """(node, GPU) pairs on which it failed: those of the rank that failed first, where that is known."""
+    """(node, GPU) pairs that its failure speaks against: those of the first failed rank, where it is known."""
     job_ran_ms: int = 0
     """How long its job has run, all attempts together."""
 
@@ -164,8 +168,25 @@ def is_first_batch(failed: FailedAttempt) -> bool:
     is_late = max(failed.ran_ms, failed.job_ran_ms) > EARLY_MS or (failed.step or 0) > 1
     if failure.blame is Blame.PLATFORM or is_late:
         return False
-    is_users = failure.blame is Blame.USER
-    return is_users or any(PYTHON_ERROR.search(line.strip()) for line in failure.lines)
+    if failure.blame is Blame.USER:
+        return True
+    is_unknown = failure.reason == UNKNOWN_REASON
+    return is_unknown and any(PYTHON_ERROR.search(line.strip()) for line in failure.lines)
+
+
+def devices_to_avoid(
+    failed: FailedAttempt, earlier: Iterable[FailedAttempt], devices_of: Callable[[int], Iterable[int]]
+) -> tuple[tuple[int, int], ...]:
+    """The devices that this failure and those before it speak against.
+
+    All devices of a node where the reason is the node's, or where two attempts failed on it.
+    """
+    before = [pair for each in earlier for pair in each.devices]
+    known = {node for node, _ in before}
+    is_nodes = failed.failure.reason in NODE_REASONS
+    nodes = {node for node, _ in failed.devices if is_nodes or node in known}
+    whole = [(node, gpu) for node in nodes for gpu in devices_of(node)]
+    return tuple(sorted({*before, *failed.devices, *whole}))
 
 
 def unchanging(line: str) -> str:

@@ -50,6 +50,8 @@ class Why(Enum):
     """It used more GPU memory than it had booked, and is being stopped to start again with more."""
     RETRY_DELAY = "RetryDelay"
     """Its last run failed or was lost: it is tried again at `until_ms`."""
+    AVOIDS_DEVICES = "AvoidsDevices"
+    """It failed on devices, named by `detail`, that are free: it waits for others until `until_ms`."""
     NEXT_PASS = "NextPass"
     """It would fit and no other job goes first: the policy has not started it yet."""
     POLICY_FAILED = "PolicyFailed"

@@ -72,6 +72,10 @@ def _processes(_key: str, value: object) -> str:
     return f"process{'es' if many else ''} {_detail('', value)}"
 
 
+def _lowered(sentence: str) -> str:
+    return f"{sentence[:1].lower()}{sentence[1:]}"
+
+
 NOTICEABLE_MS = 100
 """Less work than that is not said to be lost."""
 Detail = Mapping[str, object]
@@ -244,6 +248,7 @@ DETAILS: Mapping[str, Callable[[str, object], str]] = {
     "lost_s": _work_lost,
     "name": lambda _, value: f"as {value}",
     "pids": _processes,
+    "retry": lambda _, value: _lowered(str(value).rstrip(".")),
     "retry_in_s": lambda _, value: f"tried again in {length(_seconds(value))}",
     "took_s": lambda _, value: f"took {length(_seconds(value))}",
 }

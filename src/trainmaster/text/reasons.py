@@ -231,6 +231,10 @@ def _retry_delay(reason: Reason) -> str:
     return "Its last run did not succeed, and it is tried again after a pause"
 
 
+def _avoids(reason: Reason) -> str:
+    return f"It failed on {reason.detail}, which it could have again, and waits for other devices"
+
+
 SENTENCES = {
     Why.NOT_ENOUGH_FREE: _not_enough,
     Why.FRAGMENTED: _fragmented,
@@ -251,6 +255,7 @@ SENTENCES = {
     Why.SUSPENDED_IDLE: _suspended_idle,
     Why.OVER_GPU_MEMORY: _over_gpu_memory,
     Why.RETRY_DELAY: _retry_delay,
+    Why.AVOIDS_DEVICES: _avoids,
     Why.NEXT_PASS: _next_pass,
     Why.POLICY_FAILED: _policy_failed,
 }

@@ -11,6 +11,8 @@ from tests.unit.daemon.test_dependencies import a_live
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.job_history import JobHistory, LastFreeze, Progress
 from trainmaster.daemon.live_job import LiveJob
+from trainmaster.failures.retry_rules import FailedAttempt
+from trainmaster.model.failure import Failure
 from trainmaster.model.job_state import ENDED_STATES, JobState, Transition
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender, Suspension
 
@@ -59,6 +61,7 @@ def test_it_is_written_under_the_same_names() -> None:
     later = {"end", "suspension", "deadline", "told", "saves", "lost_ms", "adopted"}
     later |= {"freezes", "last_freeze", "freezing_ms", "not_frozen"}
     later |= {"steps_per_s", "profile", "pace", "pace_why", "failed_by", "hang"}
+    later |= {"failed_attempts", "retry"}
     assert json.loads(found.to_json()).keys() - later == json.loads(EARLIER).keys()
 
 
@@ -67,6 +70,7 @@ def test_who_ended_and_who_suspended_a_job_is_stored() -> None:
         end=EndReason(EndCode.LOST, times=5, detail="Its node was restarted."),
         suspension=Suspension(Suspender.POLICY, jobs=("12", "13")),
         last_freeze=LastFreeze("driver", 3, 4),
+        failed_attempts=(FailedAttempt(Failure("unknown", lines=("a",)), 5, devices=((0, 1),)),),
     )
     assert JobHistory.from_json(known.to_json()) == known
 

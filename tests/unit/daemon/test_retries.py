@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
+from tests.builders import cluster, fraction
 from tests.unit.core.stage import Strings
 from trainmaster.config.limits import Limits, limits_of
+from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.daemon.retries import (
-    AFTER_FAILURE,
-    AFTER_LOSS,
+    JudgedFailure,
+    RetryTerms,
+    avoidance_reason,
     delay_ms,
+    devices_of_rank,
     failed_run,
+    judged,
     lost_run,
     lost_too_often,
+    resources_of,
     retry_reason,
 )
-from trainmaster.model.units import MINUTE, SECOND
+from trainmaster.failures.retry_rules import AFTER_FAILURE, AFTER_LOSS, FailedAttempt, Resources
+from trainmaster.model.actions import Start
+from trainmaster.model.failure import Blame, Failure
+from trainmaster.model.job import gpus
+from trainmaster.model.launch_spec import Ranks
+from trainmaster.model.placement import Sharing
+from trainmaster.model.retry import RetryWhy
+from trainmaster.model.units import GIB, MINUTE, SECOND
 from trainmaster.text.reasons import reason_sentence
 from trainmaster.text.stop_messages import end_sentence
 
@@ -37,7 +51,7 @@ def test_a_job_may_be_lost_as_often_as_the_limit_says() -> None:
     world, limits = Strings().submit("a", retries=0), limits_of(["losses=2"])
     found = []
     for attempt in (1, 2, 3):
-        world.start("a", 0)
+        world.start("a", attempt)
         event = lost_run(world.job("a"), world.now, limits)
         found.append((event.retryable, event.retry_in_ms))
         if event.retryable:
@@ -61,8 +75,87 @@ def test_what_is_said_of_a_delayed_retry() -> None:
     said = reason_sentence(reason, world.now)
     assert said == "Retry in 40 s (attempt 4 of 6, lost 3 times)."
     world.later(40).tell()
-    world.start("a", 0)
+    world.start("a", 1)
     world.tell(failed_run(record, LIMITS, can_help=True))
     reason = retry_reason(record, LIMITS)
     assert reason is not None
     assert reason_sentence(reason, world.now) == "Retry in 1 s (attempt 2 of 6, failed 1 time)."
+
+
+def test_a_device_that_lost_two_runs_is_left_alone() -> None:
+    world = Strings().running("a", 2, 3)
+    assert lost_run(world.job("a"), world.now, LIMITS).avoid == ()
+    world.job("a").losses = 1
+    assert lost_run(world.job("a"), world.now, LIMITS).avoid == ((0, 2), (0, 3))
+
+
+OUT = Failure("cuda-out-of-memory", Blame.USER, lines=("torch.OutOfMemoryError: tried 2 GiB",))
+ECC = Failure("gpu-ecc-error", Blame.PLATFORM, rank=1, lines=("uncorrectable ECC error",))
+
+
+def judge(world: Strings, failure: Failure, *earlier: FailedAttempt) -> JudgedFailure:
+    terms = RetryTerms(built_in_table(), world.state.occupancy)
+    failed = FailedAttempt(failure, 3 * SECOND)
+    return judged(world.job("a"), failed, earlier, Ranks.PER_GPU, LIMITS, terms)
+
+
+def test_the_device_of_the_rank_that_failed_is_avoided_and_then_its_node() -> None:
+    world = Strings().running("a", 2, 3)
+    first = judge(world, ECC)
+    assert (first.event.retryable, first.event.avoid, first.event.failure) == (True, ((0, 3),), ECC)
+    later = replace(first.attempt, failure=replace(ECC, lines=("another line",)), devices=((0, 1),))
+    second = judge(world, ECC, later)
+    assert second.event.avoid == ((0, 0), (0, 1), (0, 2), (0, 3))
+    last = judge(world, ECC, first.attempt)
+    assert (last.event.retryable, last.event.avoid) == (False, ())
+    assert last.decision.why is RetryWhy.SAME_AGAIN
+
+
+def test_the_devices_of_a_rank() -> None:
+    at = Strings().on(2, 3, 4)
+    assert devices_of_rank(at, 1, Ranks.PER_GPU) == ((0, 3),)
+    assert devices_of_rank(at, 0, Ranks.PER_NODE) == ((0, 2), (0, 3))
+    for unknown in (None, 9):
+        assert devices_of_rank(at, unknown, Ranks.PER_NODE) == ((0, 2), (0, 3), (1, 4))
+
+
+def test_a_packed_run_gets_a_whole_gpu_and_a_whole_one_a_larger_one() -> None:
+    topology = cluster("n1[2slow] n2[1fast]")
+    demand = fraction(0.5, 3 * GIB)
+    world = Strings(topology).submit("a", demand)
+    world.plan(Start("a", world.on(0, share=500, memory=3 * GIB, sharing=Sharing.MPS)))
+    world.started("a")
+    found = judge(world, OUT).event
+    assert (found.retryable, found.gpu_memory, found.avoid) == (True, 8 * GIB, ())
+    world.tell(found)
+    world.later(1).tell()
+    assert world.job("a").demand.nominal.memory == 8 * GIB
+    whole = world.on(0, share=500, memory=8 * GIB, sharing=Sharing.MPS)
+    had = resources_of(whole, world.job("a").demand, world.state.occupancy)
+    assert (had.is_shared, had.gpu_memory, had.larger_gpu) == (False, 8 * GIB, 32 * GIB)
+    had = resources_of(world.on(0, 1), gpus(2), world.state.occupancy)
+    assert (had.whole_gpu, had.larger_gpu) == (8 * GIB, 0)  # there is only one larger GPU
+    had = resources_of(world.on(2), gpus(1), world.state.occupancy)
+    assert (had.whole_gpu, had.larger_gpu) == (32 * GIB, 0)
+
+
+def test_host_memory_is_bounded_by_the_node() -> None:
+    world = Strings("1x4")
+    memory = world.topology.nodes[0].memory
+    had = resources_of(world.on(0, 1), gpus(2), world.state.occupancy)
+    assert (had.memory, had.most_memory) == (memory // 4, memory // 2)
+    assert resources_of(None, gpus(2), world.state.occupancy) == Resources()
+
+
+def test_what_is_said_of_a_job_that_waits_for_other_devices() -> None:
+    world = Strings("1x2").running("a", 0, retries=9).running("b", 1)
+    world.tell(judge(world, replace(ECC, rank=0)).event)
+    world.later(1).tell()
+    reason = avoidance_reason(world.job("a"), world.state.occupancy)
+    assert reason is not None
+    assert reason_sentence(reason, world.now) == (
+        "It failed on n0:0, which it could have again, and waits for other devices (at most 5 min more)."
+    )
+    world.running("c", 0)
+    assert avoidance_reason(world.job("a"), world.state.occupancy) is None
+    assert avoidance_reason(world.job("b"), world.state.occupancy) is None

@@ -13,6 +13,7 @@ from trainmaster.failures.retry_rules import (
     Resources,
     RetryLimits,
     decide,
+    devices_to_avoid,
     unchanging,
 )
 from trainmaster.model.failure import Blame, Failure, RetryRule
@@ -30,6 +31,7 @@ ALWAYS = reason("lost-heartbeat", RetryRule.ALWAYS)
 NEVER = reason("import-error", RetryRule.NEVER, Blame.USER)
 GPU_MEMORY = reason("cuda-out-of-memory", RetryRule.MORE_MEMORY, Blame.USER)
 MEMORY = reason("cpu-out-of-memory", RetryRule.MORE_MEMORY, Blame.USER)
+LOADER = reason("data-loader", RetryRule.ONCE, Blame.USER)
 BUG = ("Traceback (most recent call last):", "ValueError: shapes (64, 10) and (32, 10) at step 1")
 
 
@@ -101,7 +103,26 @@ def test_a_program_that_fails_on_its_first_batch_is_not_retried() -> None:
     resumed = replace(attempt(UNKNOWN, *BUG), job_ran_ms=HOUR)
     assert decided(UNKNOWN, resumed).is_retried
     assert decided(UNKNOWN, attempt(UNKNOWN, "no idea")).is_retried
+    library = reason("cuda-library-error", RetryRule.ONCE, Blame.UNKNOWN)
+    assert decided(library, attempt(library, *BUG)).is_retried
+    late = attempt(LOADER, *BUG, ran_ms=HOUR)
+    assert decided(LOADER, attempt(LOADER)).why is RetryWhy.FIRST_BATCH
+    assert decided(LOADER, late).is_retried
     assert decided(ELSEWHERE, attempt(ELSEWHERE, *BUG)).is_retried
+
+
+def test_devices_are_avoided_first_and_nodes_where_two_attempts_failed() -> None:
+    def devices_of(node: int) -> range:
+        return range(2 * node, 2 * node + 2)
+
+    first = replace(attempt(ELSEWHERE), devices=((0, 1),))
+    assert devices_to_avoid(first, (), devices_of) == ((0, 1),)
+    other = replace(first, devices=((1, 2),))
+    assert devices_to_avoid(other, (first,), devices_of) == ((0, 1), (1, 2))
+    same_node = replace(first, devices=((0, 0),))
+    assert devices_to_avoid(same_node, (first, other), devices_of) == ((0, 0), (0, 1), (1, 2))
+    disk = replace(first, failure=replace(first.failure, reason="disk-full"))
+    assert devices_to_avoid(disk, (), devices_of) == ((0, 0), (0, 1))
 
 
 def test_gpu_memory_is_a_whole_gpu_then_a_larger_one_else_nothing() -> None:

@@ -55,6 +55,7 @@ SAID = {
     " time-slicing",
     Why.SUSPENDED_IDLE: "Suspended because it was idle: `trainmaster shell` lets it continue",
     Why.RETRY_DELAY: "Its last run did not succeed, and it is tried again after a pause",
+    Why.AVOIDS_DEVICES: "It failed on TypeError, which it could have again, and waits for other devices",
     Why.NEXT_PASS: "There is room for it: it waits for the next scheduling pass",
     Why.POLICY_FAILED: "The scheduling policy fails, so nothing is started: TypeError",
 }
