@@ -33,8 +33,8 @@ from trainmaster.daemon.memory_watch import MemoryWatch
 from trainmaster.daemon.metrics import Metrics, count_events
 from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.report_events import LoggedEvent, events_of
-from trainmaster.daemon.run_gpu_use import holders_of
 from trainmaster.daemon.retries import RetryTerms
+from trainmaster.daemon.run_gpu_use import holders_of
 from trainmaster.daemon.runtime_limits import RuntimeLimits
 from trainmaster.daemon.service_api import Conflict, NotFound, RequestError, Unavailable
 from trainmaster.daemon.step_writer import RETRY_S, StepWriter

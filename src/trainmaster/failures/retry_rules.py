@@ -46,7 +46,7 @@ class FailedAttempt:
     step: int | None = None
     """The last step that its job has reported; None: none."""
     devices: tuple[tuple[int, int], ...] = ()
-    """(node, GPU) pairs that its failure speaks against: those of the first failed rank, where it is known."""
+    """(node, GPU) pairs that its failure speaks against: of the first failed rank, where that is known."""
     job_ran_ms: int = 0
     """How long its job has run, all attempts together."""
 
@@ -175,7 +175,9 @@ def is_first_batch(failed: FailedAttempt) -> bool:
 
 
 def devices_to_avoid(
-    failed: FailedAttempt, earlier: Iterable[FailedAttempt], devices_of: Callable[[int], Iterable[int]]
+    failed: FailedAttempt,
+    earlier: Iterable[FailedAttempt],
+    devices_of: Callable[[int], Iterable[int]],
 ) -> tuple[tuple[int, int], ...]:
     """The devices that this failure and those before it speak against.
 
