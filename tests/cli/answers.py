@@ -56,6 +56,7 @@ def job_details(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "remarks": [],
         "elements": None,
         "gpu_use": [],
+        "shared_by": None,
         "memory_enforced": None,
         "last_lines": [],
         "spec": {},

@@ -180,14 +180,20 @@ def test_jobs_share_a_gpu_through_the_manager_by_mps_or_by_watching(
         first, second = [manager.until_state(each, "running") for each in clients]
         assert first["devices"] == second["devices"]
         assert manager.job(clients[0])["memory_enforced"] == "8.0 GiB, enforced by MPS"
+        assert manager.job(clients[0])["shared_by"] == "MPS"
+        assert told(manager, clients[0], "sharing its GPU by MPS")
         assert len(list(daemons.glob("*/pid"))) == 1
 
         modest, greedy = half(2, sharing="time"), half(12, sharing="time")
-        story = until_true(lambda: stop_of(manager, greedy), "the greedy one to be stopped")
+        story = until_true(
+            lambda: told(manager, greedy, "Stopped because"), "the greedy one to be stopped"
+        )
         assert (
             "used 12.0 GiB of the 8.0 GiB it had booked on a GPU that it shares with job" in story
         )
         assert manager.job(modest)["memory_enforced"] == "8.0 GiB, enforced by watching"
+        assert manager.job(modest)["shared_by"] == "time-slicing"
+        assert told(manager, modest, "sharing its GPU by time-slicing")
         manager.until_state(greedy, "suspended")
         assert manager.job(modest)["state"] == "running"
 
@@ -199,10 +205,10 @@ def test_jobs_share_a_gpu_through_the_manager_by_mps_or_by_watching(
         assert not of_folder(tmp_path / "data")
 
 
-def stop_of(manager: LiveDaemon, job: str) -> str:
-    """The sentence of its story that says why it was stopped; empty if none does."""
+def told(manager: LiveDaemon, job: str, words: str) -> str:
+    """The first sentence of its story with these words; empty if none has them."""
     entries = manager.call("GET", f"/api/v1/jobs/{job}/story")["story"]
-    return next((each["sentence"] for each in entries if "Stopped because" in each["sentence"]), "")
+    return next((each["sentence"] for each in entries if words in each["sentence"]), "")
 
 
 def runs_of(folder: Path) -> list[int]:

@@ -40,7 +40,9 @@ def test_measured_programs_share_a_gpu(tmp_path: Path, monkeypatch: pytest.Monke
         before = daemon.until_state(first, "running")["pids"]
         daemon.until_state(second, "running")
         assert daemon.job(first)["pids"] == before
-        until_told(daemon, first, f"with job {second} (program.py), without a restart")
+        until_told(
+            daemon, first, f"with job {second} (program.py) by time-slicing, without a restart"
+        )
         (tmp_path / "enough").touch()
         for job in (first, second):
             daemon.until_state(job, "succeeded")

@@ -194,6 +194,7 @@ def job_details(status: JobStatus, now: int, last_lines: Sequence[str] = ()) -> 
         remarks=list(status.remarks),
         elements=array_summary(status) if status.elements else None,
         gpu_use=list(status.gpu_use),
+        shared_by=status.shared_by or None,
         memory_enforced=status.memory_enforced or None,
         last_lines=list(last_lines),
         spec=plain(spec.get("spec", spec)),  # the file alone, without what the manager made of it

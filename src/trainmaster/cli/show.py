@@ -61,6 +61,7 @@ def pairs_of(answer: Json) -> dict[str, str]:
         "GPU memory": ", ".join(
             f"{size(each['memory_bytes'])} on {each['device']}" for each in uses
         ),
+        "shared by": answer.get("shared_by") or "",
         "memory limit": answer.get("memory_enforced") or "",
         "GPU busy": ", ".join(
             f"{words.percent(each['util'])} of {each['device']}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import is_on_slots
-from trainmaster.daemon.live_job import LiveJob, named_devices
+from trainmaster.daemon.live_job import LiveJob, named_devices, shared_by
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -80,8 +80,7 @@ def story_of(
             run = getattr(logged.event, "run", None)
             if run is not None:
                 detail["attempt"] = run.attempt
-            if isinstance(logged.event, e.RunNotFrozen):
-                detail["goes_on"] = job in jobs and jobs[job].goes_on
+            detail |= _after_step(logged.event, jobs.get(job), topology)
             yield StoryRow(job, now, step, what, _json(detail))
     for notice in notices:
         times = ("deadline_ms", "finish_ms", "feasible_ms")
@@ -97,6 +96,8 @@ def story_of(
             if beside:
                 detail["beside"] = beside
             if isinstance(order, a.Rebind) and not is_on_slots(topology, placement):
+                live = jobs.get(order.run.job)
+                detail["shared_by"] = "" if live is None else shared_by(live, topology)
                 if not beside and placement.sharing is not Sharing.EXCLUSIVE:
                     continue  # only what is booked for it has changed
                 what = "sharing changed"
@@ -105,6 +106,16 @@ def story_of(
                 continue
             detail |= _suspension_detail(jobs.get(order.run.job), jobs, topology)
         yield StoryRow(order.run.job, now, step, what, _json(detail))
+
+
+def _after_step(event: e.Event, live: LiveJob | None, topology: Topology) -> dict[str, object]:
+    """What only the step says of its event: whether it goes on, how it shares its GPUs."""
+    if live is not None and isinstance(event, e.RunNotFrozen):
+        return {"goes_on": live.goes_on}
+    if live is not None and isinstance(event, e.RunStarted):
+        by = shared_by(live, topology)
+        return {"shared_by": by} if by else {}
+    return {}
 
 
 def _beside(job: str, placement: Placement, jobs: Mapping[str, LiveJob]) -> list[str]:

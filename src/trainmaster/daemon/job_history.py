@@ -91,6 +91,8 @@ class JobHistory:
     """... and the highest in steps, for a program that reports no samples."""
     saved_at_ms: int | None = None
     """When a checkpoint of it last became durable."""
+    by_mps: bool = False
+    """Whether its last run is, or was, a client of MPS."""
     has_hello: bool = False
     """Whether its program speaks through the SDK."""
     failure: Mapping[str, object] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.state import JobRecord
+from trainmaster.core.state import JobRecord, is_on_slots
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.service_api import Submission
 from trainmaster.model import codec
@@ -17,7 +17,7 @@ from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Job, Run
 from trainmaster.model.job_state import ENDED_STATES, JobState, Transition
 from trainmaster.model.launch_spec import LaunchSpec
-from trainmaster.model.placement import Placement
+from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.stop_reasons import EndCode
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.model.topology import Topology
@@ -51,6 +51,9 @@ TRANSITIONS: Mapping[Phase, Transition] = {
     Phase.RESIZING: Transition.RESIZING,
     Phase.STOPPING: Transition.STOPPING,
 }
+
+
+SLICING = "time-slicing"
 
 
 COUNTED = (
@@ -287,6 +290,14 @@ def named_devices(placement: Placement | None, topology: Topology) -> tuple[str,
 def named_nodes(placement: Placement | None, topology: Topology) -> tuple[str, ...]:
     """The nodes that it is on."""
     return () if placement is None else tuple(topology.nodes[each].name for each in placement.nodes)
+
+
+def shared_by(live: LiveJob, topology: Topology) -> str:
+    """How it shares its GPUs: `MPS`, `time-slicing`; empty where it shares none, or has CPU slots."""
+    placement = None if live.record is None else live.record.placement
+    if placement is None or placement.sharing is Sharing.EXCLUSIVE:
+        return ""
+    return "" if is_on_slots(topology, placement) else "MPS" if live.history.by_mps else SLICING
 
 
 def submitted_job(asked: Submission, id: str, now: int) -> Job:

@@ -17,7 +17,7 @@ from trainmaster.daemon.freeze_remarks import freeze_remarks, obstacle_sentence
 from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
 from trainmaster.daemon.hang_remarks import hang_remarks, hung_jobs
 from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
-from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, named_nodes
+from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, named_nodes, shared_by
 from trainmaster.daemon.memory_overuse import memory_words
 from trainmaster.daemon.policies import effective_options
 from trainmaster.daemon.recovery import snapshot_of_driver
@@ -156,6 +156,7 @@ class Queries:
             row=live.row(now),
             remarks=self._remarks(live, live.record),
             gpu_use=gpu_uses(use, self._driver.controller.state.topology),
+            shared_by=shared_by(live, self._driver.controller.state.topology),
             memory_enforced=self._memory_enforced(live.record),
         )
 

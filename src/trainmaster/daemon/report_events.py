@@ -90,7 +90,12 @@ def _events_of(
 
 def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
     live.history = replace(
-        live.history, pids=said.pids, before_ms=live.ran_ms(now), pace=100, pace_why=""
+        live.history,
+        pids=said.pids,
+        before_ms=live.ran_ms(now),
+        by_mps=said.by_mps,
+        pace=100,
+        pace_why="",
     )
     live.began(_moment(said, live, now))
     if live.is_catching_up:

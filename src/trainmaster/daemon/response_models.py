@@ -79,6 +79,8 @@ class JobDetails(JobRow):
     """Its jobs, where it is an array."""
     gpu_use: list[GpuUse]
     """What its processes use on GPUs now; empty while it does not run, and on CPU slots."""
+    shared_by: str | None
+    """How it shares its GPUs with other jobs: `MPS`, `time-slicing`."""
     memory_enforced: str | None
     """How memory of a GPU that it shares is enforced: `8.0 GiB, enforced by MPS`, or `by watching`."""
     last_lines: list[str]

@@ -110,6 +110,8 @@ class JobStatus:
     """Of an array: its jobs, the first one first."""
     gpu_use: tuple[GpuUse, ...] = ()
     """What its processes use on GPUs now."""
+    shared_by: str = ""
+    """How it shares its GPUs: `MPS`, `time-slicing`; empty for a job that shares none."""
     memory_enforced: str = ""
     """How the booked memory of a GPU that it shares is enforced; empty for a job that shares none."""
 

@@ -32,6 +32,8 @@ class Started:
     pids: tuple[int, ...] = ()
     changed: tuple[str, ...] | None = None
     """Files of the program that are not as they were at submission."""
+    by_mps: bool = False
+    """Whether it is a client of MPS: a GPU that it shares without is shared by time-slicing."""
     steady_ms: int | None = None
 
 

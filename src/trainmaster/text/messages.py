@@ -198,12 +198,13 @@ def _on_devices(verb: str, *worded_keys: str) -> Callable[[Detail], Opening]:
 
 
 def _sharing(detail: Detail) -> Opening:
-    worded_keys = ("on", "beside", "attempt")
+    worded_keys = ("on", "beside", "shared_by", "attempt")
     on, beside = _detail("", detail.get("on", "")), detail.get("beside")
+    by = f" by {detail['shared_by']}" if detail.get("shared_by") else ""
     if not isinstance(beside, list):
         return f"alone on {on}, without a restart", worded_keys
     return (
-        f"sharing {on} with {names([str(each) for each in beside])}, without a restart",
+        f"sharing {on} with {names([str(each) for each in beside])}{by}, without a restart",
         worded_keys,
     )
 
@@ -249,6 +250,7 @@ DETAILS: Mapping[str, Callable[[str, object], str]] = {
     "name": lambda _, value: f"as {value}",
     "pids": _processes,
     "retry": lambda _, value: _lowered(str(value).rstrip(".")),
+    "shared_by": lambda _, value: f"sharing its GPU by {value}",
     "retry_in_s": lambda _, value: f"tried again in {length(_seconds(value))}",
     "took_s": lambda _, value: f"took {length(_seconds(value))}",
 }

@@ -61,7 +61,7 @@ def test_it_is_written_under_the_same_names() -> None:
     later = {"end", "suspension", "deadline", "told", "saves", "lost_ms", "adopted"}
     later |= {"freezes", "last_freeze", "freezing_ms", "not_frozen"}
     later |= {"steps_per_s", "profile", "pace", "pace_why", "failed_by", "hang"}
-    later |= {"failed_attempts", "retry"}
+    later |= {"failed_attempts", "retry", "by_mps"}
     assert json.loads(found.to_json()).keys() - later == json.loads(EARLIER).keys()
 
 

@@ -258,6 +258,16 @@ def test_a_story_tells_its_details() -> None:
             "Stopped in memory by its own program (1.0 GiB moved to host memory)",
         ),
         (
+            "started",
+            {"pids": [7], "shared_by": "MPS", "attempt": 1},
+            "Started (process 7, sharing its GPU by MPS, attempt 1)",
+        ),
+        (
+            "sharing changed",
+            {"on": ["vm:0"], "beside": ["2 (train.py)"], "shared_by": "time-slicing"},
+            "Sharing vm:0 with job 2 (train.py) by time-slicing, without a restart",
+        ),
+        (
             "not frozen",
             {"why": "It uses NCCL.", "goes_on": True, "is_final": True, "attempt": 1},
             "Could not be stopped in memory, so it goes on, and this is not tried again while it runs:"

@@ -55,7 +55,10 @@ REPORTS: dict[str, type[Report]] = {
     "ended": Ended,
     "lost": Lost,
 }
-LATER: dict[type[Report], frozenset[str]] = {r.Frozen: frozenset({"how", "why"})}
+LATER: dict[type[Report], frozenset[str]] = {
+    r.Started: frozenset({"by_mps"}),
+    r.Frozen: frozenset({"how", "why"}),
+}
 """Fields that journals of earlier versions do not have."""
 
 

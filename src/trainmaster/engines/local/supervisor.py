@@ -26,7 +26,7 @@ from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.process_freezer import send
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
 from trainmaster.engines.local.run_freezing import RunFreezing
-from trainmaster.engines.local.run_pacing import RunPacing
+from trainmaster.engines.local.run_pacing import MPS, RunPacing
 from trainmaster.engines.local.run_reports import RunReports
 from trainmaster_sdk.wire import CHECKPOINT_DIR, Message
 
@@ -197,6 +197,7 @@ class Supervisor:
         what = "started" if self._run.generation == 0 else "reshaped"
         pids = [rank.pid for rank in self._gang.ranks]
         said: Message = {"pids": pids, "generation": self._run.generation}
+        said["by_mps"] = self._run.sharing == MPS
         if self._gang.changed_files:
             said["changed"] = self._gang.changed_files
         if self._cgroups.trouble:
