@@ -17,6 +17,7 @@ from trainmaster.model import events as e
 from trainmaster.model.job import Run
 from trainmaster.model.placement import Role, Sharing
 from trainmaster.model.profile import Profile
+from trainmaster.model.reasons import Reason, Refusal, Why
 from trainmaster.model.units import GIB, MINUTE, NOMINAL, SECOND, WHOLE
 
 PACKING = {
@@ -38,15 +39,21 @@ class World:
             cluster("1x1"), a_policy(policy, **options), cannot_save_at_first=True
         )
         self.now = 0
+        self.refusals: list[Refusal] = []
 
     def tell(self, *events: e.Event) -> list[a.Order]:
         """And what follows within two seconds."""
-        orders = list(self.controller.step(self.now, events).orders)
-        for _ in range(2):
-            self.now += SECOND
-            orders += self.controller.step(self.now, ()).orders
+        orders: list[a.Order] = []
+        for number in range(3):
+            decision = self.controller.step(self.now, () if number else events)
             check(self.controller.state)
+            orders += decision.orders
+            self.refusals += decision.refusals
+            self.now += SECOND
         return orders
+
+    def why(self, job: str) -> Reason:
+        return self.controller.explain(job)
 
     def later(self, ms: int) -> World:
         self.now += ms
@@ -82,13 +89,81 @@ def test_a_run_that_was_found_to_need_the_memory_stays_alone(policy: str) -> Non
     assert all(order.run != GUEST for order in orders)
 
 
-def test_under_antman_the_guest_leaves_when_the_memory_of_its_host_grows() -> None:
+@pytest.mark.parametrize("has_next", [False, True])
+def test_under_antman_the_guest_leaves_when_the_memory_of_its_host_grows(*, has_next: bool) -> None:
     world, _ = with_host_measured("antman", 8)
     world.tell(e.RunStarted(GUEST, NOMINAL), e.RunCanSave(GUEST))
-    world.tell(e.JobSubmitted(a_job("next")))  # passes are made while a job waits
+    if has_next:
+        world.tell(e.JobSubmitted(a_job("next")))
     orders = world.tell(e.JobProfiled("host", profile=Profile(gpu_memory=12 * GIB)))
     assert a.Halt(GUEST) in orders
     assert world.controller.state.jobs["host"].phase.name == "RUNNING"
+
+
+def antman_with_an_unknown_guest() -> tuple[World, list[a.Order]]:
+    """Nobody says anything of either job; the host's memory and utilisation are measured."""
+    world = World("antman")
+    world.tell(e.JobSubmitted(a_job("host")))
+    world.tell(e.RunStarted(HOST, NOMINAL))
+    guest = a_job("guest", role=Role.OPPORTUNISTIC)
+    assert world.later(MINUTE).tell(e.JobSubmitted(guest)) == []
+    assert world.why("guest").why is Why.NOT_MEASURED
+    assert world.why("guest").held_by == ("host",)
+    profile = Profile(gpu_util_ppm=200_000, gpu_memory=8 * GIB)
+    return world, world.tell(e.JobProfiled("host", profile=profile))
+
+
+def test_an_opportunistic_job_of_unknown_memory_starts_beside_a_measured_one() -> None:
+    """With a quarter of the GPU's memory, until it was measured itself."""
+    world, orders = antman_with_an_unknown_guest()
+    launch = next(order for order in orders if isinstance(order, a.Launch))
+    assert launch.run == GUEST
+    assert launch.placement.slices[0].memory == 4 * GIB
+    assert launch.placement.role is Role.OPPORTUNISTIC
+    world.tell(e.RunStarted(GUEST, NOMINAL), e.RunCanSave(GUEST))
+    [rebind] = world.tell(e.JobProfiled("guest", profile=Profile(gpu_memory=2 * GIB)))
+    assert isinstance(rebind, a.Rebind)
+    assert rebind.placement.slices[0].memory < 3 * GIB
+
+
+def test_it_leaves_where_the_guaranteed_one_needs_the_memory() -> None:
+    world, _ = antman_with_an_unknown_guest()
+    world.tell(e.RunStarted(GUEST, NOMINAL), e.RunCanSave(GUEST))
+    orders = world.tell(e.JobProfiled("host", profile=Profile(gpu_memory=12 * GIB)))
+    assert a.Halt(GUEST) in orders
+    world.tell(e.RunSuspended(GUEST, 0))
+    assert world.why("guest").why is Why.GPU_MEMORY_TAKEN
+    part = world.why("guest").part
+    assert part is not None
+    assert part.needed == 4 * GIB
+    assert part.free < 4 * GIB
+
+
+def test_a_job_that_fills_its_gpu_has_no_guests() -> None:
+    world = World("antman")
+    world.tell(e.JobSubmitted(a_job("host"), profile=Profile(gpu_util_ppm=990_000, gpu_memory=GIB)))
+    world.tell(e.RunStarted(HOST, NOMINAL))
+    assert world.tell(e.JobSubmitted(a_job("guest", role=Role.OPPORTUNISTIC))) == []
+    assert world.why("guest").why is Why.GPU_BUSY
+
+
+def test_an_unknown_job_that_is_guaranteed_later_needs_a_gpu_of_its_own() -> None:
+    """It was started as a guest because it had waited long; it is not upgraded beside its host."""
+    world = World("antman", opportunistic_after_s=60)
+    known = Profile(gpu_util_ppm=200_000, gpu_memory=8 * GIB)
+    world.tell(e.JobSubmitted(a_job("host"), profile=known))
+    world.tell(e.RunStarted(HOST, NOMINAL))
+    assert world.tell(e.JobSubmitted(a_job("guest"))) == []
+    [launch] = world.later(MINUTE).tell()
+    assert (launch.run, launch.placement.role) == (GUEST, Role.OPPORTUNISTIC)  # type: ignore[union-attr]
+    world.tell(e.RunStarted(GUEST, NOMINAL))
+    assert not world.refusals
+    world.tell(e.RunSucceeded(HOST))
+    upgraded = world.controller.state.jobs["guest"].placement
+    assert upgraded is not None
+    assert upgraded.role is Role.GUARANTEED
+    assert upgraded.slices[0].memory == 16 * GIB
+    assert not world.refusals
 
 
 def test_what_was_measured_survives_a_restart() -> None:

@@ -22,6 +22,10 @@ def with_margin(peak: int) -> int:
     return ceil_div(peak * (100 + MEMORY_MARGIN_PERCENT), 100 * MIB) * MIB
 
 
+UNKNOWN_GUEST_PART = 4
+"""An opportunistic job of unknown memory gets a quarter of the memory of a GPU that it shares."""
+
+
 @dataclass(slots=True, eq=False)
 class JobRecord:
     """One live job. Only `core` changes it; policies read it."""
@@ -186,6 +190,10 @@ class JobRecord:
     def memory_on(self, kind: GpuType) -> int:
         """Bytes to book on a GPU of that type, at most all where they are measured or unknown."""
         return self.demand.nominal.memory or min(self.gpu_memory or kind.memory, kind.memory)
+
+    def memory_beside(self, kind: GpuType) -> int:
+        """Bytes to book there as a guest of other runs: a part of the GPU's where they are unknown."""
+        return self.memory_on(kind) if self.gpu_memory else kind.memory // UNKNOWN_GUEST_PART
 
     @property
     def is_live(self) -> bool:

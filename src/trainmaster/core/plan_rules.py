@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainmaster.core.occupancy import is_opportunistic
 from trainmaster.core.state import JobRecord, State
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Sharing
@@ -52,7 +53,8 @@ def _is_shape_of(demand: Demand, placement: Placement) -> bool:
 def _packing_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:
     """Whole GPUs may be shared with others in any parts, where the memory it may use is booked.
 
-    So may the pieces of a split.
+    So may the pieces of a split. An opportunistic run of unknown memory needs only a part of a GPU's: it is
+    measured there, and leaves where guaranteed runs need that memory.
     """
     demand, types = record.demand, state.topology.type_of_gpu
     if placement.sharing is Sharing.EXCLUSIVE:
@@ -65,7 +67,10 @@ def _packing_refusal(state: State, record: JobRecord, placement: Placement) -> R
             return None
     if not demand.min_count <= len(placement.slices) <= demand.max_count:
         return Refused.NOT_ADMISSIBLE
+    is_guest = is_opportunistic(placement)
     for piece in placement.slices:
-        if piece.share < 1 or piece.memory < record.memory_on(types[piece.gpu]):
+        kind = types[piece.gpu]
+        least = record.memory_beside(kind) if is_guest else record.memory_on(kind)
+        if piece.share < 1 or piece.memory < least:
             return Refused.NOT_ADMISSIBLE
     return None

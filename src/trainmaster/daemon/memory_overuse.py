@@ -25,6 +25,8 @@ class Tenant:
     booked: int
     """0: not known."""
     used: int
+    is_guest: bool = False
+    """It is opportunistic: memory that it has booked is no reason to stop a guaranteed run."""
 
     @property
     def excess(self) -> int:
@@ -43,14 +45,19 @@ class Tenant:
 def over_its_share(free: int, tenants: Sequence[Tenant]) -> Tenant | None:
     """The run to stop on a GPU with so much free memory; None where all get what they have booked.
 
-    It is over its booking, further than any other, and what is free is less than what its neighbours have
-    booked and do not use yet.
+    It is over its booking, opportunistic rather than guaranteed, further than any other, and what is free is
+    less than what its neighbours have booked and do not use yet; those of a guaranteed run that count are
+    guaranteed.
     """
     over = [tenant for tenant in tenants if tenant.is_over]
     if not over:
         return None
-    worst = max(over, key=lambda tenant: (tenant.excess, tenant.run))
-    owed = sum(tenant.unused for tenant in tenants if tenant.run != worst.run)
+    worst = max(over, key=lambda tenant: (tenant.is_guest, tenant.excess, tenant.run))
+    owed = sum(
+        tenant.unused
+        for tenant in tenants
+        if tenant.run != worst.run and (worst.is_guest or not tenant.is_guest)
+    )
     return worst if free < owed else None
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from trainmaster.core.lifecycle import Phase
+from trainmaster.core.occupancy import is_opportunistic
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.memory_overuse import (
@@ -71,7 +72,8 @@ class MemoryWatch:
             use = readings.of_run(record.run)
             for piece in placement.slices:
                 used = 0 if use is None else use.memory.get(uuids[piece.gpu], 0)
-                tenant = Tenant(record.run, piece.memory, used)
+                is_guest = is_opportunistic(placement)
+                tenant = Tenant(record.run, piece.memory, used, is_guest)
                 found.setdefault(piece.gpu, []).append(tenant)
         return found
 

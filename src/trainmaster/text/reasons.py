@@ -109,6 +109,18 @@ def _shared_otherwise(reason: Reason) -> str:
 SHARED_BY = {Sharing.MPS: "MPS", Sharing.TIME: "time-slicing"}
 
 
+def _not_measured(reason: Reason) -> str:
+    which = "that job" if len(reason.held_by) == 1 else "those jobs"
+    return (
+        f"It can start beside {names(reason.held_by)} once the GPU use of {which} has been measured"
+    )
+
+
+def _gpu_busy(reason: Reason) -> str:
+    leave = "leaves" if len(reason.held_by) == 1 else "leave"
+    return f"It runs on what others leave idle of their GPUs, and {names(reason.held_by)} {leave} too little"
+
+
 def _stopped_on_node(reason: Reason) -> str:
     which, then = "", ""
     if reason.drained:
@@ -241,6 +253,8 @@ SENTENCES = {
     Why.HOST_TAKEN: _host,
     Why.GPU_MEMORY_TAKEN: _gpu_memory,
     Why.SHARED_OTHERWISE: _shared_otherwise,
+    Why.NOT_MEASURED: _not_measured,
+    Why.GPU_BUSY: _gpu_busy,
     Why.STOPPED_ON_NODE: _stopped_on_node,
     Why.BEHIND_OTHERS: _behind,
     Why.SHARE_USED_UP: _share,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from trainmaster.daemon.memory_overuse import (
@@ -47,6 +49,21 @@ def tenants(*said: tuple[float, float]) -> list[Tenant]:
 def test_who_is_stopped(total: int, said: list[tuple[float, float]], stopped: str | None) -> None:
     found = tenants(*said)
     worst = over_its_share(total * GIB - sum(each.used for each in found), found)
+    assert (worst.run.job if worst else None) == stopped
+
+
+@pytest.mark.parametrize(
+    ("guest", "stopped"),
+    [((16, 3), None), ((4, 6), "2"), ((4, 4.5), "2")],
+    ids=["it has booked what the other needs", "it is over", "both are over, the other further"],
+)
+def test_a_guaranteed_run_is_never_stopped_for_a_guest(
+    guest: tuple[float, float], stopped: str | None
+) -> None:
+    first, second = tenants((8, 10), guest)
+    found = [first, replace(second, is_guest=True)]
+    more = tenants((1, 1), (1, 1), (2, 0))[2:]  # a third that is owed 2 GiB
+    worst = over_its_share(GIB, [*found, *(more if guest[1] > guest[0] else [])])
     assert (worst.run.job if worst else None) == stopped
 
 

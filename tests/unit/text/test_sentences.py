@@ -53,6 +53,8 @@ SAID = {
     " that has room for it",
     Why.SHARED_OTHERWISE: "It shares GPUs by MPS, and those that have room for it are shared by"
     " time-slicing",
+    Why.NOT_MEASURED: "It can start beside jobs 3 and 4 once the GPU use of those jobs has been measured",
+    Why.GPU_BUSY: "It runs on what others leave idle of their GPUs, and jobs 3 and 4 leave too little",
     Why.SUSPENDED_IDLE: "Suspended because it was idle: `trainmaster shell` lets it continue",
     Why.RETRY_DELAY: "Its last run did not succeed, and it is tried again after a pause",
     Why.AVOIDS_DEVICES: "It failed on TypeError, which it could have again, and waits for other devices",

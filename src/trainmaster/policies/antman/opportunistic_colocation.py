@@ -86,6 +86,13 @@ def memory_on(space: Occupancy, gpu: int, record: JobRecord, part: Part) -> int:
     return part.memory or kind.memory * part.share // WHOLE
 
 
+def guest_memory_on(space: Occupancy, gpu: int, record: JobRecord, part: Part) -> int:
+    """The same of an opportunistic job; beside others, a part of the GPU's where nothing is known of it."""
+    if space.mode[gpu] is None or not record.demand.nominal.is_whole:
+        return memory_on(space, gpu, record, part)
+    return record.memory_beside(space.topology.type_of_gpu[gpu])
+
+
 def unguaranteed(space: Occupancy, demand: Demand, most: int) -> tuple[Slice, ...]:
     """Up to `most` GPUs that no guaranteed run uses or has reserved, idle ones first."""
     chosen: list[Slice] = []
@@ -162,7 +169,7 @@ class SpareCycles:
         space, demand = self._space, record.demand
         for _, gpu in self._open:
             node = space.node_of[gpu]
-            memory = memory_on(space, gpu, record, part)
+            memory = guest_memory_on(space, gpu, record, part)
             if gpu in chosen or space.node_type[node] not in kinds or demand.forbids(gpu):
                 continue
             if space.free_memory[gpu] < memory:

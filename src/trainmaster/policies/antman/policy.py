@@ -19,7 +19,7 @@ to free GPUs. Only jobs that asked for a guarantee are upgraded.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainmaster.config.options import (
     Pairs,
@@ -37,11 +37,13 @@ from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
+from trainmaster.mechanisms.measured_memory import measured_placement
 from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.model.placement import Role
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import QueueStanding, Reason, Why
 from trainmaster.model.units import NOMINAL, WHOLE, to_ms
+from trainmaster.policies.antman.guest_obstacle import guest_obstacle
 from trainmaster.policies.antman.opportunistic_colocation import guaranteed_size
 from trainmaster.policies.antman.quotas import QueueLimits, Quotas
 from trainmaster.policies.antman.scheduling_pass import (
@@ -106,10 +108,7 @@ class AntMan(BasePolicy[AntManOptions, AntManMemo]):
 
     def plan(self, view: View, memo: AntManMemo, now: int) -> Plan[AntManMemo]:
         opportunistic = self._opportunistic(view, memo)
-        is_idle = view.has_nothing_to_schedule() and not any(
-            _is_demoted(run) for run in opportunistic
-        )
-        if is_idle:
+        if view.has_nothing_to_schedule() and not _has_changed(view, opportunistic):
             return Plan((), tuple(run.id for run in opportunistic))
         quotas = self._known_quotas(view)
         parts = queue_views_of(view)
@@ -203,7 +202,12 @@ class AntMan(BasePolicy[AntManOptions, AntManMemo]):
                 held_by=tuple(each.id for each in mine[:5]),
                 queue=QueueStanding(queue, held, share),
             )
-        return super().explain(view, memo, record, now)
+        found = super().explain(view, memo, record, now)
+        is_guest = self._tag(record, quota, now) != GUARANTEED
+        if not is_guest or found.why not in (Why.NOT_ENOUGH_FREE, Why.RESERVED):
+            return found
+        why, there, part = guest_obstacle(view, record, self._rules.util_limit_ppm)
+        return found if why is None else replace(found, why=why, held_by=there, part=part)
 
 
 def _limits(
@@ -224,5 +228,11 @@ def _is_opportunistic(record: JobRecord) -> bool:
     return placement is not None and placement.role is Role.OPPORTUNISTIC
 
 
-def _is_demoted(record: JobRecord) -> bool:
-    return record.job.role is Role.GUARANTEED and record.phase in ALLOCATED
+def _has_changed(view: View, opportunistic: list[JobRecord]) -> bool:
+    """Whether one of them may be upgraded, or the memory of runs beside them has been measured again."""
+    if any(run.job.role is Role.GUARANTEED and run.phase in ALLOCATED for run in opportunistic):
+        return True
+    draft = Draft(view)
+    return bool(opportunistic) and any(
+        measured_placement(draft, run) is not None for run in view.measured_runs()
+    )

@@ -24,6 +24,7 @@ from trainmaster.policies.antman.opportunistic_colocation import (
     SpareCycles,
     guaranteed_shares,
     guaranteed_size,
+    memory_on,
     parts_of,
     place_guaranteed,
     unguaranteed,
@@ -267,13 +268,18 @@ class AntManPass:
 
     def _upgrade(self, record: JobRecord) -> bool:
         """Guaranteed from now on: where it runs, else on unused GPUs."""
-        draft, placement = self.draft, record.placement
+        draft, space, placement = self.draft, self.draft.space, record.placement
         assert placement is not None
         if draft.is_touched(record):
             return False
         shares = guaranteed_shares(record, self.rules.share)
-        pairs = zip(placement.slices, shares, strict=True)
-        slices = tuple(piece._replace(share=share) for piece, share in pairs)
+        parts = parts_of(record.demand.nominal)
+        slices = tuple(
+            piece._replace(
+                share=share, memory=max(piece.memory, memory_on(space, piece.gpu, record, part))
+            )
+            for piece, share, part in zip(placement.slices, shares, parts, strict=True)
+        )
         better = replace(placement, slices=slices, role=Role.GUARANTEED)
         if draft.fits_instead(record, better):
             draft.resize(record, better)
