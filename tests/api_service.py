@@ -192,6 +192,13 @@ class MemoryService:
         await self.drain(node)
         self.node_state = "up"
 
+    async def block(self, name: str) -> None:
+        await self.drain(name.partition(":")[0])
+        self.node_state = "set aside"
+
+    async def unblock(self, name: str) -> None:
+        await self.undrain(name.partition(":")[0])
+
     async def set_policy(self, spec: PolicySpec) -> None:
         self._needs_store()
         name, options = spec.name, dict(spec.options)

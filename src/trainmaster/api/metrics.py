@@ -176,8 +176,15 @@ def _devices(service: Daemon) -> list[Metric]:
     nodes = service.queries.nodes()
     total = [((each.name, each.type, each.state), len(each.devices)) for each in nodes]
     used = [((each.name, each.type), sum(bool(d.jobs) for d in each.devices)) for each in nodes]
+    aside = [
+        ((each.name, each.type, device.name), 1)
+        for each in nodes
+        for device in each.devices
+        if device.set_aside is not None
+    ]
     own = ("node", "type")
     return [
         _gauge("node_devices", "Devices of a node.", (*own, "state"), total),
         _gauge("node_used_devices", "Devices of a node that a job is on.", own, used),
+        _gauge("device_set_aside", "1 for a device that is set aside.", (*own, "device"), aside),
     ]

@@ -1,4 +1,4 @@
-"""`trainmaster node`: the machines; taking one out of service and back."""
+"""`trainmaster node`: the machines; taking one, or one of its devices, out of service and back."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ from trainmaster.cli.support.options import AsJson, argument
 from trainmaster.text.formatting import plural
 
 Name = Annotated[str, argument("NODE", "Name of the node; `trainmaster nodes` lists them.")]
+Place = Annotated[
+    str,
+    argument(
+        "NODE[:GPU]", "A node, or one of its devices; `trainmaster nodes --devices` lists them."
+    ),
+]
 
 
 def node(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
@@ -24,6 +30,8 @@ def node(client: Client, context: typer.Context, as_json: AsJson = False) -> Non
         trainmaster node list
         trainmaster node drain n1
         trainmaster node undrain n1
+        trainmaster node block n1:3
+        trainmaster node unblock n1:3
     """
     if context.invoked_subcommand is None:
         show_nodes(client, False, as_json)
@@ -74,3 +82,30 @@ def undrain(client: Client, name: Name, as_json: AsJson = False) -> None:
     """
     answer = client.post(f"/nodes/{quote(name, safe='')}/undrain")
     show_answer(answer, as_json, f"Node {name} is used again.")
+
+
+@command(app)
+def block(client: Client, place: Place, as_json: AsJson = False) -> None:
+    """Set a device aside, or all devices of a node. It stays so over restarts, until `unblock`.
+
+    Nothing more is started there. What runs there goes on and is not moved: that is `drain`. The manager does
+    the same by itself with a device that fails job after job, or that the driver reports as broken.
+
+    Examples:
+        trainmaster node block n1:3
+        trainmaster node block n1
+    """
+    answer = client.post(f"/nodes/{quote(place, safe='')}/block")
+    show_answer(answer, as_json, f"{place} takes nothing new.")
+
+
+@command(app)
+def unblock(client: Client, place: Place, as_json: AsJson = False) -> None:
+    """Use a device again that is set aside, or all such devices of a node.
+
+    Examples:
+        trainmaster node unblock n1:3
+        trainmaster node unblock n1
+    """
+    answer = client.post(f"/nodes/{quote(place, safe='')}/unblock")
+    show_answer(answer, as_json, f"{place} is used again.")

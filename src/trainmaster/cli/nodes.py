@@ -15,7 +15,7 @@ HEADINGS = (
     "suspended here",
 )
 GPU_HEADINGS = ("GPU memory", "busy")
-DEVICE_HEADINGS = ("node", "device", "type")
+DEVICE_HEADINGS = ("node", "device", "type", "state")
 READ_HEADINGS = ("memory", "busy", "temperature", "power", "near", "remarks")
 
 
@@ -43,7 +43,7 @@ def show_nodes(client: Client, devices: bool, as_json: bool) -> None:
     if devices:
         rows = [
             (
-                *(node["name"], str(device["name"]), node["type"]),
+                *(node["name"], str(device["name"]), node["type"], _state(node, device)),
                 *(_read(device.get("gpu") or {}) if has_gpus else ()),
                 device["jobs"],
             )
@@ -57,6 +57,10 @@ def show_nodes(client: Client, devices: bool, as_json: bool) -> None:
         rows = [(*_row(node), *(_sums(_gpus(node)) if has_gpus else ())) for node in found]
         show_table((*HEADINGS, *more), rows)
     remark("Note", (f"{node['name']}: {line}" for node in found for line in node["remarks"]))
+
+
+def _state(node: dict[str, Any], device: dict[str, Any]) -> str:
+    return "set aside" if device.get("set_aside") else str(node["state"])
 
 
 def _gpus(node: dict[str, Any]) -> list[dict[str, Any]]:
@@ -105,7 +109,7 @@ def _near(gpu: dict[str, Any]) -> str:
 def _row(node: dict[str, Any]) -> tuple[object, ...]:
     devices = node["devices"]
     jobs = list(dict.fromkeys(job for device in devices for job in device["jobs"]))
-    free = sum(not device["jobs"] for device in devices)
+    free = sum(not device["jobs"] and not device.get("set_aside") for device in devices)
     memory = f"{node['memory_bytes'] / GIB:.0f} GiB"
     own = (node["name"], node["state"], node["type"], len(devices), free, node["cpus"])
     return (*own, memory, jobs, node["frozen"])

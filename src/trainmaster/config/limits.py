@@ -41,6 +41,9 @@ class Limits:
     """Times are in milliseconds, sizes in bytes."""
 
     losses: int = _number(5, "Times in a row that a job may be lost before it has failed.")
+    device_failures: int = _number(
+        3, "Jobs in a row that may fail early on a device before it is set aside."
+    )
     retry_delay: int = _time(1 * SECOND, "Delay before the first retry; it grows with each one.")
     max_retry_delay: int = _time(5 * MINUTE, "Longest delay before a retry.")
     max_grace: int = _time(5 * MINUTE, "Longest grace period of a job.")

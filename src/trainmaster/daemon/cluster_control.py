@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 
+from trainmaster.daemon.device_health import set_aside
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.policies import policy_of
@@ -58,6 +60,37 @@ class ClusterControl:
     async def undrain(self, node: str) -> None:
         await self._submit_event(e.NodeUndrained(self._driver.node(node).index))
 
+    async def block(self, name: str) -> None:
+        """Set a device aside, or all of a node: nothing more is started there, and nothing is moved."""
+        state, why = self._driver.controller.state, "A user set it aside."
+        found = [gpu for gpu in self._devices(name) if gpu not in state.gpus_aside]
+        await self._submit_events(set_aside(state.topology, gpu, why).event for gpu in found)
+
+    async def unblock(self, name: str) -> None:
+        """Bring a device back, or all of a node that are set aside."""
+        state = self._driver.controller.state
+        found = [gpu for gpu in self._devices(name) if gpu in state.gpus_aside]
+        if not found:
+            raise Conflict(f"{name} is not set aside: `trainmaster nodes --devices` shows what is.")
+        nodes = state.topology.node_of_gpu
+        await self._submit_events(e.GpuReturned(nodes[gpu], gpu) for gpu in found)
+
+    def _devices(self, name: str) -> Sequence[int]:
+        """The devices of NODE, or the one of NODE:NUMBER."""
+        nodes = self._driver.controller.state.topology.node_by_name
+        own, colon, number = name.rpartition(":")
+        if name in nodes or not colon:
+            node = self._driver.node(name)
+            return range(node.first_gpu, node.first_gpu + node.gpus)
+        node = self._driver.node(own)
+        if not number.isdecimal() or int(number[:9]) >= node.gpus:
+            raise NotFound(
+                f"there is no device {name}: {own} has {own}:0 to {own}:{node.gpus - 1}."
+                if node.gpus
+                else f"there is no device {name}: {own} has none."
+            )
+        return [node.first_gpu + int(number)]
+
     async def set_policy(self, spec: PolicySpec) -> None:
         """Its files must come with it: the manager reads none of its own accord."""
         if is_path(spec.name) and not spec.source:
@@ -66,7 +99,10 @@ class ClusterControl:
         await self._submit_event(e.PolicyChanged.to(spec))
 
     async def _submit_event(self, event: e.Event) -> None:
-        await self._driver.ask(Request(events=[LoggedEvent(event)]))
+        await self._submit_events([event])
+
+    async def _submit_events(self, events: Iterable[e.Event]) -> None:
+        await self._driver.ask(Request(events=[LoggedEvent(event) for event in events]))
 
 
 def _without_content(file: str) -> str:

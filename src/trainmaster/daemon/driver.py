@@ -21,6 +21,7 @@ from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.dependencies import Dependencies, StateOf
+from trainmaster.daemon.device_health import DeviceHealth
 from trainmaster.daemon.failure_evidence import FailureReader, is_failure
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.hang_remarks import hang_notes
@@ -131,6 +132,8 @@ class Driver:
         self.readings.listeners.append(self._measure)
         self.known_profiles = KnownProfiles(store)
         self.readings.listeners.append(MemoryWatch(self).look)
+        self.health = DeviceHealth(lambda: self.controller.state, self.jobs, site_limits)
+        self.readings.listeners.append(self._check_gpus)
         self.inbox = Inbox()
         self.writer = StepWriter(store, self.metrics, seq)
         self.refused = ""
@@ -163,7 +166,7 @@ class Driver:
                 f"Node {name} is drained, so nothing is started there: `trainmaster node undrain {name}`"
                 " uses it again."
             )
-        return tuple(notes)
+        return (*notes, *self.health.notes())
 
     def policy_notes(self) -> tuple[str, ...]:
         """Why the chosen policy does not decide."""
@@ -272,9 +275,10 @@ class Driver:
             events.extend(timely)
         progress: list[StoredProgress] = []
         for report, number in arrived.reports:
-            failure = failures.get(report.run)
+            failure = self.health.blamed(report.run, failures.get(report.run), now)
             events.extend(self._events_of_report(report, number, now, progress, failure))
         events.extend(self.limits.overdue(now))
+        events.extend(self.health.events_after(events, now))
         return events, progress
 
     async def _act(self, steps: Sequence[_Step], requests: Sequence[Request], now: int) -> None:
@@ -438,6 +442,10 @@ class Driver:
             )
             if news is not None:
                 self.inbox.follow_up(self._profiled(live, news))
+
+    def _check_gpus(self, readings: GpuReadings) -> None:
+        """GPUs of which the driver says that they are broken are set aside."""
+        self.inbox.follow_up(self.health.events_of_look(readings, self.clock.now()))
 
     def measured_now(self, live: LiveJob) -> Iterator[LoggedEvent]:
         """Its GPU memory by the last look, where none is known yet: it says whether it can be frozen."""

@@ -108,8 +108,8 @@ class GpuReadings:
                 said.append(f"GPU {name} is gone: the driver does not know {uuid} any more.")
             elif reading is not None and reading.trouble:
                 said.append(
-                    f"GPU {name} does not answer ({reading.trouble}): drain its node, and reset the"
-                    " GPU or restart the machine."
+                    f"GPU {name} does not answer ({reading.trouble}): reset the GPU or restart the"
+                    " machine."
                 )
             elif reading is not None and reading.ecc_errors:
                 errors = plural(reading.ecc_errors, "uncorrected memory error")

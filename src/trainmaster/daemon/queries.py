@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 from trainmaster.core.lifecycle import WAITING, Phase
-from trainmaster.core.state import JobRecord
+from trainmaster.core.state import GpuAside, JobRecord
 from trainmaster.daemon.dependencies import hold_reason
+from trainmaster.daemon.device_health import device_name
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.freeze_remarks import freeze_remarks, obstacle_sentence
 from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
@@ -27,6 +28,7 @@ from trainmaster.daemon.response_models import (
     NodeRow,
     PolicyRow,
     QueueRow,
+    SetAsideRow,
     amount,
     plain,
 )
@@ -47,6 +49,7 @@ from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.placement import Sharing
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.topology import Node
 from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
 from trainmaster.text.deadlines import BASIS, DEADLINE_OF_HELD
@@ -275,13 +278,24 @@ class Queries:
         return (*said, NO_REPORTS if live.history.progress is None else STEPS_COUNTED, room)
 
     def _drained(self) -> tuple[str, ...]:
-        """Nodes that it cannot be started on, whatever is free there."""
+        """Nodes and devices that it cannot be started on, whatever is free there."""
         state = self._driver.controller.state
-        names = [state.topology.nodes[node].name for node in sorted(state.draining)]
-        if not names:
-            return ()
-        are = "is" if len(names) == 1 else "are"
-        return (f"{listing(names)} {are} drained, so nothing is started there.",)
+        drained = [state.topology.nodes[node].name for node in sorted(state.draining)]
+        aside = [device_name(state.topology, gpu) for gpu in sorted(state.gpus_aside)]
+        return tuple(
+            f"{listing(names)} {'is' if len(names) == 1 else 'are'} {what}, so nothing is started there."
+            for names, what in ((drained, "drained"), (aside, "set aside"))
+            if names
+        )
+
+    def _aside(self, node: Node) -> Iterator[str]:
+        """Devices of a node that are set aside, since when and why."""
+        state, now = self._driver.controller.state, self._driver.clock.now()
+        for gpu in range(node.first_gpu, node.first_gpu + node.gpus):
+            aside = state.gpus_aside.get(gpu)
+            if aside is not None:
+                name, since = device_name(state.topology, gpu), length(max(0, now - aside.since_ms))
+                yield f"{name} has been set aside for {since}: {aside.why}"
 
     def _making_room(self, live: LiveJob, record: JobRecord) -> str:
         """What happens to it when others need its devices."""
@@ -436,7 +450,10 @@ class Queries:
                 state=self._node_state(node.index),
                 devices=[
                     DeviceRow(
-                        f"{node.name}:{each - node.first_gpu}", on.get(each, []), gpus.get(each)
+                        device_name(state.topology, each),
+                        on.get(each, []),
+                        gpus.get(each),
+                        _aside_row(state.gpus_aside.get(each)),
                     )
                     for each in range(node.first_gpu, node.first_gpu + node.gpus)
                 ],
@@ -446,6 +463,7 @@ class Queries:
                 remarks=[
                     *self._driver.engine.abilities.remarks,
                     *self._driver.readings.notes([node]),
+                    *self._aside(node),
                 ],
             )
             for node in state.topology.nodes
@@ -454,7 +472,8 @@ class Queries:
     def _node_state(self, node: int) -> str:
         state = self._driver.controller.state
         named = (("away", state.away), ("draining", state.draining), ("set aside", state.set_aside))
-        return next((name for name, nodes in named if node in nodes), "up")
+        usual = "set aside" if state.is_all_aside(node) else "up"
+        return next((name for name, nodes in named if node in nodes), usual)
 
     def queues(self) -> Sequence[QueueRow]:
         state = self._driver.controller.state
@@ -494,3 +513,7 @@ class Queries:
             since_s=driver.policy_since_ms / 1000,
             trouble=" ".join(driver.policy_notes()) or driver.refused or None,
         )
+
+
+def _aside_row(aside: GpuAside | None) -> SetAsideRow | None:
+    return None if aside is None else SetAsideRow(aside.since_ms / SECOND, aside.why)

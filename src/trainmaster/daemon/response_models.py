@@ -226,11 +226,20 @@ class GpuRow(ResponseModel):
     """Why it does not answer."""
 
 
+class SetAsideRow(ResponseModel):
+    """That nothing is started on a device."""
+
+    since_s: float
+    why: str
+
+
 class DeviceRow(ResponseModel):
     name: str
     jobs: list[str]
     gpu: GpuRow | None = None
     """Null for a CPU slot."""
+    set_aside: SetAsideRow | None = None
+    """Null where it is used."""
 
 
 class GpuUse(ResponseModel):

@@ -24,7 +24,7 @@ NOT_OF_A_DEVICE = frozenset(
 MOST_KEPT = 256
 """Failures that are remembered; the oldest are forgotten first."""
 PARTS = 4
-"""At most a quarter of the cluster's devices, and always one, is set aside for repeated failures at once."""
+"""No device is set aside for repeated failures while a quarter of all is aside, for whatever reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +94,26 @@ class DeviceFailures:
         )
 
     def is_bad(self, device: str, most: int) -> bool:
-        """Whether so many jobs, of more than one program, failed there in a row."""
+        """Whether so many jobs failed there in a row, of more than one program or by the platform's fault."""
         found = self.against(device)
-        return len(found) >= most and len({each.program for each in found}) > 1
+        is_several = len({each.program for each in found}) > 1
+        return len(found) >= most and (is_several or all(each.is_platform for each in found))
 
 
 def counts(failure: Failure | None, ran_ms: int) -> bool:
     """Whether such a failure may count against the device that it happened on."""
-    if ran_ms > EARLY_MS:
+    if is_lasting(ran_ms):
         return False
     if failure is None:
         return True
     return failure.blame is not Blame.USER and failure.reason not in NOT_OF_A_DEVICE
 
 
-def may_set_aside(devices: int, usable: int, by_this_rule: int) -> bool:
+def is_lasting(ran_ms: int) -> bool:
+    """Whether a run that lasted so long shows that its devices work, however it ended."""
+    return ran_ms > EARLY_MS
+
+
+def may_set_aside(devices: int, usable: int, aside: int) -> bool:
     """Whether one more may be set aside for repeated failures: not the last, and at most a quarter of all."""
-    return usable > 1 and by_this_rule < max(1, devices // PARTS)
+    return usable > 1 and aside < max(1, devices // PARTS)

@@ -144,8 +144,7 @@ def test_what_happens_to_gpus_is_said(engine: EngineOf) -> None:
     asyncio.run(readings.take(watch.look()))
     assert heard == [readings]
     assert readings.notes() == [
-        "GPU vm:0 does not answer (GPU is lost): drain its node, and reset the GPU or restart the"
-        " machine.",
+        "GPU vm:0 does not answer (GPU is lost): reset the GPU or restart the machine.",
         "GPU vm:0 reported XID 79 (1 event).",
         "GPU vm:1 has had 2 uncorrected memory errors (ECC).",
     ]

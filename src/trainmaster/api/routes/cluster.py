@@ -145,6 +145,15 @@ NODE_ACTIONS = {
         " until it ends.",
     ),
     "undrain": ("Use a drained node again", "Jobs may be started there again."),
+    "block": (
+        "Set a node or a device aside",
+        "The name is that of a node, or `node:number` of one of its devices. Nothing more is started"
+        " there. What runs there goes on.",
+    ),
+    "unblock": (
+        "Use a node or a device again that is set aside",
+        "The name is that of a node, or `node:number` of one of its devices.",
+    ),
 }
 
 
@@ -153,7 +162,9 @@ def _node_action(
 ) -> None:
     async def do(name: params.NodeName) -> Response:
         await getattr(service.cluster_control, action)(name)
-        return JsonAnswer(next(row for row in service.queries.nodes() if row.name == name))
+        own = name.rpartition(":")[0]
+        rows = {row.name: row for row in service.queries.nodes()}
+        return JsonAnswer(rows[name] if name in rows else rows[own])
 
     router.add_api_route(
         f"/nodes/{{name}}/{action}",

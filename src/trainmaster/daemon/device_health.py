@@ -1,0 +1,207 @@
+"""Sets devices aside that fail job after job, or of which the driver says that they are broken.
+
+What is decided here is a fact of the log (`GpuSetAside`), with a sentence that says why; it lasts until
+a user brings the device back. Counts of failures begin again with the manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from trainmaster.config.limits import Limits
+from trainmaster.core.state import JobRecord, State
+from trainmaster.daemon.gpu_readings import GpuReadings
+from trainmaster.daemon.live_job import LiveJob
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.failures.device_blocks import (
+    DeviceFailure,
+    DeviceFailures,
+    counts,
+    is_lasting,
+    may_set_aside,
+)
+from trainmaster.failures.xid import XIDS, Xid, xid_of
+from trainmaster.model import events as e
+from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure
+from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import Ranks
+from trainmaster.model.program_name import program_of
+from trainmaster.model.topology import Topology
+from trainmaster.model.units import MINUTE
+from trainmaster.text.formatting import as_sentence, listing
+
+XID_REASON = "gpu-xid-error"
+"""The reason of a failure on a GPU that the driver reported just before."""
+XID_LASTS_MS = 2 * MINUTE
+"""How long after an XID a failure on its GPU is put down to it."""
+ENDS = (e.RunSucceeded, e.RunFailed, e.RunPassed, e.RunSuspended, e.RunStopped)
+GOOD_ENDS = (e.RunSucceeded, e.RunPassed)
+ECC_CODE = 48
+"""An uncorrected memory error that comes as an event of its own is treated as this XID."""
+NAMED = 3
+
+
+class DeviceHealth:
+    """What is known against each device."""
+
+    def __init__(
+        self, state: Callable[[], State], jobs: Mapping[str, LiveJob], limits: Limits
+    ) -> None:
+        self._state = state
+        self._jobs = jobs
+        self._limits = limits
+        self.failures = DeviceFailures()
+        self._spared: dict[str, str] = {}
+        """Devices that would have been set aside, and why they were not."""
+        self._xids: dict[int, tuple[int, Xid]] = {}
+        """By device: the last XID that sets it aside, and when it came."""
+
+    # -- ends of runs ----------------------------------------------------------------------------------
+
+    def events_after(self, events: Iterable[LoggedEvent], now: int) -> list[LoggedEvent]:
+        """What follows from these events, which are about to be taken in: devices that are set aside."""
+        found: list[LoggedEvent] = []
+        for logged in events:
+            event = logged.event
+            if isinstance(event, e.GpuReturned):
+                name = device_key(self._state().topology, event.gpu)
+                self.failures = self.failures.returned(name)
+                self._spared.pop(name, None)
+            elif isinstance(event, ENDS):
+                live = self._jobs.get(event.run.job)
+                record = None if live is None else live.record
+                if live is not None and record is not None and record.run == event.run:
+                    found += self._ended(event, live, record, now)
+        return found
+
+    def _ended(
+        self, event: e.Event, live: LiveJob, record: JobRecord, now: int
+    ) -> Iterator[LoggedEvent]:
+        if record.placement is None:
+            return
+        topology, program = self._state().topology, program_key(live)
+        ran_ms = live.ran_ms(now) - live.history.before_ms
+        if isinstance(event, GOOD_ENDS) or is_lasting(ran_ms):
+            names = [device_key(topology, gpu) for gpu in record.placement.gpus()]
+            self.failures = self.failures.worked(program, names)
+            for name in names:
+                self._spared.pop(name, None)
+        elif isinstance(event, e.RunFailed) and counts(event.failure, ran_ms):
+            gpu = failed_device(record, live.recipe.ranks, event.failure)
+            if gpu is not None and gpu not in self._state().gpus_aside:
+                yield from self._count(gpu, record, program, event.failure)
+
+    def _count(
+        self, gpu: int, record: JobRecord, program: str, failure: Failure | None
+    ) -> Iterator[LoggedEvent]:
+        state = self._state()
+        name = device_key(state.topology, gpu)
+        reason = UNKNOWN_REASON if failure is None else failure.reason
+        is_platform = failure is not None and failure.blame is Blame.PLATFORM
+        self.failures = self.failures.failed(
+            DeviceFailure(name, record.id, program, is_platform, reason)
+        )
+        if not self.failures.is_bad(name, self._limits.device_failures):
+            return
+        against = self.failures.against(name)
+        jobs = [each.job for each in against]
+        why = (
+            f"Jobs {listing(jobs[-NAMED:])} failed there one after another, each within its first"
+            f" minutes (the last: {reason})."
+        )
+        usable = sum(map(state.occupancy.is_offered, range(state.topology.gpu_count)))
+        if may_set_aside(state.topology.gpu_count, usable, len(state.gpus_aside)):
+            yield set_aside(state.topology, gpu, why)
+        else:
+            self._spared[name] = why
+
+    # -- what the driver says ----------------------------------------------------------------------------
+
+    def events_of_look(self, readings: GpuReadings, now: int) -> list[LoggedEvent]:
+        """What follows from one look at the GPUs."""
+        state = self._state()
+        found: dict[int, str] = {}
+        if readings.trouble or not state.topology.uuids:
+            return []
+        numbers = {uuid: gpu for gpu, uuid in enumerate(state.topology.uuids)}
+        for event in readings.look.events:
+            gpu = numbers.get(event.uuid)
+            xid = XIDS[ECC_CODE] if event.kind == "ecc" else xid_of(event.code)
+            if gpu is not None and xid is not None and xid.action.sets_aside:
+                self._xids[gpu] = now, xid
+                found[gpu] = xid.sentence
+        for uuid, gpu in numbers.items():
+            reading = readings.device(uuid)
+            if reading is not None and reading.trouble:
+                found.setdefault(gpu, as_sentence(f"It does not answer: {reading.trouble}"))
+        return [
+            set_aside(state.topology, gpu, why)
+            for gpu, why in found.items()
+            if gpu not in state.gpus_aside
+        ]
+
+    def blamed(self, run: Run, failure: Failure | None, now: int) -> Failure | None:
+        """The failure of a run; the GPU's, where the driver reported an XID there just before."""
+        record = self._state().jobs.get(run.job)
+        placement = None if record is None or record.run != run else record.placement
+        if failure is None or placement is None or failure.blame is Blame.PLATFORM:
+            return failure
+        for gpu in placement.gpus():
+            at_ms, xid = self._xids.get(gpu, (None, None))
+            if at_ms is not None and xid is not None and now - at_ms <= XID_LASTS_MS:
+                lines = (xid.sentence, *failure.lines)
+                return replace(failure, reason=XID_REASON, blame=Blame.PLATFORM, lines=lines)
+        return failure
+
+    # -- asking ------------------------------------------------------------------------------------------
+
+    def notes(self) -> list[str]:
+        """What is set aside, and what is not although it should be: a sentence each."""
+        state = self._state()
+        said = [
+            f"{device_name(state.topology, gpu)} is set aside: {aside.why} `trainmaster node unblock"
+            f" {device_name(state.topology, gpu)}` brings it back."
+            for gpu, aside in sorted(state.gpus_aside.items())
+        ]
+        names = {device_key(state.topology, g): g for g in range(state.topology.gpu_count)}
+        said += [
+            f"{device_name(state.topology, names[key])} stays in use, since too few other devices would be"
+            f" left: {why}"
+            for key, why in self._spared.items()
+            if key in names
+        ]
+        return said
+
+
+def set_aside(topology: Topology, gpu: int, why: str) -> LoggedEvent:
+    return LoggedEvent(e.GpuSetAside(topology.node_of_gpu[gpu], gpu, why))
+
+
+def device_name(topology: Topology, gpu: int) -> str:
+    """As people know it: `node:number`."""
+    node = topology.nodes[topology.node_of_gpu[gpu]]
+    return f"{node.name}:{gpu - node.first_gpu}"
+
+
+def device_key(topology: Topology, gpu: int) -> str:
+    """What it is called for good: its UUID, or `node:number` of a CPU slot."""
+    return topology.uuids[gpu] if topology.uuids else device_name(topology, gpu)
+
+
+def program_key(live: LiveJob) -> str:
+    """Jobs of one program: same user, folder and name without its numbers, whatever their arguments."""
+    return "\n".join((live.job.user, str(live.spec.get("workdir") or ""), program_of(live.name)))
+
+
+def failed_device(record: JobRecord, ranks: Ranks, failure: Failure | None) -> int | None:
+    """The device of the rank that failed first; None where that is not known."""
+    placement = record.placement
+    if placement is None:
+        return None
+    gpus: Sequence[int] = list(placement.gpus())
+    if len(gpus) == 1:
+        return gpus[0]
+    rank = None if failure is None else failure.rank
+    is_known = rank is not None and ranks is Ranks.PER_GPU and rank < len(gpus)
+    return gpus[rank] if is_known and rank is not None else None

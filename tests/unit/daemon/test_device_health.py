@@ -1,0 +1,135 @@
+"""What sets a GPU aside: an XID, a driver that does not answer, failures; and whose fault failures are."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.unit.core.stage import Strings
+from tests.unit.core.test_gpu_uuids import gpus
+from tests.unit.daemon.test_gpu_readings import EngineOf
+from trainmaster.config.limits import Limits
+from trainmaster.daemon.device_health import XID_LASTS_MS, DeviceHealth, failed_device
+from trainmaster.daemon.gpu_readings import GpuReadings
+from trainmaster.daemon.live_job import LiveJob, StoredSubmission
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.failures.retry_rules import EARLY_MS
+from trainmaster.gpu.driver import GpuEvent, Reading
+from trainmaster.gpu.watch import Look
+from trainmaster.model import events as e
+from trainmaster.model.failure import Blame, Failure
+from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import LaunchSpec, Ranks
+
+ALL = tuple(Reading(uuid) for uuid in "abcd")
+UNKNOWN = Failure("unknown")
+
+
+class Stage:
+    """Four GPUs, their jobs, and what is known against them."""
+
+    def __init__(self) -> None:
+        self.world = Strings(gpus(("n0", "H100", "abcd")), can_freeze=False)
+        self.jobs: dict[str, LiveJob] = {}
+        self.health = DeviceHealth(lambda: self.world.state, self.jobs, Limits())
+        self.readings = GpuReadings(EngineOf(self.world.state.topology))  # type: ignore[arg-type]
+
+    def looks(self, look: Look, now: int = 0) -> list[e.Event]:
+        asyncio.run(self.readings.take(look))
+        return [each.event for each in self.health.events_of_look(self.readings, now)]
+
+    def runs(self, job: str, *on: int) -> None:
+        self.world.running(job, *on)
+        record = self.world.job(job)
+        submission = StoredSubmission(LaunchSpec(("true",), "/", ""), record.job)
+        live = self.jobs[job] = LiveJob(record.job, job, submission, {})
+        live.record = record
+
+    def ends(self, job: str, event: e.Event) -> list[e.GpuSetAside]:
+        followed = self.health.events_after([LoggedEvent(event)], self.world.now)
+        found = [each.event for each in followed if isinstance(each.event, e.GpuSetAside)]
+        self.world.tell(event, *found)
+        return found
+
+    def fails(self, job: str, *on: int, failure: Failure = UNKNOWN) -> list[e.GpuSetAside]:
+        self.runs(job, *on)
+        return self.ends(job, e.RunFailed(Run(job, 1), retryable=False, failure=failure))
+
+
+def test_an_xid_that_needs_a_reset_sets_its_gpu_aside_and_others_do_not() -> None:
+    stage = Stage()
+    events = tuple(GpuEvent("b", "xid", code) for code in (31, 45, 63, 9_999))
+    assert not stage.looks(Look(readings=ALL, events=events))
+    (found,) = stage.looks(Look(readings=ALL, events=(GpuEvent("b", "xid", 95),)))
+    assert isinstance(found, e.GpuSetAside)
+    assert (found.node, found.gpu) == (0, 1)
+    assert found.why.startswith("XID 95 (memory error not contained to one program): reset the GPU")
+    stage.world.tell(found)
+    assert not stage.looks(Look(readings=ALL, events=(GpuEvent("b", "xid", 79),))), "it is aside"
+    assert "n0:1 is set aside: XID 95" in stage.health.notes()[0]
+
+
+def test_memory_errors_and_silence_do_too() -> None:
+    stage = Stage()
+    ecc = stage.looks(Look(readings=ALL, events=(GpuEvent("a", "ecc", 0),)))
+    assert [each.gpu for each in ecc if isinstance(each, e.GpuSetAside)] == [0]
+    lost = (*ALL[:3], Reading("d", trouble="GPU is lost"))
+    assert stage.looks(Look(readings=lost)) == [
+        e.GpuSetAside(0, 3, "It does not answer: GPU is lost.")
+    ]
+    assert not stage.looks(Look(trouble="no driver")), "that says nothing of any one"
+
+
+def test_a_failure_after_an_xid_is_the_gpus() -> None:
+    stage = Stage()
+    stage.runs("x", 1)
+    stage.runs("y", 2)
+    stage.looks(Look(readings=ALL, events=(GpuEvent("b", "xid", 48),)), now=1_000)
+    found = stage.health.blamed(Run("x", 1), UNKNOWN, 2_000)
+    assert found is not None
+    assert (found.reason, found.blame) == ("gpu-xid-error", Blame.PLATFORM)
+    assert found.lines[0].startswith("XID 48")
+    assert stage.health.blamed(Run("y", 1), UNKNOWN, 2_000) is UNKNOWN, "it is on another GPU"
+    assert stage.health.blamed(Run("x", 2), UNKNOWN, 2_000) is UNKNOWN, "another attempt"
+    assert stage.health.blamed(Run("x", 1), UNKNOWN, 2_000 + XID_LASTS_MS) is UNKNOWN, "long ago"
+    assert stage.health.blamed(Run("x", 1), None, 2_000) is None
+
+
+def test_a_device_that_fails_job_after_job_is_set_aside_with_their_names() -> None:
+    stage = Stage()
+    assert not stage.fails("a", 0)
+    assert not stage.fails("b", 0)
+    (found,) = stage.fails("c", 0)
+    assert found.gpu == 0
+    assert found.why.startswith("Jobs a, b and c failed there one after another")
+    assert not any(stage.fails(each, 1) for each in ("d", "e", "f")), "a quarter is aside"
+    assert any("n0:1 stays in use" in note for note in stage.health.notes())
+    stage.ends("", e.GpuReturned(0, 0))
+    assert not stage.fails("g", 0), "it begins again"
+
+
+def test_users_failures_long_runs_and_successes_do_not_accuse_it() -> None:
+    stage = Stage()
+    for job in "abcd":
+        assert not stage.fails(job, 0, failure=Failure("import-error", Blame.USER))
+    for job in "ef":
+        assert not stage.fails(job, 0)
+    stage.runs("g", 0)
+    assert not stage.ends("g", e.RunSucceeded(Run("g", 1)))
+    for job in "hi":
+        assert not stage.fails(job, 0)
+    stage.runs("j", 0)
+    stage.jobs["j"].began(0)
+    stage.world.later(EARLY_MS / 1_000 + 1)
+    lasted = e.RunFailed(Run("j", 1), retryable=False, failure=UNKNOWN)
+    assert not stage.ends("j", lasted)
+    assert not stage.fails("k", 0)
+
+
+def test_of_a_gang_the_device_of_the_rank_that_failed_first_counts() -> None:
+    stage = Stage()
+    stage.runs("x", 2, 3)
+    record = stage.world.job("x")
+    ranked = Failure("unknown", rank=1)
+    assert failed_device(record, Ranks.PER_GPU, ranked) == 3
+    assert failed_device(record, Ranks.PER_GPU, UNKNOWN) is None
+    assert failed_device(record, Ranks.PER_NODE, ranked) is None, "its rank is not a device"
