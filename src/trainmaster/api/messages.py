@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainmaster.daemon.service_api import JobStatus
+from trainmaster.model.failure import UNKNOWN_REASON
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.reasons import Why
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender
@@ -72,7 +73,13 @@ def _former_end(status: JobStatus) -> EndReason:
 def ended_because(status: JobStatus) -> str:
     """Why it ended without success, as a sentence; empty where the state says all."""
     end = end_reason(status)
-    return "" if end is None else end_sentence(end)
+    return "" if end is None else end_sentence(end, failure_title(status))
+
+
+def failure_title(status: JobStatus) -> str:
+    """Why its program failed, in a few words; empty where that is not known."""
+    row = status.failure_reason
+    return "" if row is None or row.key == UNKNOWN_REASON else row.title
 
 
 def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:

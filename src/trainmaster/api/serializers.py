@@ -24,6 +24,7 @@ from trainmaster.daemon.job_rows import (
 from trainmaster.daemon.response_models import (
     ArraySummary,
     Explanation,
+    FailureRow,
     ForecastRow,
     HealthRow,
     JobDetails,
@@ -61,6 +62,9 @@ NOT_BY_NUMBERS = frozenset(
     }
 )
 """Reasons for which it does not matter how many GPUs are free."""
+
+
+SUCCEEDED, CANCELLED = JobState.SUCCEEDED, JobState.CANCELLED
 
 
 def seconds(ms: int | None) -> float | None:
@@ -103,7 +107,7 @@ def job_row(status: JobStatus, now: int) -> JobRow:
         preemptions=history.preemptions,
         lost_s=history.lost_ms / 1000,
         exit_code=row.exit_code,
-        end_reason=None if end is None else job_end(end),
+        end_reason=None if end is None else job_end(end, messages.failure_title(status)),
         deadline=None if history.deadline is None else deadline_row(history.deadline, status, now),
         array=row.array,
         array_index=row.array_index,
@@ -126,12 +130,30 @@ def wait_reason(status: JobStatus, now: int) -> WaitReason | None:
     )
 
 
-def job_end(end: EndReason) -> JobEnd:
+def job_end(end: EndReason, failure: str = "") -> JobEnd:
     """What does not apply is null."""
     stated = {
         name: value for name, value in end.to_json().items() if name not in ("detail", "code")
     }
-    return JobEnd(end.code, end_sentence(end), **stated)
+    return JobEnd(end.code, end_sentence(end, failure), **stated)
+
+
+def failure_row(status: JobStatus) -> FailureRow | None:
+    """Why its last run failed, of a job that has not succeeded since and was not cancelled."""
+    failed, row = status.history.failed_by, status.failure_reason
+    if failed is None or row is None or status.row.state in (SUCCEEDED, CANCELLED):
+        return None
+    return FailureRow(
+        reason=failed.reason,
+        title=row.title,
+        blame=failed.blame.value,
+        rank=failed.rank,
+        exit_code=failed.exit_code,
+        signal=failed.signal or None,
+        path=failed.path or None,
+        lines=list(failed.lines),
+        advice=row.advice,
+    )
 
 
 def deadline_row(notice: DeadlineNotice, status: JobStatus, now: int) -> DeadlineRow:
@@ -196,6 +218,7 @@ def job_details(status: JobStatus, now: int, last_lines: Sequence[str] = ()) -> 
         gpu_use=list(status.gpu_use),
         shared_by=status.shared_by or None,
         memory_enforced=status.memory_enforced or None,
+        failure=failure_row(status),
         last_lines=list(last_lines),
         spec=plain(spec.get("spec", spec)),  # the file alone, without what the manager made of it
     )
@@ -279,6 +302,7 @@ def explanation(
         forecast=None if forecast is None else forecast_row(forecast, now),
         remarks=[*_deadline_remarks(status, now), *status.remarks],
         last_lines=tuple(last_lines),
+        failure=failure_row(status),
     )
 
 

@@ -41,7 +41,23 @@ def lines_of(answer: Json) -> list[str]:
     if forecast:
         lines.append(_forecast(forecast))
     lines += [f"Note: {each}" for each in answer.get("remarks") or ()]
-    return [*lines, *last_lines(answer)]
+    return [*lines, *failure_lines(answer), *last_lines(answer)]
+
+
+def failure_lines(answer: Json) -> list[str]:
+    """Why its last run failed, the lines that show it, and what to do."""
+    failure = answer.get("failure")
+    if not failure:
+        return []
+    rank = failure["rank"]
+    first = f"; rank {rank} failed first" if rank is not None else ""
+    lines = [
+        f"Failure: {failure['title']} ({failure['reason']}); blame: {failure['blame']}{first}."
+    ]
+    if failure["path"]:
+        lines.append(f"Input that it could not read: {failure['path']}")
+    lines += [f"  {line}" for line in failure["lines"]]
+    return [*lines, f"Advice: {failure['advice']}"]
 
 
 def last_lines(answer: Json) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from trainmaster.cli.explain import last_lines
+from trainmaster.cli.explain import failure_lines, last_lines
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import NOTHING, remark, screen, show_pairs, write_json
@@ -26,6 +26,8 @@ def show(client: Client, job: JobName, as_json: AsJson = False) -> None:
         write_json(answer)
         return
     show_pairs(pairs_of(answer))
+    for line in failure_lines(answer):
+        screen().print(line, markup=False)
     for line in last_lines(answer):
         screen().print(line, markup=False)
     remark("Note", answer.get("remarks") or ())

@@ -43,6 +43,7 @@ from trainmaster.daemon.service_api import (
     Submission,
 )
 from trainmaster.engines.local.logs import STACKS, rank_logs
+from trainmaster.failures.reason_table import FailureReason
 from trainmaster.gpu.mps import MEMORY
 from trainmaster.mechanisms.base_policy import free_for
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
@@ -183,7 +184,8 @@ class Queries:
         live = self._driver.jobs.get(row.id)
         if live is None or live.record is None:
             history = JobHistory.from_json(row.record_json, pids=())
-            return JobStatus(row, history, history.run_ms)
+            why = self._failure_reason(history)
+            return JobStatus(row, history, history.run_ms, failure_reason=why)
         record, state = live.record, live.state
         placement = None if record.phase in WAITING else record.placement
         topology = self._driver.controller.state.topology
@@ -196,7 +198,13 @@ class Queries:
             reason=self._reason(live, record),
             transition=live.transition,
             waiting_since_ms=record.waiting_since_ms if state in WAITING_STATES else None,
+            failure_reason=self._failure_reason(live.history),
         )
+
+    def _failure_reason(self, history: JobHistory) -> FailureReason | None:
+        """What the table says about its last failure."""
+        failed = history.failed_by
+        return None if failed is None else self._driver.failures.table.of(failed.reason)
 
     def draft(self, live: LiveJob) -> JobStatus:
         """A job that was not submitted."""

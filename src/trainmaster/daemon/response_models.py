@@ -60,6 +60,27 @@ class ArraySummary(ResponseModel):
     """For people: `100 jobs: 97 succeeded, 3 failed (60_[3,7,9]).`"""
 
 
+class FailureRow(ResponseModel):
+    """Why a run failed or was lost, as far as its end and its output show it."""
+
+    reason: str
+    """Key of the table of reasons (docs/failures.md), such as `cuda-out-of-memory`; `unknown`."""
+    title: str
+    """The same in a few words."""
+    blame: str
+    """Whose fault it is: user, platform or unknown."""
+    rank: int | None
+    """The rank that failed first."""
+    exit_code: int | None
+    signal: str | None
+    path: str | None
+    """The input that it could not read."""
+    lines: list[str]
+    """Lines of its output that show the reason."""
+    advice: str
+    """What to do about it."""
+
+
 class JobDetails(JobRow):
     """A job with all that is known of it."""
 
@@ -83,6 +104,8 @@ class JobDetails(JobRow):
     """How it shares its GPUs with other jobs: `MPS`, `time-slicing`."""
     memory_enforced: str | None
     """How memory of a GPU that it shares is enforced: `8.0 GiB, enforced by MPS`, or `by watching`."""
+    failure: FailureRow | None
+    """Why its last run failed; null once it has succeeded."""
     last_lines: list[str]
     """The end of its output, where it ended without success."""
     spec: dict[str, Any]
@@ -173,6 +196,8 @@ class Explanation(ResponseModel):
     remarks: list[str]
     last_lines: tuple[str, ...] = ()
     """The end of its output, where it ended without success."""
+    failure: FailureRow | None = None
+    """Why its last run failed; null once it has succeeded."""
 
 
 class StoryEntry(ResponseModel):

@@ -14,6 +14,7 @@ from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.request_errors import Conflict, NotFound, RequestError, TooMany, Unavailable
 from trainmaster.daemon.response_models import GpuUse
 from trainmaster.daemon.vital_signs import VitalSigns
+from trainmaster.failures.reason_table import FailureReason
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.job import Job
 from trainmaster.model.job_state import Transition
@@ -114,6 +115,8 @@ class JobStatus:
     """How it shares its GPUs: `MPS`, `time-slicing`; empty for a job that shares none."""
     memory_enforced: str = ""
     """How the booked memory of a GPU that it shares is enforced; empty for a job that shares none."""
+    failure_reason: FailureReason | None = None
+    """What the table of reasons says about its last failure (`history.failed_by`)."""
 
 
 @dataclass(frozen=True, slots=True)

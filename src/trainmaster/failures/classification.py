@@ -91,7 +91,7 @@ class Finding:
 
 def classify(evidence: Evidence, table: ReasonTable) -> Failure:
     """The reason of a failure; `unknown` where nothing in the table matches."""
-    said = next(_on_line(LogLine(0, evidence.why), table), None)
+    said = _first(_on_line(LogLine(0, evidence.why), table), lambda each: each.is_explicit)
     parts = parts_of(evidence.lines)
     own = _named(_in_log(parts, table), evidence.lines)
     if said is not None:

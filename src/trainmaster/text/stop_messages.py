@@ -65,10 +65,15 @@ SENTENCES: Mapping[str, Callable[[EndReason], str]] = {
 }
 
 
-def end_sentence(end: EndReason) -> str:
-    """Why it ended; empty where nothing more is known than its state says."""
+def end_sentence(end: EndReason, failure: str = "") -> str:
+    """Why it ended; empty where nothing more is known than its state says.
+
+    `failure` is why its program failed, in a few words: "GPU out of memory".
+    """
     word = SENTENCES.get(end.code)
     said = end.detail if word is None else word(end)
+    if failure and end.code == EndCode.EXIT_CODE and not end.detail:
+        said = f"{failure[:1].upper()}{failure[1:]}{f'. {said}' if said else ''}"
     return as_sentence(said) if said else ""
 
 

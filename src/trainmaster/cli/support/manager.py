@@ -28,6 +28,7 @@ from trainmaster.engines.local.descriptors import raise_limit
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.protocol import EngineError
 from trainmaster.failures.hang_rule import HangLimits
+from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.store.errors import StoreError
 from trainmaster.store.open import open_store, put_back_copy
@@ -51,6 +52,8 @@ class StartOptions:
     """Whether runs are ended whose devices are gone."""
     demo: bool
     ends_demo: bool
+    reasons: ReasonTable | None = None
+    """Why runs fail; None: the table that comes with Trainmaster."""
 
 
 def run_manager(start: StartOptions, host: str, port: int | None) -> None:
@@ -94,6 +97,7 @@ async def _serve(start: StartOptions, sock: socket.socket) -> None:
         cold_start=start.cold_start,
         ends_lost_runs=start.ends_lost_runs,
         limits=start.limits,
+        reasons=start.reasons,
         say=typer.echo,
     )
 
