@@ -131,7 +131,8 @@ class Driver:
         self.measurements = Measurements()
         self.readings.listeners.append(self._measure)
         self.known_profiles = KnownProfiles(store)
-        self.readings.listeners.append(MemoryWatch(self).look)
+        self.memory_watch = MemoryWatch(self)
+        self.readings.listeners.append(self.memory_watch.look)
         self.health = DeviceHealth(lambda: self.controller.state, self.jobs, site_limits)
         self.readings.listeners.append(self._check_gpus)
         self.inbox = Inbox()
@@ -297,7 +298,9 @@ class Driver:
             self.feed.tell(step.batch.stories)
         if self.dispatcher.unsent:
             self.inbox.wake_in(RETRY_S)
-        self._follow_ends({id for step in steps for id in step.touched})
+        touched = {id for step in steps for id in step.touched}
+        self._follow_ends(touched)
+        self.memory_watch.release([self.jobs[id] for id in sorted(touched) if id in self.jobs])
 
     def _changed_by_users(self, events: Sequence[LoggedEvent]) -> list[str]:
         """Jobs of which the record in the data folder is out of date."""

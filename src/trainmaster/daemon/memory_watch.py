@@ -1,13 +1,13 @@
 """Stops runs that use more GPU memory than they have booked, and books what they needed from then on.
 
-Called after each look at the GPUs. A run that is over its share is held, which ends it with its work saved
-where its program can; once it is gone its booking is raised and the hold removed. The hold is stored with the
-job, so a restart in between changes nothing.
+A run that is over its share at a look at the GPUs is held, which ends it with its work saved where its program
+can; once it is gone, which needs no look, its booking is raised and the hold removed. The hold is stored with
+the job, so a restart in between changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,14 +38,18 @@ log = structlog.get_logger("trainmaster.daemon")
 
 
 class MemoryWatch:
-    """Listens to the readings of a driver's GPUs."""
+    """Listens to the readings of a driver's GPUs, and to the ends of the runs that it has stopped."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
     def look(self, readings: GpuReadings) -> None:
-        """Stop what is over its share, and release what was stopped for that and is gone."""
-        self._driver.inbox.follow_up([*self._stops(readings), *self._releases()])
+        """Stop what is over its share."""
+        self._driver.inbox.follow_up([*self._stops(readings)])
+
+    def release(self, jobs: Iterable[LiveJob]) -> None:
+        """Let those of them start again that were stopped and are gone."""
+        self._driver.inbox.follow_up([*self._releases(jobs)])
 
     def _stops(self, readings: GpuReadings) -> Iterator[LoggedEvent]:
         state = self._driver.controller.state
@@ -77,9 +81,9 @@ class MemoryWatch:
                 found.setdefault(piece.gpu, []).append(tenant)
         return found
 
-    def _releases(self) -> Iterator[LoggedEvent]:
+    def _releases(self, jobs: Iterable[LiveJob]) -> Iterator[LoggedEvent]:
         state = self._driver.controller.state
-        for live in list(self._driver.jobs.values()):
+        for live in jobs:
             record = live.record
             if Hold.MEMORY not in live.holds or record is None:
                 continue

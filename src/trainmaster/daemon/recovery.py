@@ -402,6 +402,7 @@ async def reconcile(driver: Driver, lost: set[Run]) -> Sequence[StrayRun]:
         if Hold.DEPENDENCY in live.holds:
             driver.check_dependencies(live, driver.state_of)
     driver.inbox.follow_up(driver.dependencies.release_free_places())
+    driver.memory_watch.release(driver.jobs.values())
     return strays
 
 
