@@ -27,6 +27,8 @@ class Tenant:
     used: int
     is_guest: bool = False
     """It is opportunistic: memory that it has booked is no reason to stop a guaranteed run."""
+    by_mps: bool = False
+    """Whether MPS limits it: what it uses beyond its booking is its CUDA context."""
 
     @property
     def excess(self) -> int:
@@ -34,7 +36,8 @@ class Tenant:
 
     @property
     def is_over(self) -> bool:
-        return self.booked > 0 and self.excess * 100 > self.booked * TOLERANCE_PERCENT
+        is_watched = self.booked > 0 and not self.by_mps
+        return is_watched and self.excess * 100 > self.booked * TOLERANCE_PERCENT
 
     @property
     def unused(self) -> int:

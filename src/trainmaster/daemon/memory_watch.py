@@ -1,8 +1,8 @@
 """Stops runs that use more GPU memory than they have booked, and books what they needed from then on.
 
-A run that is over its share at a look at the GPUs is held, which ends it with its work saved where its program
-can; once it is gone, which needs no look, its booking is raised and the hold removed. The hold is stored with
-the job, so a restart in between changes nothing.
+A run that is over its share at a look at the GPUs is held, which ends it with its work saved where its
+program can; once it is gone, which needs no look, its booking is raised and the hold removed. The hold is
+stored with the job, so a restart in between changes nothing.
 """
 
 from __future__ import annotations
@@ -67,17 +67,18 @@ class MemoryWatch:
 
     def _tenants(self, readings: GpuReadings) -> dict[int, list[Tenant]]:
         """The runs on each GPU that is shared."""
-        uuids = self._driver.controller.state.topology.uuids
+        uuids, jobs = self._driver.controller.state.topology.uuids, self._driver.jobs
         found: dict[int, list[Tenant]] = {}
         for record in self._driver.controller.state.jobs.values():
             placement = record.placement
             if placement is None or placement.sharing is Sharing.EXCLUSIVE or not uuids:
                 continue
             use = readings.of_run(record.run)
+            by_mps = record.id in jobs and jobs[record.id].history.by_mps
             for piece in placement.slices:
                 used = 0 if use is None else use.memory.get(uuids[piece.gpu], 0)
                 is_guest = is_opportunistic(placement)
-                tenant = Tenant(record.run, piece.memory, used, is_guest)
+                tenant = Tenant(record.run, piece.memory, used, is_guest, by_mps)
                 found.setdefault(piece.gpu, []).append(tenant)
         return found
 

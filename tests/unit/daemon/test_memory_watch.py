@@ -68,7 +68,8 @@ def look(**used: float) -> Look:
     return Look(readings=(Reading(GPU, 16 * GIB, total),), processes=processes)
 
 
-async def two_halves(driver: Driver) -> tuple[LiveJob, LiveJob]:
+async def two_halves(driver: Driver, by_mps: str = "") -> tuple[LiveJob, LiveJob]:
+    """Both run; those named are clients of MPS."""
     lives = a_half("1"), a_half("2")
     events = [LoggedEvent(e.JobSubmitted(live.job)) for live in lives]
     asked = asyncio.create_task(driver.ask(Request(events=events, new_jobs=lives)))
@@ -76,7 +77,7 @@ async def two_halves(driver: Driver) -> tuple[LiveJob, LiveJob]:
     await driver.step()
     await asked
     for live in lives:
-        driver.inbox.report(Started(Run(live.id, 1), 0, (1,)), 1)
+        driver.inbox.report(Started(Run(live.id, 1), 0, (1,), by_mps=live.id in by_mps), 1)
     await driver.step()
     assert [live.record and live.record.phase for live in lives] == [Phase.RUNNING] * 2
     return lives
@@ -114,8 +115,7 @@ def test_it_is_stopped_before_its_neighbour_fails_and_comes_back_with_more(
         left = Ended(Run("2", 1), 1, 0, StopOrder.HALT, has_left=True)
         driver.inbox.report(left, 2)
         await driver.step()
-        await driver.readings.take(look(j1=2))
-        await driver.step()
+        await driver.step()  # what follows from its end; GPUs may not be read any more
         assert not second.holds
         assert second.job.demand.nominal.memory == round(13.2 * GIB // (1 << 20) + 1) * (1 << 20)
         assert second.record.phase is Phase.SUSPENDED  # 13.2 and 7 GiB are more than there are
@@ -134,6 +134,20 @@ def test_nobody_is_stopped_who_harms_nobody(store: Store, tmp_path: Path) -> Non
         assert not any(live.holds for live in lives)
         assert not driver.inbox.is_urgent
         assert driver.writer.seq == before
+
+    asyncio.run(scenario())
+
+
+def test_a_client_of_mps_is_not_stopped_for_its_context(store: Store, tmp_path: Path) -> None:
+    """MPS limits what it allocates; its CUDA context may be on top of that."""
+
+    async def scenario() -> None:
+        driver = a_driver(store, tmp_path)
+        first, second = await two_halves(driver, by_mps="2")
+        await driver.readings.take(look(j1=2, j2=12))
+        assert (first.holds, second.holds) == (set(), set())
+        await driver.readings.take(look(j1=12, j2=2))
+        assert (first.holds, second.holds) == ({Hold.MEMORY}, set()), "it is owed its own"
 
     asyncio.run(scenario())
 
