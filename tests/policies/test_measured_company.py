@@ -32,11 +32,13 @@ HOST, GUEST = Run("host", 1), Run("guest", 1)
 
 
 class World:
-    """A live manager's controller: nothing is known to save, and nothing can be frozen."""
+    """A live manager's controller: nothing is known to save."""
 
-    def __init__(self, policy: str, **options: object) -> None:
+    def __init__(self, policy: str, *, can_freeze: bool = False, **options: object) -> None:
         self.controller = Controller(
-            cluster("1x1"), a_policy(policy, **options), cannot_save_at_first=True
+            *(cluster("1x1"), a_policy(policy, **options)),
+            can_freeze=can_freeze,
+            cannot_save_at_first=True,
         )
         self.now = 0
         self.refusals: list[Refusal] = []
@@ -164,6 +166,67 @@ def test_an_unknown_job_that_is_guaranteed_later_needs_a_gpu_of_its_own() -> Non
     assert upgraded.role is Role.GUARANTEED
     assert upgraded.slices[0].memory == 16 * GIB
     assert not world.refusals
+
+
+def with_a_still_guest() -> World:
+    """Beside a guaranteed run that cannot bear it, an opportunistic one has made no step for a minute."""
+    world = World("antman", can_freeze=True)
+    world.tell(e.JobSubmitted(a_job("host"), profile=KNOWN))
+    world.tell(e.RunStarted(HOST, NOMINAL))
+    guest = a_job("guest", role=Role.OPPORTUNISTIC)
+    world.tell(e.JobSubmitted(guest, profile=Profile(gpu_memory=GIB)))
+    world.tell(e.RunStarted(GUEST, NOMINAL))
+    assert world.tell(e.RunPaced(GUEST, 0)) == []
+    assert world.later(MINUTE).tell() == [a.Freeze(GUEST)]
+    world.tell(e.RunSuspended(GUEST, 0, frozen=True))
+    return world
+
+
+def test_a_guest_that_stands_still_is_suspended_until_its_host_uses_less_of_the_gpu() -> None:
+    world = with_a_still_guest()
+    assert world.later(10 * MINUTE).tell() == [], "it would stand still again"
+    assert (world.why("guest").why, world.why("guest").held_by) == (Why.GPU_BUSY, ("host",))
+    less = e.JobProfiled("host", profile=Profile(gpu_util_ppm=100_000))
+    assert world.tell(less) == [a.Thaw(GUEST)]
+    world.tell(e.RunResumed(GUEST, NOMINAL))
+    assert world.later(MINUTE // 2).tell() == []
+    assert world.later(MINUTE).tell() == [a.Freeze(GUEST)], "it still makes no step"
+
+
+def test_or_until_its_host_has_left() -> None:
+    world = with_a_still_guest()
+    assert world.tell(e.RunSucceeded(HOST)) == [a.Thaw(GUEST)]
+
+
+def test_what_a_guest_could_not_bear_survives_a_restart() -> None:
+    world = with_a_still_guest()
+    policy, topology = a_policy("antman"), world.controller.state.topology
+    world.controller = restored(
+        snapshot_of(world.controller), topology, policy, can_freeze=True, cannot_save_at_first=True
+    ).controller
+    assert world.later(MINUTE).tell(e.JobSubmitted(a_job("other"))) == []
+    assert world.tell(e.RunSucceeded(HOST)) != []
+
+
+def test_another_guest_of_the_same_kind_may_have_its_place() -> None:
+    world = with_a_still_guest()
+    other = a_job("other", role=Role.OPPORTUNISTIC)
+    [launch] = world.tell(e.JobSubmitted(other, profile=Profile(gpu_memory=GIB)))
+    assert launch.run == Run("other", 1)
+
+
+def test_a_guest_that_makes_steps_again_in_time_stays() -> None:
+    world = World("antman", can_freeze=True)
+    world.tell(e.JobSubmitted(a_job("host"), profile=KNOWN))
+    world.tell(e.RunStarted(HOST, NOMINAL))
+    world.tell(
+        e.JobSubmitted(a_job("guest", role=Role.OPPORTUNISTIC), profile=Profile(gpu_memory=GIB))
+    )
+    world.tell(e.RunStarted(GUEST, NOMINAL))
+    for _ in range(3):
+        world.tell(e.RunPaced(GUEST, 0))
+        assert world.later(MINUTE // 2).tell(e.RunPaced(GUEST, 5)) == []
+    assert world.later(10 * MINUTE).tell() == []
 
 
 def test_what_was_measured_survives_a_restart() -> None:

@@ -107,6 +107,8 @@ class JobRecord:
     """Whether it is not to be started: it is held, or will be once it is off its GPUs."""
     may_end: bool = field(init=False, default=False)
     """Whether its run may be ended for that hold, even if its work is lost."""
+    still_since_ms: int | None = field(init=False, default=None)
+    """Since when its run has been held back wholly for a guaranteed one beside it; None: it makes steps."""
     freeze_refusals: int = field(init=False, default=0)
     """How often its present run was to be frozen and could not be."""
     cannot_freeze: bool = field(init=False, default=False)
@@ -211,7 +213,7 @@ class JobRecord:
     def take_run(self, run: Run) -> None:
         """This is its run from now on, of which nothing is known yet."""
         self.attempt, self.run = run.attempt, run
-        self.kept = None
+        self.kept = self.still_since_ms = None
         self.freeze_refusals, self.cannot_freeze, self.no_freeze_before_ms = 0, False, 0
 
     def may_be_frozen(self, now: int) -> bool:

@@ -186,6 +186,9 @@ def _begin(state: State, run: Run, speed_ppm: int, now: int) -> JobRecord | None
     _count_launch(state, record, now, is_first=is_first)
     record.is_moving = False
     record.run_since_ms = now
+    if record.still_since_ms is not None:  # its supervisor says only what changes
+        record.still_since_ms = now
+        state.log.needs_pass = True
     record.progress(now, speed_ppm)
     if speed_ppm != NOMINAL:
         state.note_nodes_of(record)
@@ -246,7 +249,16 @@ def _run_not_frozen(state: State, event: e.RunNotFrozen, now: int) -> None:
 
 
 def _run_paced(state: State, event: e.RunPaced, now: int) -> None:
-    """Its supervisor decides by itself; jobs and bookings stay as they are."""
+    """Its supervisor decides by itself; policies may suspend a run that makes no step any more."""
+    record = _current(state, event.run)
+    if record is None:
+        return
+    is_still = event.percent == 0
+    if is_still and record.still_since_ms is None:
+        record.still_since_ms = now
+        state.log.needs_pass = True
+    elif not is_still:
+        record.still_since_ms = None
 
 
 def _nothing_changes(state: State, event: e.RunHung | e.RunWentOn, now: int) -> None:

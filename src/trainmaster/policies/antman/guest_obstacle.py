@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.model.placement import Sharing
@@ -18,10 +20,13 @@ Obstacle = tuple[Why | None, tuple[str, ...], PartShortage | None]
 """Why, the jobs in the way, and what memory is missing."""
 
 
-def guest_obstacle(view: View, record: JobRecord, limit_ppm: int) -> Obstacle:
+def guest_obstacle(
+    view: View, record: JobRecord, limit_ppm: int, avoided: AbstractSet[int]
+) -> Obstacle:
     """What keeps it from the GPUs that are in use; nothing where that is not what it waits for.
 
-    First what ends by itself: a job there has not been measured yet. Then memory, then cycles.
+    First what ends by itself: a job there has not been measured yet. Then memory, then cycles. `avoided`:
+    GPUs of jobs beside which it stood still.
     """
     space = view.occupancy
     kinds = set(space.kinds_for(record.demand))
@@ -38,7 +43,7 @@ def guest_obstacle(view: View, record: JobRecord, limit_ppm: int) -> Obstacle:
         unmeasured |= {each.seq: each for each in unknown}
         if unknown:
             continue
-        if sum(map(utilisation, there)) >= limit_ppm:
+        if gpu in avoided or sum(map(utilisation, there)) >= limit_ppm:
             busy |= {each.seq: each for each in there}
             continue
         needed = guest_memory_on(space, gpu, record, part)

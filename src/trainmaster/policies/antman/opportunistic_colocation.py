@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from itertools import chain
 
-from trainmaster.core.occupancy import Occupancy
-from trainmaster.core.state import JobRecord
+from trainmaster.core.occupancy import Occupancy, is_opportunistic
+from trainmaster.core.state import JobRecord, kept_memory
 from trainmaster.model.job import Demand, Part, Shape
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import NOMINAL, WHOLE
@@ -20,6 +21,7 @@ from trainmaster.placement.fractions import idle_gpus, place_parts, shared_gpus
 from trainmaster.placement.placers import RELAXING
 
 SHARING = Sharing.TIME
+NOWHERE: frozenset[int] = frozenset()
 
 
 def place_guaranteed(space: Occupancy, record: JobRecord, share: int) -> Placement | None:
@@ -134,9 +136,16 @@ class SpareCycles:
                     self._open.append((used, gpu))
         self._open.sort()
 
-    def place(self, record: JobRecord) -> Placement | None:
-        """All its pieces, each on the least busy GPU that has the memory for it, or None."""
+    def place(self, record: JobRecord, avoided: AbstractSet[int] = NOWHERE) -> Placement | None:
+        """All its pieces, each on the least busy GPU that has the memory for it, or None.
+
+        A frozen run goes on where it is, if there is room for it.
+        """
         space, demand = self._space, record.demand
+        if record.frozen is not None and self._has_room_again(record, record.frozen, avoided):
+            return record.frozen
+        if record.loses_work_elsewhere:
+            return None
         parts = parts_of(demand.nominal)
         if len(parts) > len(self._open):
             return None
@@ -144,7 +153,7 @@ class SpareCycles:
         chosen: dict[int, Slice] = {}
         loads: dict[int, int] = {}
         for stage, part in sorted(enumerate(parts), key=lambda each: -each[1].memory):
-            piece = self._least_busy(record, part, stage, kinds, chosen, loads)
+            piece = self._least_busy(record, part, stage, kinds, chosen, loads, avoided)
             if piece is None:
                 return None
             chosen[piece.gpu] = piece
@@ -157,6 +166,17 @@ class SpareCycles:
         span = space.topology.span_of_gpus([piece.gpu for piece in slices])
         return Placement(slices, span, SHARING, Role.OPPORTUNISTIC)
 
+    def _has_room_again(
+        self, record: JobRecord, frozen: Placement, avoided: AbstractSet[int]
+    ) -> bool:
+        """Whether its frozen run could share its GPUs again with those that have them now."""
+        gpus, space = frozen.gpus(), self._space
+        is_open = set(gpus) <= {gpu for _, gpu in self._open} - avoided
+        if not is_open or not is_opportunistic(frozen):
+            return False
+        host, memory, _ = kept_memory(space.topology, record, frozen)
+        return space.refusal_without(tuple(gpus), memory, host, frozen, record.demand) is None
+
     def _least_busy(
         self,
         record: JobRecord,
@@ -165,9 +185,12 @@ class SpareCycles:
         kinds: set[int],
         chosen: dict[int, Slice],
         loads: dict[int, int],
+        avoided: AbstractSet[int],
     ) -> Slice | None:
         space, demand = self._space, record.demand
         for _, gpu in self._open:
+            if gpu in avoided:
+                continue
             node = space.node_of[gpu]
             memory = guest_memory_on(space, gpu, record, part)
             if gpu in chosen or space.node_type[node] not in kinds or demand.forbids(gpu):

@@ -19,7 +19,7 @@ to free GPUs. Only jobs that asked for a guarantee are upgraded.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from trainmaster.config.options import (
     Pairs,
@@ -39,8 +39,9 @@ from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.measured_memory import measured_placement
 from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
+from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Role
-from trainmaster.model.plan import Plan, Rank
+from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.reasons import QueueStanding, Reason, Why
 from trainmaster.model.units import NOMINAL, WHOLE, to_ms
 from trainmaster.policies.antman.guest_obstacle import guest_obstacle
@@ -52,10 +53,20 @@ from trainmaster.policies.antman.scheduling_pass import (
     OPPORTUNISTIC,
     AntManPass,
     AntManTerms,
+    Host,
+    gpus_of_unbearable,
 )
 
-AntManMemo = tuple[str, ...] | None
-"""Opportunistic runs; None = not known, to be found among all jobs."""
+
+@stored_as("antman.Memo")
+@dataclass(frozen=True, slots=True)
+class AntManMemo:
+    """What AntMan remembers."""
+
+    opportunistic: tuple[str, ...] | None = None
+    """Opportunistic runs; None = not known, to be found among all jobs."""
+    unbearable: FrozenMap[str, tuple[Host, ...]] = field(default_factory=FrozenMap)
+    """By opportunistic job: guaranteed ones beside which it stood still, and what they used then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +96,7 @@ class AntMan(BasePolicy[AntManOptions, AntManMemo]):
     name = "antman"
     obeys_queues = True
     options_type = AntManOptions
+    memo_type = AntManMemo
     switches_per_run = (
         0  # guaranteed jobs do not wait for opportunistic ones, who come back only to idle GPUs
     )
@@ -109,7 +121,7 @@ class AntMan(BasePolicy[AntManOptions, AntManMemo]):
     def plan(self, view: View, memo: AntManMemo, now: int) -> Plan[AntManMemo]:
         opportunistic = self._opportunistic(view, memo)
         if view.has_nothing_to_schedule() and not _has_changed(view, opportunistic):
-            return Plan((), tuple(run.id for run in opportunistic))
+            return Plan((), replace(memo, opportunistic=tuple(run.id for run in opportunistic)))
         quotas = self._known_quotas(view)
         parts = queue_views_of(view)
         waiting = [part for part in parts.values() if part.waiting_count]
@@ -123,20 +135,22 @@ class AntMan(BasePolicy[AntManOptions, AntManMemo]):
             held[run.job.queue] -= run.placement.total_share
         limits = _limits(view, parts, opportunistic)
         turn = AntManPass(draft, now, self._rules, quotas, opportunistic, lines, held, limits)
+        turn.unbearable |= {job: at for job, at in memo.unbearable.items() if job in view.jobs}
         if view.draining:
             turn.leave_draining()
         turn.rebook_measured()
         turn.serve_guaranteed()
+        turn.suspend_still_runs()
         turn.serve_opportunistic()
         due = [line.next_expiry() for line in lines.values()] + [turn.again_at]
         wake_at = min((time for time in due if time is not None), default=None)
         here = {run.id: None for run in opportunistic} | dict.fromkeys(draft.placed())
-        return draft.plan(tuple(here), wake_at)
+        return draft.plan(AntManMemo(tuple(here), FrozenMap(turn.unbearable)), wake_at)
 
     def _opportunistic(self, view: View, memo: AntManMemo) -> list[JobRecord]:
         """Opportunistic runs, in order of submission."""
-        jobs = view.jobs
-        known = jobs.values() if memo is None else [jobs[job] for job in memo if job in jobs]
+        jobs, ids = view.jobs, memo.opportunistic
+        known = jobs.values() if ids is None else [jobs[job] for job in ids if job in jobs]
         return sorted(
             (job for job in known if _is_opportunistic(job)), key=lambda record: record.seq
         )
@@ -203,10 +217,12 @@ class AntMan(BasePolicy[AntManOptions, AntManMemo]):
                 queue=QueueStanding(queue, held, share),
             )
         found = super().explain(view, memo, record, now)
+        avoided = gpus_of_unbearable(view, memo.unbearable.get(record.id, ()))
         is_guest = self._tag(record, quota, now) != GUARANTEED
-        if not is_guest or found.why not in (Why.NOT_ENOUGH_FREE, Why.RESERVED):
+        has_gpus = found.why not in (Why.NOT_ENOUGH_FREE, Why.RESERVED) and not avoided
+        if not is_guest or has_gpus or record.placement is not None:
             return found
-        why, there, part = guest_obstacle(view, record, self._rules.util_limit_ppm)
+        why, there, part = guest_obstacle(view, record, self._rules.util_limit_ppm, avoided)
         return found if why is None else replace(found, why=why, held_by=there, part=part)
 
 
@@ -229,9 +245,11 @@ def _is_opportunistic(record: JobRecord) -> bool:
 
 
 def _has_changed(view: View, opportunistic: list[JobRecord]) -> bool:
-    """Whether one of them may be upgraded, or the memory of runs beside them has been measured again."""
-    if any(run.job.role is Role.GUARANTEED and run.phase in ALLOCATED for run in opportunistic):
-        return True
+    """Whether one may be upgraded or stands still, or runs beside them have been measured again."""
+    for run in opportunistic:
+        may_be_upgraded = run.job.role is Role.GUARANTEED and run.phase in ALLOCATED
+        if may_be_upgraded or run.still_since_ms is not None:
+            return True
     draft = Draft(view)
     return bool(opportunistic) and any(
         measured_placement(draft, run) is not None for run in view.measured_runs()

@@ -14,12 +14,13 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.lifecycle import ALLOCATED, Phase
 from trainmaster.core.rank_index import Candidates, Key, RankIndex, RankList
 from trainmaster.core.state import JobRecord
+from trainmaster.core.view import View
 from trainmaster.mechanisms.gpu_occupants import remaining_jobs
 from trainmaster.mechanisms.measured_memory import measured_placement
 from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.model.actions import OpenTo
 from trainmaster.model.placement import Placement, Role
-from trainmaster.model.units import SECOND, WHOLE
+from trainmaster.model.units import MINUTE, SECOND, WHOLE
 from trainmaster.policies.antman.opportunistic_colocation import (
     SpareCycles,
     guaranteed_shares,
@@ -34,6 +35,10 @@ from trainmaster.policies.antman.quotas import QueueLimits, Quotas
 
 GUARANTEED, LATE, OPPORTUNISTIC = "guaranteed", "late", "opportunistic"
 """Classes of waiting jobs: guaranteed only; guaranteed or opportunistic (late); opportunistic only."""
+STANDSTILL_MS = MINUTE
+"""How long a run may be kept from making a step before it is suspended."""
+Host = tuple[str, int]
+"""A guaranteed job, and the part of its GPUs that it used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,8 @@ class AntManPass:
     """Of all that queues hold; an opportunistic run counts with the GPUs that it asked for."""
     busier: dict[int, int] = field(default_factory=dict)
     """Utilisation that this pass adds, by GPU."""
+    unbearable: dict[str, tuple[Host, ...]] = field(default_factory=dict)
+    """By opportunistic job: guaranteed ones beside which it stood still, and what they used then."""
     evicted: list[JobRecord] = field(default_factory=list)
     again_at: int | None = None
     """When to look again, although nothing may happen until then."""
@@ -296,6 +303,38 @@ class AntManPass:
 
     # -- opportunistic ---------------------------------------------------------------------------
 
+    def suspend_still_runs(self) -> None:
+        """Suspend runs that guaranteed ones beside them have kept from making any step for a while.
+
+        Their memory is free then. They come back when those have left, or use less of the GPU.
+        """
+        for run in self.opportunistic:
+            if run.still_since_ms is None or self.draft.is_touched(run):
+                continue
+            due = run.still_since_ms + STANDSTILL_MS
+            if due > self.now:
+                self._look_again(due)
+                continue
+            hosts = self._guaranteed_beside(run)
+            if hosts and self._is_evictable(run):
+                self._leave(run)
+                self.evicted.append(run)
+                self.unbearable[run.id] = tuple((host.id, utilisation(host)) for host in hosts)
+
+    def _guaranteed_beside(self, run: JobRecord) -> list[JobRecord]:
+        assert run.placement is not None
+        found = {
+            record.seq: record
+            for gpu in run.placement.gpus()
+            for record, placement in remaining_jobs(self.draft, gpu)
+            if placement.role is Role.GUARANTEED
+        }
+        return [found[seq] for seq in sorted(found)]
+
+    def avoided(self, record: JobRecord) -> set[int]:
+        """GPUs of jobs beside which it stood still, and which use as much of them as then."""
+        return gpus_of_unbearable(self.draft.view, self.unbearable.get(record.id, ()))
+
     def serve_opportunistic(self) -> None:
         """Start opportunistic jobs in order of submission, each on the least busy GPUs."""
         lines: dict[tuple[Hashable, int], RankList] = {
@@ -308,7 +347,7 @@ class AntManPass:
             return
         spare = SpareCycles(self.draft.space, self._busy, self.rules.util_limit_ppm)
         for run in self.evicted:
-            if run.phase in (Phase.RUNNING, Phase.STARTING):
+            if run.phase in (Phase.RUNNING, Phase.STARTING) and not run.loses_work_elsewhere:
                 self._join(spare, run)
         full: set[int] = set()
         candidates = Candidates(lines, self.now)
@@ -318,6 +357,8 @@ class AntManPass:
             size = record.demand.nominal.total_share
             if not self.limits.has_room(record.job.queue, size):
                 candidates.drop(group)
+            elif record.id in self.unbearable:
+                self._join(spare, record)
             elif record.group in full or not self._join(spare, record):
                 full.add(record.group)
                 candidates.drop(group)
@@ -325,9 +366,11 @@ class AntManPass:
     def _join(self, spare: SpareCycles, record: JobRecord) -> bool:
         """Start it where there is room for it and its queue's maximum allows."""
         queue, size = record.job.queue, record.demand.nominal.total_share
-        placement = spare.place(record) if self.limits.has_room(queue, size) else None
+        has_room = self.limits.has_room(queue, size)
+        placement = spare.place(record, self.avoided(record)) if has_room else None
         if placement is None:
             return False
+        self.unbearable.pop(record.id, None)
         self.limits.give(queue, size)
         if self.draft.unreserve(record):
             self._look_again(self.now + 1)  # others may have what it gives back
@@ -370,6 +413,16 @@ class AntManPass:
 
     def _look_again(self, time: int) -> None:
         self.again_at = time if self.again_at is None else min(self.again_at, time)
+
+
+def gpus_of_unbearable(view: View, hosts: Iterable[Host]) -> set[int]:
+    """The GPUs of these jobs, as far as they use no less of them than then."""
+    found: set[int] = set()
+    for job, used in hosts:
+        host = view.jobs.get(job)
+        if host is not None and host.placement is not None and utilisation(host) >= used:
+            found.update(host.placement.gpus())
+    return found
 
 
 def _are_together(one: JobRecord, other: JobRecord) -> bool:
