@@ -23,6 +23,7 @@ from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.dependencies import Dependencies, StateOf
 from trainmaster.daemon.device_health import DeviceHealth
 from trainmaster.daemon.failure_evidence import FailureReader, is_failure
+from trainmaster.daemon.gpu_activity import GpuActivity
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.hang_remarks import hang_notes
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
@@ -135,6 +136,7 @@ class Driver:
         self.readings.listeners.append(self.memory_watch.look)
         self.health = DeviceHealth(lambda: self.controller.state, self.jobs, site_limits)
         self.readings.listeners.append(self._check_gpus)
+        self.readings.listeners.append(GpuActivity(self).look)
         self.inbox = Inbox()
         self.writer = StepWriter(store, self.metrics, seq)
         self.refused = ""

@@ -126,6 +126,8 @@ class JobHistory:
     pace_why: str = ""
     """... and why: a sentence."""
     hang: LastHang | None = None
+    longest_silence_ms: int = 0
+    """The longest without a step and output that an attempt of it has lived through."""
     failures: int = 0
     preemptions: int = 0
     migrations: int = 0

@@ -184,7 +184,11 @@ class LiveJob:
         most = self.recipe.max_runtime_ms
         left_ms = None if most is None else max(1, most - self.ran_ms(now))
         return replace(
-            self.recipe, grace_ms=grace_ms, max_runtime_ms=left_ms, memory=self._memory_now()
+            self.recipe,
+            grace_ms=grace_ms,
+            max_runtime_ms=left_ms,
+            memory=self._memory_now(),
+            longest_silence_ms=self.history.longest_silence_ms,
         )
 
     def _memory_now(self) -> int | None:

@@ -258,7 +258,13 @@ def _ended(
     failure: Failure | None,
     terms: RetryTerms | None,
 ) -> Iterator[LoggedEvent]:
-    live.history = replace(_without_hang(live.history), pids=(), exit_code=said.code)
+    silence_ms = max(live.history.longest_silence_ms, said.longest_silence_ms or 0)
+    live.history = replace(
+        _without_hang(live.history),
+        pids=(),
+        exit_code=said.code,
+        longest_silence_ms=silence_ms,
+    )
     live.ended_ms = then = _moment(said, live, now)
     live.paused(then)
     detail = _end_detail(said)

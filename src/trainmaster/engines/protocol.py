@@ -132,6 +132,10 @@ class Engine(Protocol):
         """Ask a run to write a checkpoint now and go on; one that cannot is left alone."""
         ...
 
+    def tell_gpu_use(self, run: Run, util_ppm: int) -> None:
+        """Say now and then how busy the GPUs of a run are, to whoever watches whether it hangs."""
+        ...
+
     def catches_save(self, pids: Sequence[int]) -> bool:
         """Whether a program of the groups of these processes has a handler for the signal to save."""
         ...

@@ -192,6 +192,8 @@ class Ended:
     """How long it worked from its last file to the order to stop; None: it says itself that it saves."""
     hung: bool | None = None
     """Whether it was ended because it hung."""
+    longest_silence_ms: int | None = None
+    """The longest that it has shown, after its first step, and lived through."""
     steady_ms: int | None = None
 
 

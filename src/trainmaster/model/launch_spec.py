@@ -68,6 +68,8 @@ class LaunchSpec:
     tolerance_ppm: int = 30_000
     """How much slower opportunistic jobs on its GPUs may make it."""
     on_hang: OnHang = OnHang.REPORT
+    longest_silence_ms: int = 0
+    """The longest that earlier attempts have lived through; only in what an engine is given to launch."""
     logs: LogLimits = LogLimits()
     uuid: str = ""
     """Of the job, chosen at submission: numbers begin again with another store, this does not.

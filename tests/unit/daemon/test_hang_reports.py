@@ -10,6 +10,7 @@ from tests.unit.daemon.test_freeze_reports import live, on_gpus, told
 from trainmaster.api.messages import status_sentence
 from trainmaster.api.serializers import hang_row
 from trainmaster.config.limits import Limits
+from trainmaster.daemon.failure_evidence import FailureReader
 from trainmaster.daemon.hang_remarks import hang_notes, hang_remarks
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import LiveJob
@@ -91,10 +92,14 @@ def test_one_that_was_ended_for_it_has_failed_and_tells_so_while_it_runs_again(
     job: LiveJob,
 ) -> None:
     told(hung(), job, NOW)
-    ended = r.Ended(RUN, NOW, 143, why=f"It hung and was ended. {WHY}", hung=True)
+    ended = r.Ended(
+        RUN, NOW, 143, why=f"It hung and was ended. {WHY}", hung=True, longest_silence_ms=40_000
+    )
     (logged,) = events_of(ended, job, NOW, Limits())
     assert isinstance(logged.event, e.RunFailed)
     assert logged.event.retryable
+    assert job.recipe_now(NOW, 1_000).longest_silence_ms == 40_000
+    assert FailureReader(None).failure(ended).reason == "hung"
     assert hang_notes([job]) == []
     assert hang_remarks(job.history.hang, Run("a", 2)) == (
         f"Attempt 1 hung and was ended: {WHY} {' '.join(STACKS)}"

@@ -60,7 +60,15 @@ def test_it_is_written_under_the_same_names() -> None:
     assert JobHistory.from_json(found.to_json()) == found
     later = {"end", "suspension", "deadline", "told", "saves", "lost_ms", "adopted"}
     later |= {"freezes", "last_freeze", "freezing_ms", "not_frozen"}
-    later |= {"steps_per_s", "profile", "pace", "pace_why", "failed_by", "hang"}
+    later |= {
+        "steps_per_s",
+        "profile",
+        "pace",
+        "pace_why",
+        "failed_by",
+        "hang",
+        "longest_silence_ms",
+    }
     later |= {"failed_attempts", "retry", "by_mps"}
     assert json.loads(found.to_json()).keys() - later == json.loads(EARLIER).keys()
 

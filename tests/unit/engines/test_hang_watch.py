@@ -26,6 +26,10 @@ def test_the_longest_silence_and_the_longest_step_are_learned() -> None:
     assert (found.silent_ms, found.stepless_ms) == (10_000, 10_000)
 
 
+def test_what_earlier_attempts_have_lived_through_is_known() -> None:
+    assert RhythmClock(0.0, 240_000).rhythm(1.0).longest_ms == 240_000
+
+
 def test_time_in_which_it_was_suspended_or_held_back_does_not_count() -> None:
     clock = RhythmClock(0.0)
     clock.step(1, 0.0)

@@ -320,6 +320,21 @@ def test_verdicts(tmp_path: Path) -> None:
     assert (absent.code, absent.rank, absent.why) == (127, 1, "It is not there.")
 
 
+def test_a_run_that_was_ended_because_it_hung_has_failed_whatever_it_returned(
+    tmp_path: Path,
+) -> None:
+    """Unless its ranks had said that they were done: many programs hang in their last lines."""
+    fine, cut = ranks(tmp_path, 0, 0), ranks(tmp_path, 0, 143)
+    saved = judged(fine, StopCause.HANG, left=True, saved=True)
+    assert (saved.code, saved.asked, saved.hung, saved.is_success) == (124, "nothing", True, False)
+    killed = judged(cut, StopCause.HANG, killed=True)
+    assert (killed.code, killed.rank, killed.hung) == (143, None, True)
+    assert killed.why.startswith("It hung and was ended.")
+    assert judged(cut, StopCause.HANG, done=(0, 1)).is_success
+    assert StopCause.HANG.yields_to(StopCause.KILL)
+    assert not StopCause.HANG.yields_to(StopCause.HALT)
+
+
 def test_a_launchers_exit_code_does_not_undo_a_save(tmp_path: Path) -> None:
     """torchrun returns 1 after SIGTERM, whatever its workers return."""
     launcher = ranks(tmp_path, 1)

@@ -214,6 +214,10 @@ class LocalEngine:
         if run in self._followers:
             self._followers[run].send({"order": "save"})
 
+    def tell_gpu_use(self, run: Run, util_ppm: int) -> None:
+        if run in self._followers:
+            self._followers[run].say({"say": "gpu use", "util_ppm": util_ppm})
+
     def catches_save(self, pids: Sequence[int]) -> bool:
         """Whether a program of the groups of these processes has a handler for the signal to save."""
         return any(processes.catches(pid, signal.SIGUSR1) for pid in processes.in_groups(pids))

@@ -43,14 +43,15 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 class RhythmClock:
     """Counts the times of one run: between its steps, between its signs of life, and now."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, known_ms: int = 0) -> None:
+        """`known_ms`: its longest silence in earlier attempts."""
         self._at = now
         self._lost_s = 0.0
         """Time that does not count: it was suspended or held back."""
         self._steps = 0
         self._last_step: int | None = None
         self._stepped_ms = self._signed_ms = self._busy_ms = self._own_ms(now)
-        self._longest_step_ms = self._longest_silence_ms = 0
+        self._longest_step_ms, self._longest_silence_ms = 0, known_ms
 
     def _own_ms(self, now: float) -> int:
         return round((now - self._lost_s) * 1000)
@@ -167,7 +168,7 @@ class HangWatch:
         self._outsiders = outsiders
         self._tell = tell
         self._end = end
-        self._clock = RhythmClock(now)
+        self._clock = RhythmClock(now, 0 if plan is None else plan.known_ms)
         self._cpu = CpuMeter(members)
         self._gpu = GpuMeter(has_gpus)
         self._due_at = now + self._every_s
@@ -183,6 +184,11 @@ class HangWatch:
         if self._plan is None:
             return None
         return self._due_at if self._helper is None else min(self._due_at, self._helper_until)
+
+    @property
+    def longest_ms(self) -> int:
+        """The longest silence that it has shown and lived through."""
+        return self._clock.rhythm(time.monotonic()).longest_ms
 
     def step_done(self, step: int) -> None:
         if self._clock.step(step, time.monotonic()):

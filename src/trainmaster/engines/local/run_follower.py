@@ -142,8 +142,12 @@ class RunFollower:
 
     def ping(self) -> None:
         """Ask its supervisor for a sign of life."""
+        self.say(PING)
+
+    def say(self, said: Message) -> None:
+        """To its supervisor, if it is connected now: nothing is lost where it is not."""
         if self._writer is not None:
-            self._writer.write(encode_message(PING))
+            self._writer.write(encode_message(said))
 
     def kill_supervisor(self, why: str) -> None:
         """Kill its supervisor, which hangs; the run is then found to be lost."""

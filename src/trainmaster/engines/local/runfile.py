@@ -44,6 +44,8 @@ class HangPlan:
 
     limits: HangLimits
     restarts: bool = False
+    known_ms: int = 0
+    """Its longest silence in earlier attempts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def read(folder: str, generation: int = 0) -> RunFile:
 
 
 def _hang_plan(said: dict[str, Any] | None) -> HangPlan | None:
-    return None if said is None else HangPlan(HangLimits(**said["limits"]), said["restarts"])
+    return None if said is None else HangPlan(**said | {"limits": HangLimits(**said["limits"])})
 
 
 def stated(folder: str, field: str) -> str | None:

@@ -284,6 +284,7 @@ class Supervisor:
             self._start_next_generation()
         else:
             said = status.said() | (self._withdrawal if status.asked == "kill" else {})
+            said["longest_silence_ms"] = self._hangs.longest_ms
             if self._unsaved_ms is not None:
                 said["unsaved_ms"] = self._unsaved_ms
             self._conclude("ended", said)

@@ -115,7 +115,7 @@ def hang_plan(spec: LaunchSpec, host: Host) -> HangPlan | None:
     """None for sessions, which wait for their user and are suspended when they are idle."""
     if SESSION in spec.command:
         return None
-    return HangPlan(host.hang_limits, spec.on_hang is OnHang.RESTART)
+    return HangPlan(host.hang_limits, spec.on_hang is OnHang.RESTART, spec.longest_silence_ms)
 
 
 def mps_gpu(placement: Placement, spec: LaunchSpec, host: Host) -> str | None:
