@@ -187,8 +187,8 @@ def test_time_in_memory_is_not_unsaved_work(tmp_path: Path) -> None:
         await asyncio.sleep(1.2)  # less than a second is not told from none
         await stage.order(Halt(RUN), recipe)
         over = await stage.ended(RUN)
-        assert over.unsaved_ms is not None
-        assert 1000 <= over.unsaved_ms <= (time.time() - written_s - 2) * 1000
+        assert over.unsaved_ms is not None, over
+        assert 1000 <= over.unsaved_ms <= (time.time() - written_s - 2) * 1000, over
 
     perform(tmp_path, act)
 

@@ -9,19 +9,22 @@ from fnmatch import fnmatchcase
 
 LOOKING_S = 5.0
 """Seconds to look for at most: a folder may hold millions of files, and the run's end waits."""
+LAG_NS = 100_000_000
+"""How far the clock of files may be behind: a tick of the kernel, and more where a virtual machine waits."""
 NOT_CHECKPOINTS = (".*", "*.log", "*.out", "*.txt", "*.csv", "*.jsonl", "events.out.tfevents*")
 """Names of files that are hidden, or that programs append to while they train: they show no save."""
 
 
 def last_written_ns(folder: str, since_ns: int) -> int | None:
     """When a file in it that may be a checkpoint was written last, if later than that."""
-    until, newest = time.monotonic() + LOOKING_S, since_ns
+    oldest = since_ns - LAG_NS
+    until, newest = time.monotonic() + LOOKING_S, oldest
     for place, name in _entries(folder):
         if not any(fnmatchcase(name, each) for each in NOT_CHECKPOINTS):
             newest = max(newest, _written_ns(os.path.join(place, name)))
         if time.monotonic() > until:
             break
-    return newest if newest > since_ns else None
+    return newest if newest > oldest else None
 
 
 def _entries(folder: str) -> Iterator[tuple[str, str]]:
