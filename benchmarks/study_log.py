@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from trainmaster.failures.failure_report import FailedAttempt, JobEnd
+from trainmaster.failures.failure_report import FailedRun, JobEnd
 from trainmaster.model.units import MINUTE, WHOLE
 from trainmaster.traces.philly_like import quantile
 from trainmaster.traces.philly_tables import FAILURES, FailureReason
@@ -41,9 +41,9 @@ STATUSES = (
 UNSUCCESSFUL = STATUSES[-1][1]
 
 
-def study_log() -> tuple[list[FailedAttempt], list[JobEnd]]:
+def study_log() -> tuple[list[FailedRun], list[JobEnd]]:
     """The failed trials, and the end of each job."""
-    attempts: list[FailedAttempt] = []
+    attempts: list[FailedRun] = []
     jobs = 0
     for reason in FAILURES:
         attempts += _attempts(reason, jobs)
@@ -51,7 +51,7 @@ def study_log() -> tuple[list[FailedAttempt], list[JobEnd]]:
     return attempts, list(_ends(attempts))
 
 
-def _ends(attempts: Sequence[FailedAttempt]) -> Iterator[JobEnd]:
+def _ends(attempts: Sequence[FailedRun]) -> Iterator[JobEnd]:
     lost = sum(each.gpu_ms for each in attempts if each.job.startswith("unsuccessful"))
     for status, jobs, part in STATUSES:
         held = round(lost / STATUSES[-1][2] * part)
@@ -59,7 +59,7 @@ def _ends(attempts: Sequence[FailedAttempt]) -> Iterator[JobEnd]:
             yield JobEnd(status, held // jobs)
 
 
-def _attempts(reason: FailureReason, jobs_before: int) -> Iterator[FailedAttempt]:
+def _attempts(reason: FailureReason, jobs_before: int) -> Iterator[FailedRun]:
     times = run_times(reason)
     sizes = gpus_of(reason, times)
     categories = reason.category.split(",")
@@ -67,7 +67,7 @@ def _attempts(reason: FailureReason, jobs_before: int) -> Iterator[FailedAttempt
     for index, (gpus, run_ms) in enumerate(trials):
         nth = index * reason.jobs // len(trials)
         job = jobs_before + nth
-        yield FailedAttempt(
+        yield FailedRun(
             job=f"unsuccessful-{job}" if job < UNSUCCESSFUL else f"passed-{job - UNSUCCESSFUL}",
             reason=reason.reason,
             run_ms=run_ms,

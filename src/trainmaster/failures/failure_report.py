@@ -21,7 +21,7 @@ MOST_REASONS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class FailedAttempt:
+class FailedRun:
     """One attempt that failed."""
 
     job: str
@@ -115,11 +115,11 @@ class FailureReport:
     statuses: tuple[StatusRow, ...]
 
 
-def failure_report(attempts: Iterable[FailedAttempt], ends: Iterable[JobEnd] = ()) -> FailureReport:
+def failure_report(attempts: Iterable[FailedRun], ends: Iterable[JobEnd] = ()) -> FailureReport:
     """Sum up failed attempts, and the ends of all jobs."""
     rows = tuple(attempts)
     run_ms, gpu_ms = sum(row.run_ms for row in rows), sum(row.gpu_ms for row in rows)
-    by_reason: defaultdict[str, list[FailedAttempt]] = defaultdict(list)
+    by_reason: defaultdict[str, list[FailedRun]] = defaultdict(list)
     for row in rows:
         by_reason[row.reason].append(row)
     reasons = [_reason(reason, those, run_ms, gpu_ms) for reason, those in by_reason.items()]
@@ -148,7 +148,7 @@ def size_class(gpus: int) -> int:
     return next(at for at, (_, most) in enumerate(SIZES) if most is None or gpus <= most)
 
 
-def _reason(reason: str, rows: Sequence[FailedAttempt], run_ms: int, gpu_ms: int) -> ReasonRow:
+def _reason(reason: str, rows: Sequence[FailedRun], run_ms: int, gpu_ms: int) -> ReasonRow:
     times = sorted(row.run_ms for row in rows)
     lost = sum(row.gpu_ms for row in rows)
     sizes = Counter(size_class(row.gpus) for row in rows)
@@ -169,7 +169,7 @@ def _reason(reason: str, rows: Sequence[FailedAttempt], run_ms: int, gpu_ms: int
     )
 
 
-_Names = Callable[[FailedAttempt], tuple[str, ...]]
+_Names = Callable[[FailedRun], tuple[str, ...]]
 """What an attempt is counted under; its GPU time is divided evenly where there are several."""
 
 _SOURCES: tuple[_Names, ...] = (
@@ -181,9 +181,7 @@ _SOURCES: tuple[_Names, ...] = (
 )
 
 
-def _sources(
-    rows: Sequence[FailedAttempt], names_of: _Names, gpu_ms: int
-) -> tuple[FailureSource, ...]:
+def _sources(rows: Sequence[FailedRun], names_of: _Names, gpu_ms: int) -> tuple[FailureSource, ...]:
     trials: Counter[str] = Counter()
     jobs: defaultdict[str, set[str]] = defaultdict(set)
     lost: defaultdict[str, Counter[str]] = defaultdict(Counter)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.study_log import study_log
 from trainmaster.failures.failure_report import (
-    FailedAttempt,
+    FailedRun,
     JobEnd,
     failure_report,
     nearest_rank,
@@ -15,8 +15,8 @@ from trainmaster.model.units import HOUR, MINUTE, WHOLE
 from trainmaster.traces.philly_tables import FAILURES
 
 
-def attempt(job: str, reason: str, minutes: float, gpus: float = 1, **others) -> FailedAttempt:
-    return FailedAttempt(job, reason, round(minutes * MINUTE), round(gpus * WHOLE), **others)
+def attempt(job: str, reason: str, minutes: float, gpus: float = 1, **others) -> FailedRun:
+    return FailedRun(job, reason, round(minutes * MINUTE), round(gpus * WHOLE), **others)
 
 
 @pytest.fixture(scope="module")
