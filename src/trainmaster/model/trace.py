@@ -28,6 +28,10 @@ class TracedJob:
     """Run times of the failed attempts that came before."""
     stays_in_memory: bool = True
     """Whether it may be frozen in place; told to, it saves and ends instead."""
+    failure_reasons: tuple[str, ...] = ()
+    """Why each of its failed attempts failed, and at the end why it failed itself; empty: not known."""
+    bad_input: str = ""
+    """The input that it fails on; empty: none is known."""
 
 
 @dataclass(frozen=True, slots=True)

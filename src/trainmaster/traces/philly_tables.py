@@ -73,6 +73,16 @@ class FailureReason(NamedTuple):
     """Of run time to failure x GPUs."""
 
     @property
+    def key(self) -> str:
+        """The same reason in Trainmaster's own table (docs/failures.md)."""
+        return OUR_KEYS[self.reason]
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether another attempt of the same program fails again, by what the reason means."""
+        return self.reason not in TRANSIENT
+
+    @property
     def in_all(self) -> int:
         return self.trials_1 + self.trials_2_to_4 + self.trials_more
 
@@ -123,6 +133,38 @@ FAILURES = tuple(
     )
 )
 # fmt: on
+
+OUR_KEYS = {
+    "CPU out of memory": "host-out-of-memory",
+    "incorrect inputs": "incorrect-input",
+    "semantic error": "semantic-error",
+    "core dump": "core-dump",
+    "invalid mem access": "illegal-memory-access",
+    "model ckpt error": "checkpoint-error",
+    "CUDA failure": "cuda-error",
+    "syntax error": "syntax-error",
+    "traceback from crash": "traceback-from-crash",
+    "MPI error": "mpi-error",
+    "GPU out of memory": "cuda-out-of-memory",
+    "MPI runtime failure": "mpi-runtime-failure",
+    "permission error": "permission-error",
+    "import error": "import-error",
+    "job preempted": "job-preempted",
+    "CUDA init failed": "cuda-init-failed",
+    "model diverged": "model-diverged",
+    "CUDA ver. mismatch": "cuda-version-mismatch",
+    "GPU ECC error": "gpu-ecc-error",
+    "output node error": "output-node-error",
+    "cannot load libs": "library-not-loaded",
+    "no signature": "unknown",
+}
+TRANSIENT = frozenset(
+    (
+        *("model ckpt error", "CUDA failure", "traceback from crash", "MPI error"),
+        *("MPI runtime failure", "job preempted", "CUDA init failed", "GPU ECC error"),
+        *("no signature"),
+    )
+)
 
 MODELS = (
     *("vgg19", "vgg16", "vgg11", "alexnet", "resnet152", "resnet101", "resnet50"),
