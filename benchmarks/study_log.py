@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from trainmaster.failures.failure_report import FailedRun, JobEnd
+from trainmaster.model.failure_report import FailedRun, JobEnd
 from trainmaster.model.units import MINUTE, WHOLE
 from trainmaster.traces.philly_like import quantile
 from trainmaster.traces.philly_tables import FAILURES, FailureReason

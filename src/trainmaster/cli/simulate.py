@@ -30,6 +30,8 @@ def simulate(
     queues: Annotated[Path | None, options.QUEUES] = None,
     perf: Annotated[str, options.PERF] = "default",
     estimates: Annotated[str, options.ESTIMATES] = "exact",
+    failures: Annotated[str | None, options.FAILURES] = None,
+    failure_rules: Annotated[str | None, options.FAILURE_RULES] = None,
     until_s: Annotated[
         float | None, option("--until-s S", "Stop at this time of the trace, in seconds.", min=0)
     ] = None,
@@ -46,6 +48,7 @@ def simulate(
         trainmaster simulate trace.csv --cluster 8x8 --policy las --set quantum_s=300 --perf ideal
         trainmaster simulate trace.csv --cluster cluster.yaml --policy fifo --set fifo.backfill=easy
         trainmaster simulate trace.csv --cluster 8x8 --policy fifo,./mine.py --report out
+        trainmaster simulate trace.csv --cluster 8x8 --failures study --failure-rules retry,prerun,inputs
         trainmaster simulate trace.csv --cluster 8x8 --json - | jq '.results[].summary'
     """
     from trainmaster.cli.support import scenario_args as inputs
@@ -68,7 +71,8 @@ def simulate(
         until_ms=None if until_s is None else to_ms(inputs.finite(until_s, "--until-s")),
         seed=seed,
         keep_stints=report is not None,
-        trace=load(trace, trace_format),
+        failure_rules=inputs.failure_rules_of(failure_rules, failures),
+        trace=inputs.failures_of(load(trace, trace_format), failures, seed),
     )
     remark("Note", [*scenario.trace.notes, *inputs.idle_limits(scenario.queues, policies)])
     unmet = inputs.unmet_guarantees(scenario.queues, scenario.topology, policies)

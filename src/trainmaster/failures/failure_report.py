@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
-from trainmaster.model.failure import Blame
+from trainmaster.model.failure_report import (
+    FailedRun,
+    FailureReport,
+    FailureSource,
+    JobEnd,
+    ReasonRow,
+    StatusRow,
+)
 from trainmaster.model.units import HOUR, MINUTE, WHOLE
 
 SIZES = (("1", WHOLE), ("2-4", 4 * WHOLE), (">4", None))
@@ -18,101 +24,6 @@ MOST_SOURCES = 20
 """Programs, users, nodes, devices and inputs that are listed, each."""
 MOST_REASONS = 3
 """Reasons that are named with each of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedRun:
-    """One attempt that failed."""
-
-    job: str
-    reason: str
-    run_ms: int
-    """Run time to failure."""
-    gpus: int
-    """Thousandths of a GPU that it held."""
-    blame: str = Blame.UNKNOWN
-    user: str = ""
-    program: str = ""
-    devices: tuple[str, ...] = ()
-    """`node:number`."""
-    path: str = ""
-    """The input that it could not read."""
-
-    @property
-    def gpu_ms(self) -> int:
-        """GPU time that was lost with it: thousandths of a GPU x ms."""
-        return self.run_ms * self.gpus
-
-
-@dataclass(frozen=True, slots=True)
-class JobEnd:
-    """How a job ended, and the GPU time that it held in all: thousandths of a GPU x ms."""
-
-    status: str
-    gpu_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonRow:
-    """What one reason cost; shares are parts of 1."""
-
-    reason: str
-    blame: str
-    """Whose fault it is; several with commas between."""
-    trials: int
-    jobs: int
-    users: int
-    p50_min: float
-    p90_min: float
-    p95_min: float
-    """Run time to failure, in minutes, by nearest rank."""
-    run_share: float
-    """Of the run time to failure of all failed attempts."""
-    sizes: tuple[int, ...]
-    """Failed attempts in each of the classes of `SIZES`."""
-    gpu_hours: float
-    gpu_share: float
-    """Of run time to failure x GPUs."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailureSource:
-    """A program, user, node, device or input that failed attempts have in common."""
-
-    name: str
-    trials: int
-    jobs: int
-    gpu_hours: float
-    gpu_share: float
-    reasons: tuple[str, ...]
-    """Its most expensive reasons, the worst first."""
-
-
-@dataclass(frozen=True, slots=True)
-class StatusRow:
-    """Jobs that ended in one way."""
-
-    status: str
-    jobs: int
-    share: float
-    gpu_hours: float
-    gpu_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class FailureReport:
-    """Failed attempts by reason, the most expensive first, and what stands behind them."""
-
-    trials: int
-    jobs: int
-    gpu_hours: float
-    reasons: tuple[ReasonRow, ...]
-    programs: tuple[FailureSource, ...]
-    users: tuple[FailureSource, ...]
-    nodes: tuple[FailureSource, ...]
-    devices: tuple[FailureSource, ...]
-    inputs: tuple[FailureSource, ...]
-    statuses: tuple[StatusRow, ...]
 
 
 def failure_report(attempts: Iterable[FailedRun], ends: Iterable[JobEnd] = ()) -> FailureReport:

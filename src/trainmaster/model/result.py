@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from trainmaster.model.deadline_notices import DeadlineNotice
+from trainmaster.model.failure_report import SimulatedFailures
 
 
 class Status(Enum):
@@ -212,3 +213,5 @@ class Result:
     horizon_s: float | None = None
     """Where the run was cut, if it was."""
     warnings: tuple[str, ...] = ()
+    failures: SimulatedFailures | None = None
+    """Only where rules about failures were asked for."""

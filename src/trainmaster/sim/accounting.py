@@ -125,6 +125,12 @@ class Ledger:
         self.waiting[record.job.queue, record.group] += change
         self.queued += change
 
+    def regroup(self, record: JobRecord, before: int) -> None:
+        """A job that waits asks for something else than before."""
+        if record.group != before:
+            self.waiting[record.job.queue, before] -= 1
+            self.waiting[record.job.queue, record.group] += 1
+
     def took(self, account: Account, share: int, placement: Placement, now: int) -> None:
         account.holding, account.holding_since_ms = share, now
         job = account.traced.job

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from trainmaster.core.controller import Controller
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.policy import Policy
+from trainmaster.core.state import JobRecord
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Estimate, Job, Oracle, Source
 from trainmaster.model.profile import Profile
@@ -25,6 +27,7 @@ from trainmaster.placement.placers import ever_fits
 from trainmaster.sim.accounting import Account, Ledger
 from trainmaster.sim.cost import CostMeter
 from trainmaster.sim.engine import SimEngine
+from trainmaster.sim.failure_judge import FailureJudge, FailureRules
 from trainmaster.sim.model_splits import with_splits
 from trainmaster.sim.node_failures import NodeSchedule
 from trainmaster.sim.progress import MEASURING_ERROR, ProgressReports
@@ -78,6 +81,8 @@ class Scenario:
     until_ms: int | None = None
     seed: int = 0
     keep_stints: bool = False
+    failure_rules: FailureRules | None = None
+    """What is done about failures; None: what the trace says, and the result has no table of them."""
 
 
 OnProgress = Callable[[int, int, int], None]
@@ -106,7 +111,9 @@ class Simulation:
             keep_stints=scenario.keep_stints,
             cost_meter=CostMeter.of(topology),
         )
-        self.engine = SimEngine(Speeds(perf, topology, scenario.seed), self.ledger, self._profile)
+        self.judge = FailureJudge(scenario.failure_rules or FailureRules(), topology)
+        speeds = Speeds(perf, topology, scenario.seed)
+        self.engine = SimEngine(speeds, self.ledger, self._profile, self.judge)
         jobs = scenario.trace.jobs
         if policy.splits:
             jobs = with_splits(jobs, perf.split_ppm)
@@ -125,6 +132,10 @@ class Simulation:
         )
         self.reports = self._progress_reports()
         self._profiles: dict[tuple[str, int, int], Profile] = {}
+        self._by_input: defaultdict[str, list[str]] = defaultdict(list)
+        """Jobs by the input that they fail on."""
+        self._without_input: set[str] = set()
+        """Jobs that were taken out because theirs was blocked."""
 
     def run(
         self, on_progress: OnProgress | None = None, is_enough: Callable[[], bool] | None = None
@@ -161,6 +172,8 @@ class Simulation:
             return False
         self.now = now
         facts = self.engine.facts_at(now)
+        if self.judge.new_blocks:
+            facts += self._set_aside()
         if self.nodes.is_busy:
             facts += self.nodes.facts_at(now, self.engine)
         if self.reports is not None:
@@ -169,6 +182,18 @@ class Simulation:
             self._take_arrivals(now, facts)
         self.take(now, facts)
         return True
+
+    def _set_aside(self) -> list[e.Event]:
+        """Take out jobs that wait for inputs which were blocked just now."""
+        found: list[e.Event] = []
+        jobs, paths = self.controller.state.jobs, self.judge.new_blocks
+        self.judge.new_blocks = []
+        for job in (job for path in paths for job in self._by_input[path]):
+            if job in jobs and jobs[job].phase in (Phase.PENDING, Phase.HELD):
+                self.judge.set_aside += 1
+                self._without_input.add(job)
+                found.append(e.JobWithdrawn(job))
+        return found
 
     def _progress_reports(self) -> ProgressReports | None:
         """Reports for policies that use them, if any job is elastic."""
@@ -181,7 +206,9 @@ class Simulation:
     def _take_arrivals(self, now: int, facts: list[e.Event]) -> None:
         jobs = self.accepted
         while self.arrived < len(jobs) and jobs[self.arrived].job.submit_ms <= now:
-            facts.append(self._submit(jobs[self.arrived], now))
+            submitted = self._submit(jobs[self.arrived], now)
+            if submitted is not None:
+                facts.append(submitted)
             self.arrived += 1
         more = self.arrived < len(jobs)
         self._next_arrival = jobs[self.arrived].job.submit_ms if more else FOREVER
@@ -211,11 +238,14 @@ class Simulation:
     def take(self, now: int, facts: Sequence[e.Event]) -> None:
         """Let the controller decide on these facts, and carry out its orders."""
         self.events += len(facts)
+        groups = self._groups_before(facts)
         orders, refusals, self._wake_at, _, ended_unsuccessfully, notices = self.controller.step(
             now, facts
         )
         if self._counted < self.arrived:
             self._count_arrivals()
+        for record, group in groups:
+            self.ledger.regroup(record, group)
         if refusals:
             self.refusals.extend(refusals)
         for notice in notices:
@@ -228,11 +258,19 @@ class Simulation:
         if now >= self.sampler.next_ms:
             self.sampler.sample(now)
 
+    def _groups_before(self, facts: Sequence[e.Event]) -> list[tuple[JobRecord, int]]:
+        """Jobs that ask for more after these facts, because their pre-run has passed, and for what now."""
+        if self.judge.rules.prerun_ms is None:
+            return []
+        passed = [fact.run.job for fact in facts if isinstance(fact, e.RunPassed)]
+        jobs = self.controller.state.jobs
+        return [(jobs[job], jobs[job].group) for job in passed if job in jobs]
+
     def _note_unsuccessful_end(self, job: str, phase: Phase, now: int) -> None:
         """Close the account of a job that ended outside the engine: stopped, or out of retries."""
         account = self.ledger.accounts[job]
         if account.finish_ms is None:
-            is_failed = phase is Phase.FAILED
+            is_failed = phase is Phase.FAILED or job in self._without_input
             self.ledger.ended(account, Outcome.FAILED if is_failed else Outcome.CANCELLED, now)
 
     def _count_arrivals(self) -> None:
@@ -246,14 +284,22 @@ class Simulation:
             if account.record is not None:
                 self.ledger.waits(account.record, 1)
 
-    def _submit(self, traced: TracedJob, now: int) -> e.JobSubmitted:
+    def _submit(self, traced: TracedJob, now: int) -> e.JobSubmitted | None:
+        """None: it is not started because its input is blocked."""
         account = Account(traced, has_failures=self.scenario.perf.has_failures)
         self.ledger.submitted(account, now)
+        if self.judge.is_blocked(account):
+            self.judge.set_aside += 1
+            self.ledger.ended(account, Outcome.FAILED, now)
+            return None
+        if traced.bad_input:
+            self._by_input[traced.bad_input].append(traced.job.id)
         estimate, oracle = self._known(account)
         profile = self._measured_speedups(traced.job)
         if profile is not None and self.policy.profiles:
             account.profiling_ms = self.scenario.perf.profiling_ms
-        return e.JobSubmitted(traced.job, estimate, oracle, profile)
+        preflight = self.judge.rules.prerun_ms is not None
+        return e.JobSubmitted(traced.job, estimate, oracle, profile, preflight=preflight)
 
     def _measured_speedups(self, job: Job) -> Profile | None:
         """Speed of an elastic job on more GPUs: the truth, unless estimates are `none`.

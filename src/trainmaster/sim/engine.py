@@ -8,12 +8,14 @@ from typing import Any
 
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
+from trainmaster.model.failure import Failure
 from trainmaster.model.job import Run
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.model.trace import Outcome, TracedJob
 from trainmaster.model.units import NOMINAL, ceil_div
 from trainmaster.perf.perf_model import Speeds
 from trainmaster.sim.accounting import Account, Ledger
+from trainmaster.sim.failure_judge import FailureJudge
 from trainmaster.sim.interference import NOBODY, InterferenceTracker
 from trainmaster.sim.sim_run import Activity, SimRun
 
@@ -25,13 +27,18 @@ class SimEngine:
     """Executes orders at once in virtual time; anything that takes time becomes a later fact."""
 
     def __init__(
-        self, speeds: Speeds, ledger: Ledger, profile: Callable[[Account], e.JobProfiled]
+        self,
+        speeds: Speeds,
+        ledger: Ledger,
+        profile: Callable[[Account], e.JobProfiled],
+        judge: FailureJudge,
     ) -> None:
         self._speeds = speeds
         self._perf = speeds.perf
         self._ledger = ledger
         self._profile = profile
         """New estimate of a job whose attempt has failed."""
+        self._judge = judge
         self.runs: dict[str, SimRun] = {}
         self.interference = InterferenceTracker(speeds) if speeds.perf.interferes else None
         """Which runs slow each other down; None in a model without interference."""
@@ -90,7 +97,7 @@ class SimEngine:
 
     def _launch(self, order: a.Launch, now: int) -> None:
         account = self._ledger.accounts[order.run.job]
-        run = SimRun(order.run, account, order.placement, order.work)
+        run = SimRun(order.run, account, order.placement, order.work, is_prerun=order.is_prerun)
         if self._slots:
             run.is_on_slots = self._slots.issuperset(order.placement.gpus())
         self.runs[order.run.job] = run
@@ -100,7 +107,7 @@ class SimEngine:
             return
         cost = self._perf.preemption_cost
         delay = cost.start_ms if order.run.attempt == 1 else cost.resuming(self._size(run))
-        delay += account.profiling_ms
+        delay += 0 if run.is_prerun else account.profiling_ms
         if delay:
             self._schedule(run, now + delay)
         else:
@@ -110,6 +117,9 @@ class SimEngine:
         """The run was started, thawed or resized."""
         account, was = run.account, run.activity
         self._charge(run, now)
+        if run.is_prerun:
+            self._begin_prerun(run, now, facts)
+            return
         if was is Activity.STARTING:
             account.profiling_ms = 0
             account.start_ms = now if account.start_ms is None else account.start_ms
@@ -117,6 +127,22 @@ class SimEngine:
         facts.append(BEGINNINGS[was](run))
         if felt_by:
             self._reprice(felt_by, now, facts)
+
+    def _begin_prerun(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
+        """Its time on one device is charged as overhead: nothing that it does is kept."""
+        run.activity, run.since_ms, run.speed_ppm = Activity.PRERUN, now, NOMINAL
+        facts.append(e.RunStarted(run.run, NOMINAL))
+        self._schedule(run, now + self._judge.prerun(run.account)[0])
+
+    def _prerun_ended(self, run: SimRun, now: int, facts: list[e.Event]) -> None:
+        run_ms, failure = self._judge.prerun(run.account)
+        self._charge(run, now)
+        self._leave(run, now)
+        if failure is None:
+            self._judge.prerun_gpu_ms += run_ms * run.share
+            facts.append(e.RunPassed(run.run))
+        else:
+            self._fail(run, failure, run_ms, now, facts)
 
     def _train(self, run: SimRun, now: int) -> Sequence[SimRun]:
         """Train from now on; returns the runs that this may slow down."""
@@ -183,20 +209,34 @@ class SimEngine:
         self.futile_suspensions = 0
         account = run.account
         self._leave(run, now)
-        if account.has_failures_left:
-            account.attempt_index += 1
-            self._ledger.failed(account, run.work)
-            facts.append(e.RunFailed(run.run, work=0))
-            facts.append(self._profile(account))
+        failure = self._judge.failure_of(account)
+        if failure is not None:
+            share = account.traced.job.demand.nominal.total_share
+            self._fail(run, failure, account.attempt_trained // share, now, facts)
             return
         outcome = account.outcome
         self._ledger.ended(account, outcome, now)
         if outcome is Outcome.SUCCEEDED:
             facts.append(e.RunSucceeded(run.run))
-        elif outcome is Outcome.FAILED:
-            facts.append(e.RunFailed(run.run, work=0, retryable=False))
         else:
             facts.append(e.RunStopped(run.run))
+
+    def _fail(
+        self, run: SimRun, failure: Failure, run_ms: int, now: int, facts: list[e.Event]
+    ) -> None:
+        """Its attempt has failed, after this time on the GPUs that it asks for, or in a pre-run on one."""
+        account = run.account
+        gpus = run.share if run.is_prerun else account.traced.job.demand.nominal.total_share
+        is_retried, delay_ms = self._judge.is_retried(account, failure, run_ms, gpus)
+        if account.has_failures_left:
+            account.attempt_index += 1
+            self._ledger.failed(account, run.work)
+        if is_retried:
+            facts.append(e.RunFailed(run.run, work=0, retry_in_ms=delay_ms, failure=failure))
+            facts.append(self._profile(account))
+        else:
+            self._ledger.ended(account, Outcome.FAILED, now)
+            facts.append(e.RunFailed(run.run, work=0, retryable=False, failure=failure))
 
     def _leave(self, run: SimRun, now: int) -> None:
         """Release its GPUs."""
@@ -423,6 +463,7 @@ ENDINGS: dict[Activity, Callable[[SimEngine, SimRun, int, list[e.Event]], None]]
     Activity.FROZEN: SimEngine._suspended,
     Activity.THAWING: SimEngine._begin_training,
     Activity.RESIZING: SimEngine._begin_training,
+    Activity.PRERUN: SimEngine._prerun_ended,
 }
 
 BEGINNINGS: dict[Activity, Callable[[SimRun], e.Event]] = {

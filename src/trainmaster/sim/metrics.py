@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from trainmaster.config.options import effective
+from trainmaster.model.failure_report import JobEnd, SimulatedFailures
 from trainmaster.model.result import Bin, JobResult, Result, Status, Summary
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.model.trace import TracedJob
@@ -48,7 +49,16 @@ def result_of(simulation: Simulation) -> Result:
         fragmentation=sampler.fragmentation(),
         stints=tuple(simulation.ledger.stints or ()),
         horizon_s=simulation.now / SECOND if any(_is_open(job) for job in jobs) else None,
+        failures=_failures(simulation, jobs),
     )
+
+
+def _failures(simulation: Simulation, jobs: Iterable[JobResult]) -> SimulatedFailures | None:
+    """Only where rules about failures were asked for."""
+    if simulation.scenario.failure_rules is None:
+        return None
+    ends = [JobEnd(job.status.value, job.held) for job in jobs if job.finish_ms is not None]
+    return simulation.judge.found(ends)
 
 
 def _is_on_gpus(traced: TracedJob) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
+from trainmaster.model.failure_report import SimulatedFailures
 from trainmaster.model.result import Delays, JobResult, Result, Verdict
 from trainmaster.model.units import SECOND, WHOLE
 
@@ -26,7 +28,7 @@ def _entry(result: Result, wall_s: float | None) -> str:
     summary["wall_s"] = rounded(wall_s)
     for last in ("events", "cost", "cost_wasted", "cost_idle"):
         summary[last] = summary.pop(last)
-    head = {
+    head: dict[str, object] = {
         "policy": result.policy,
         "options": dict(result.options),
         "cluster": result.cluster,
@@ -35,11 +37,26 @@ def _entry(result: Result, wall_s: float | None) -> str:
         "delays": None if result.delays is None else _delays(result.delays),
         "queues": [_rounded_all(asdict(each)) for each in result.queues],
     }
+    if result.failures is not None:
+        head["failures"] = failure_fields(result.failures)
     rows = [job_fields(job) for job in result.jobs]
     if any(job.deadline is not None for job in result.jobs):
         rows = [row | deadline_fields(job) for row, job in zip(rows, result.jobs, strict=True)]
     jobs = ",\n".join(map(json.dumps, rows))
     return json.dumps(head)[:-1] + ', "jobs": [\n' + jobs + "\n]}"
+
+
+def failure_fields(failures: SimulatedFailures) -> dict[str, object]:
+    """Effects of the rules, then the table: shares in parts of 1, to 6 decimals as they may be small."""
+    return {**_exact(asdict(failures.effects)), **_exact(asdict(failures.report))}
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _exact(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_exact(each) for each in value]
+    return round(value, 6) if isinstance(value, float) else value
 
 
 def _delays(delays: Delays) -> dict[str, object]:

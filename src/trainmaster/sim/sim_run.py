@@ -21,6 +21,8 @@ class Activity(IntEnum):
     RESIZING = 5
     STALLED = 6
     """No progress: a node of its gang has failed, undetected so far."""
+    PRERUN = 7
+    """The first minute of the program on one device: no progress either."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +45,7 @@ class SimRun:
     freezes: bool = False
     refuses: bool = False
     """Whether the freeze that was ordered will fail."""
+    is_prerun: bool = False
     is_on_slots: bool = False
     """Whether it runs on CPU slots."""
     alone_ppm: int = 0

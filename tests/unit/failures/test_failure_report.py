@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.study_log import study_log
-from trainmaster.failures.failure_report import (
-    FailedRun,
-    JobEnd,
-    failure_report,
-    nearest_rank,
-)
+from trainmaster.failures.failure_report import failure_report, nearest_rank
+from trainmaster.model.failure_report import FailedRun, JobEnd
 from trainmaster.model.units import HOUR, MINUTE, WHOLE
 from trainmaster.traces.philly_tables import FAILURES
 

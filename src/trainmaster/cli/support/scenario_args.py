@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,20 @@ from trainmaster.config.options import divides_queues
 from trainmaster.config.performance import BASES, perf_model_from
 from trainmaster.config.queues import guaranteed_in, queues_from
 from trainmaster.config.yaml_file import read_mapping
+from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.model.queue import Queue
 from trainmaster.model.topology import ISLAND_LEVELS, SHORTHAND_LEVELS, Topology, parse_shorthand
-from trainmaster.model.units import WHOLE
+from trainmaster.model.trace import Trace
+from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.perf.perf_model import PerfModel
 from trainmaster.sim.driver import Estimates, estimates_from
+from trainmaster.sim.failure_judge import PRERUN_MS, FailureRules
 from trainmaster.text.suggest import did_you_mean
 
 LARGEST = 1e12
 NAMED = 5
 """Queues that are named before they are only counted."""
+RULE_NAMES = ("retry", "prerun", "inputs")
 SHORTHAND = re.compile(r"\d+(x\d+)+", re.IGNORECASE)
 
 
@@ -75,6 +80,42 @@ def estimates_of(text: str) -> Estimates:
         return estimates_from(text)
     except ValueError as error:
         raise BadInput(f"--estimates {text} is none of {error}.") from None
+
+
+def failures_of(trace: Trace, source: str | None, seed: int) -> Trace:
+    """The trace as it is, or with reasons of failures that are drawn."""
+    if source in (None, "trace"):
+        return trace
+    if source != "study":
+        raise BadInput(f"--failures {source} is neither trace nor study.")
+    from trainmaster.traces.drawn_failures import draw_failures
+
+    return draw_failures(trace, seed)
+
+
+def failure_rules_of(text: str | None, source: str | None) -> FailureRules | None:
+    """`retry,prerun:60,inputs`; None where neither rules nor reasons of failures were asked for."""
+    if text is None and source is None:
+        return None
+    rules = FailureRules(reasons=built_in_table())
+    for name in filter(None, (text or "").split(",")):
+        word, colon, seconds = name.strip().partition(":")
+        if word not in RULE_NAMES or (colon and word != "prerun"):
+            hint = did_you_mean(word, RULE_NAMES)
+            raise BadInput(f"--failure-rules {text}: there is no rule {name.strip()!r}; {hint}")
+        if word == "retry":
+            rules = replace(rules, retries=True)
+        elif word == "inputs":
+            rules = replace(rules, blocks_inputs=True)
+        else:
+            rules = replace(rules, prerun_ms=_prerun_ms(seconds) if colon else PRERUN_MS)
+    return rules
+
+
+def _prerun_ms(seconds: str) -> int:
+    if not seconds.isdecimal() or not 0 < int(seconds) <= LARGEST:
+        raise BadInput(f"--failure-rules prerun:{seconds} is not a number of seconds, such as 60.")
+    return int(seconds) * SECOND
 
 
 def queues_of(path: Path | None) -> dict[str, Queue]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from trainmaster.cli.support.console import screen
+from trainmaster.cli.support.failure_tables import failed_runs, reason_table
 from trainmaster.cli.support.simulate_runner import Ran
 from trainmaster.model.result import Result, Status, Summary
 from trainmaster.model.topology import Topology
@@ -48,6 +50,8 @@ def show(scenario: Scenario, trace_name: str, runs: Sequence[Ran]) -> None:
         console.print(_table(runs[first : first + at_once], runs))
     for line in _deadlines(runs):
         console.print(line, markup=False)
+    for text in _failures(runs):
+        sys.stdout.write(text)
 
 
 def _deadlines(runs: Sequence[Ran]) -> Iterator[str]:
@@ -57,6 +61,27 @@ def _deadlines(runs: Sequence[Ran]) -> Iterator[str]:
         if found is not None:
             under = f" under {ran.result.policy}" if len(runs) > 1 else ""
             yield f"deadlines{under}: {in_words(found)}"
+
+
+def _failures(runs: Sequence[Ran]) -> Iterator[str]:
+    """What failed, where that was asked for: a line for each policy, the reasons of a single one."""
+    for ran in runs:
+        failures = ran.result.failures
+        if failures is None:
+            continue
+        found, done = asdict(failures.report), failures.effects
+        under = f" under {ran.result.policy}" if len(runs) > 1 else ""
+        rules = f" with {', '.join(done.rules)}" if done.rules else ""
+        yield f"failures{under}{rules}: {failed_runs(found)}"
+        if done.rules:
+            yield (
+                f"  {plural(done.jobs_given_up, 'job')} not tried again ({done.jobs_given_up_in_vain}"
+                f" would have ended well), {done.jobs_set_aside} not started on"
+                f" {plural(done.inputs_blocked, 'blocked input')},"
+                f" {done.prerun_gpu_hours:.2f} GPU hours for pre-runs that passed.\n"
+            )
+        if len(runs) == 1 and failures.report.trials:
+            yield reason_table(found["reasons"])
 
 
 def _headline(scenario: Scenario, trace_name: str, summary: Summary) -> str:
