@@ -7,9 +7,10 @@ import sys
 from typing import Annotated
 
 from trainmaster.cli.support import format as words
-from trainmaster.cli.support.client import Client, Json, my_name
+from trainmaster.cli.support.client import Client, Json, Query, my_name
 from trainmaster.cli.support.console import cell, write_json
 from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.failure_tables import show_failures
 from trainmaster.cli.support.job_table import list_jobs, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
 from trainmaster.cli.support.plain_table import drawn, fit_table, screen_width
@@ -22,6 +23,10 @@ COLUMNS = (
     *("submit_s", "start_s", "finish_s", "queue_s", "run_s", "gpu_s"),
     *("attempt", "restarts", "preemptions", "array", "array_index"),
 )
+REASON_COLUMNS = (
+    *("reason", "blame", "trials", "jobs", "users", "p50_min", "p90_min", "p95_min", "run_share"),
+    *("trials_1", "trials_2_4", "trials_more", "gpu_hours", "gpu_share"),
+)
 UNKNOWN_STATE = "No job ends as `{state}`: there are {known}; `ps` lists live jobs."
 HEADINGS = (
     *("id", "name", "user", "queue", "state", "code", "gpus", "waited", "run"),
@@ -29,6 +34,7 @@ HEADINGS = (
 )
 GIVES_WAY = ("preempted", "queue", "user", "waited", "code", "run")
 SINCE = "Only jobs submitted since this date (2026-11-15) or this long ago (7d)."
+FAILURES = "Show what failed runs cost instead: by reason, program, user, node, device and input."
 STATES = "Only jobs with these ends: succeeded, failed, timed_out, cancelled."
 
 
@@ -40,6 +46,7 @@ def history(
     queue: OnlyQueue = None,
     state: Annotated[str | None, option("--state STATE,…", STATES)] = None,
     limit: Annotated[int | None, option("--limit N", "Show at most the N newest.", min=1)] = None,
+    failures: Annotated[bool, option("--failures", FAILURES)] = False,
     as_json: AsJson = False,
     as_csv: Annotated[bool, option("--csv", "Write CSV with a header.")] = False,
 ) -> None:
@@ -50,14 +57,23 @@ def history(
         trainmaster history --since 7d --user alice
         trainmaster history --state failed --json
         trainmaster history --since 2026-11-01 --csv > november.csv
+        trainmaster history --failures --since 30d
     """
     if as_json and as_csv:
         raise BadInput("--json and --csv exclude each other: choose one.")
-    query = {
-        "state": states_of(state or ",".join(ENDED_STATES), ENDED_STATES, UNKNOWN_STATE),
+    if failures and (state is not None or limit is not None):
+        raise BadInput("--failures counts the runs of all jobs: leave --state and --limit out.")
+    query: Query = {
         "user": my_name() if me else user,
         "queue": queue,
         "since": None if since is None else f"{words.moment_of(since, '--since'):.3f}",
+    }
+    if failures:
+        _show_failures(client.get("/failures", query), as_json=as_json, as_csv=as_csv)
+        return
+    query = {
+        **query,
+        "state": states_of(state or ",".join(ENDED_STATES), ENDED_STATES, UNKNOWN_STATE),
     }
     found = list(list_jobs(client, query, limit))
     if as_json:
@@ -68,6 +84,20 @@ def history(
         writer.writerows([row.get(column) for column in COLUMNS] for row in found)
     else:
         _show(found)
+
+
+def _show_failures(report: Json, *, as_json: bool, as_csv: bool) -> None:
+    if as_json:
+        write_json(report)
+    elif as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(REASON_COLUMNS)
+        for row in report["reasons"]:
+            small, middle, large = row["sizes"]
+            sizes = {"trials_1": small, "trials_2_4": middle, "trials_more": large}
+            writer.writerow([(row | sizes).get(column) for column in REASON_COLUMNS])
+    else:
+        sys.stdout.write("\n".join(show_failures(report)))
 
 
 def _show(found: list[Json]) -> None:

@@ -23,6 +23,7 @@ from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.dependencies import Dependencies, StateOf
 from trainmaster.daemon.device_health import DeviceHealth
 from trainmaster.daemon.failure_evidence import FailureReader, is_failure
+from trainmaster.daemon.failure_history import with_cost
 from trainmaster.daemon.gpu_activity import GpuActivity
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.hang_remarks import hang_notes
@@ -425,7 +426,9 @@ class Driver:
         except (ArithmeticError, ValueError):
             log.exception("a report makes no sense and is left out", report=str(report)[:500])
             return
-        yield from found
+        record, topology = live.record, self.controller.state.topology
+        for logged in found:
+            yield logged if record is None else with_cost(logged, live, record, topology)
         if isinstance(report, Progressed):
             yield from self._measure_steps(report, live, now)
             row = StoredProgress(live.id, at_ms, report.step, report.loss, report.samples_per_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -11,7 +12,7 @@ from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
 from trainmaster.model.placement import Sharing
-from trainmaster.model.units import NOMINAL, SECOND
+from trainmaster.model.units import NOMINAL, SECOND, WHOLE
 
 WAITS_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 24 * 3_600, 7 * 24 * 3_600)
 SWITCHES_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -54,6 +55,15 @@ class Metrics:
             "packing_slowdown_ratio",
             "Speed of a job alone, divided by its speed beside others on its device.",
             RATIOS,
+        )
+        self.failed_runs = self._counter(
+            "failed_runs", "Runs that failed or were lost, by reason.", "reason", "blame"
+        )
+        self.lost_gpu_seconds = self._counter(
+            "lost_gpu_seconds",
+            "Run time x GPUs of runs that failed or were lost, by reason.",
+            "reason",
+            "blame",
         )
         self.passes = self._histogram(
             "scheduling_pass_seconds",
@@ -102,9 +112,18 @@ def _count(
     elif isinstance(event, e.RunFailed | e.RunLost):
         cause = "failure" if isinstance(event, e.RunFailed) else "lost"
         metrics.evicted.labels(queue, cause).inc()
+        _count_failure(metrics, detail.get("cost"))
     elif isinstance(event, e.RunSpeedChanged) and event.speed_ppm:
         placement = record.placement
         if placement is not None and placement.sharing is not Sharing.EXCLUSIVE:
             metrics.packing_slowdown.observe(NOMINAL / event.speed_ppm)
     if "lost_s" in detail:
         metrics.lost_work.inc(max(0.0, detail["lost_s"]))
+
+
+def _count_failure(metrics: Metrics, cost: Mapping[str, Any] | None) -> None:
+    """Why a run failed and what that cost (daemon/failure_history.py)."""
+    if cost is not None:
+        labels = cost["reason"], cost["blame"]
+        metrics.failed_runs.labels(*labels).inc()
+        metrics.lost_gpu_seconds.labels(*labels).inc(cost["run_s"] * cost["gpus"] / WHOLE)

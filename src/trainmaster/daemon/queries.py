@@ -14,6 +14,7 @@ from trainmaster.core.state import GpuAside, JobRecord
 from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.device_health import device_name
 from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.failure_history import report_of
 from trainmaster.daemon.freeze_remarks import freeze_remarks, obstacle_sentence
 from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
 from trainmaster.daemon.hang_remarks import hang_remarks, hung_jobs
@@ -46,6 +47,7 @@ from trainmaster.engines.local.logs import STACKS, rank_logs
 from trainmaster.failures.reason_table import FailureReason
 from trainmaster.gpu.mps import MEMORY
 from trainmaster.mechanisms.base_policy import free_for
+from trainmaster.model.failure_report import FailureReport
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.placement import Sharing
 from trainmaster.model.queue import Queue
@@ -122,6 +124,10 @@ class Queries:
             found += [self._listed(row, now) for row in rows[begin : begin + PIECE]]
             await asyncio.sleep(0)
         return found
+
+    async def failures(self, wanted: JobFilter) -> FailureReport:
+        """What failed runs of these jobs have cost, by reason."""
+        return await asyncio.to_thread(report_of, self._driver.store, wanted)
 
     async def counts(self) -> Mapping[str, int]:
         """How many jobs are in each state; counted once for each step."""

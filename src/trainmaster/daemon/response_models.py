@@ -122,6 +122,69 @@ class JobList(ResponseModel):
     """What does not work as it should: the policy cannot be used, the store cannot be written."""
 
 
+class FailureReasonRow(ResponseModel):
+    """What one reason cost; shares are parts of 1."""
+
+    reason: str
+    blame: str
+    """user, platform or unknown; several with commas between."""
+    trials: int
+    """Runs that failed."""
+    jobs: int
+    users: int
+    p50_min: float
+    p90_min: float
+    p95_min: float
+    """Run time to failure, in minutes."""
+    run_share: float
+    """Of the run time to failure of all failed runs."""
+    sizes: list[int]
+    """Failed runs on at most 1 GPU, on 2-4, on more."""
+    gpu_hours: float
+    gpu_share: float
+    """Of the GPU hours of all failed runs."""
+
+
+class FailureSourceRow(ResponseModel):
+    """A program, user, node, device or input that failed runs have in common."""
+
+    name: str
+    trials: int
+    jobs: int
+    gpu_hours: float
+    gpu_share: float
+    reasons: list[str]
+    """The most expensive ones, 3 at most."""
+
+
+class JobStatusRow(ResponseModel):
+    """Jobs that ended in one way, and the GPU hours that they held."""
+
+    status: str
+    jobs: int
+    share: float
+    gpu_hours: float
+    gpu_share: float
+
+
+class FailureTable(ResponseModel):
+    """What failed runs cost: by reason, the most expensive first, and what stands behind them."""
+
+    trials: int
+    jobs: int
+    gpu_hours: float
+    reasons: list[FailureReasonRow]
+    programs: list[FailureSourceRow]
+    """Names without numbers; of these and the following the 20 most expensive."""
+    users: list[FailureSourceRow]
+    nodes: list[FailureSourceRow]
+    devices: list[FailureSourceRow]
+    inputs: list[FailureSourceRow]
+    """Paths that could not be read."""
+    statuses: list[JobStatusRow]
+    """Jobs that have ended."""
+
+
 class OutputFile(ResponseModel):
     path: str
     """In the folder."""

@@ -27,6 +27,7 @@ from trainmaster.store import schema
 from trainmaster.store.database import Database
 from trainmaster.store.errors import SQLITE, DamagedStore, StoreError, readable_errors
 from trainmaster.store.rows import (
+    FailedRunRow,
     JobFilter,
     KeyRow,
     SnapshotRow,
@@ -152,6 +153,24 @@ class StoreReader:
     def story(self, job: str) -> Sequence[StoryRow]:
         query = select(*columns(StoryRow)).where(STORIES.c.job == job).order_by(STORIES.c.nr)
         return self._rows(StoryRow, query)
+
+    def failed_runs(
+        self,
+        what: Sequence[str],
+        since_ms: int = 0,
+        user: str | None = None,
+        queue: str | None = None,
+    ) -> Sequence[FailedRunRow]:
+        """Entries of these kinds in the stories of jobs submitted since then, oldest first."""
+        query = (
+            select(STORIES.c.job, JOBS.c.user, JOBS.c.name, STORIES.c.detail_json)
+            .join(JOBS, JOBS.c.id == STORIES.c.job)
+            .where(STORIES.c.what.in_(what), JOBS.c.submit_ms >= since_ms)
+            .order_by(STORIES.c.nr)
+        )
+        for column, value in ((JOBS.c.user, user), (JOBS.c.queue, queue)):
+            query = query if value is None else query.where(column == value)
+        return self._rows(FailedRunRow, query)
 
     def progress(self, job: str, limit: int = 1000) -> Sequence[StoredProgress]:
         """All reports of a job, or `limit` of them at even distances with the first and the last.

@@ -55,6 +55,16 @@ class StoryRow:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedRunRow:
+    """The entry of a run that failed or was lost, in the story of a job, and whose job that is."""
+
+    job: str
+    user: str
+    name: str
+    detail_json: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoredProgress:
     """One progress report of a job."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Annotated
 
 from anyio import to_thread
@@ -25,6 +26,7 @@ from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.service_api import Unavailable
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
+from trainmaster.store.rows import JobFilter
 
 PING_S = 15
 MOST_GPUS = 100_000
@@ -279,6 +281,21 @@ def _watching(router: APIRouter, service: Daemon) -> None:
 
 
 def _recording(router: APIRouter, service: Daemon) -> None:
+    @router.get(
+        "/failures",
+        tags=["history"],
+        summary="What failed runs cost, by reason",
+        **answers(models.FailureTable, 422, 503),
+    )
+    async def failures(
+        since: params.Since = None, user: params.Filter = None, queue: params.Filter = None
+    ) -> Response:
+        """As in the failure table of Microsoft's Philly study, and which programs, users, nodes, devices
+        and inputs stand behind it."""
+        since_ms = None if since is None else round(since * 1000)
+        wanted = JobFilter(user=user, queue=queue, since_ms=since_ms)
+        return JsonAnswer(asdict(await service.queries.failures(wanted)))
+
     @router.get(
         "/record/trace",
         tags=["history"],
