@@ -42,6 +42,8 @@ from trainmaster.daemon.service_api import (
     Submission,
     Unavailable,
 )
+from trainmaster.failures.failure_report import failure_report
+from trainmaster.model.failure_report import FailureReport, JobEnd
 from trainmaster.model.job import Run
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
@@ -263,6 +265,11 @@ class MemoryService:
             if len(found) == wanted.limit:
                 break
         return found
+
+    async def failures(self, wanted: JobFilter) -> FailureReport:
+        self._needs_lead()
+        ended = [k.row for k in self.known.values() if k.row.state in ENDED_STATES]
+        return failure_report([], [JobEnd(row.state, row.gpus) for row in ended])
 
     async def counts(self) -> Mapping[str, int]:
         self._needs_lead()

@@ -30,6 +30,8 @@ from tests.cli.conftest import Tm
 from tests.cli.counterpart import Answer, Counterpart, refusal, serving
 from trainmaster.cli.support import address
 from trainmaster.cli.support.lazy_commands import COMMANDS, STUDIES
+from trainmaster.failures.failure_report import failure_report
+from trainmaster.model.failure_report import FailedRun, JobEnd, as_json
 from trainmaster.model.units import GIB
 
 
@@ -509,6 +511,7 @@ def test_move_and_set(tm: Tm, daemon: Counterpart) -> None:
         ("history --since never", "--since `never` is not a point of time"),
         ("history --json --csv", "--json and --csv exclude each other"),
         ("history --state running", "No job ends as `running`"),
+        ("history --failures --limit 3", "leave --state and --limit out"),
         ("run -t soon:ish -- true", "--time must be a length of time such as 90s"),
         ("run --env NOT_SET_ANYWHERE -- true", "NOT_SET_ANYWHERE is not set here"),
         ("run --container podman:x -- true", "--container `podman:x` is not a container"),
@@ -707,6 +710,40 @@ def test_history(tm: Tm, daemon: Counterpart) -> None:
     assert abs(float(query["since"]) - (time.time() - 7 * 86400)) < 600
     (row,) = csv.DictReader(io.StringIO(tm("history --csv").out))
     assert (row["id"], row["exit_code"], row["gpu_s"]) == ("2", "3", "7200.0")
+
+
+def test_history_of_failures(tm: Tm, daemon: Counterpart) -> None:
+    report = failure_report(
+        [
+            FailedRun(
+                "1", "missing-file", 90_000, 1000, "user", "ada", "train", ("n0:1",), "/data/x"
+            ),
+            FailedRun("2", "nccl-timeout", 3_600_000, 8000, "unknown", "bob", "big", ("n0:0",)),
+        ],
+        [JobEnd("succeeded", 3_600_000_000), JobEnd("failed", 3_600_000_000)],
+    )
+    daemon.on("GET", "/failures", as_json(report))
+    out = tm("history --failures --since 7d --user bob").out
+    assert "2 failed runs of 2 jobs, 8.03 GPU hours lost." in out
+    lines = [line.split() for line in out.splitlines()]
+    assert [
+        "missing-file",
+        "user",
+        *["1", "1", "1", "1.50", "1.50", "1.50", "2.44", "1", "0", "0", "0.03", "0.31"],
+    ] in lines
+    assert ["/data/x", "1", "1", "0.03", "0.31", "missing-file"] in lines
+    assert ["n0:0", "1", "1", "8.00", "99.69", "nccl-timeout"] in lines
+    assert ["succeeded", "1", "50.0", "1.00", "50.00"] in lines
+    assert daemon.asked[0].query["user"] == "bob"
+    assert "state" not in daemon.asked[0].query
+    rows = list(csv.DictReader(io.StringIO(tm("history --failures --csv").out)))
+    assert [(row["reason"], row["trials_more"]) for row in rows] == [
+        ("nccl-timeout", "1"),
+        ("missing-file", "0"),
+    ]
+    assert json.loads(tm("history --failures --json").out)["trials"] == 2
+    daemon.on("GET", "/failures", as_json(failure_report([])))
+    assert tm("history --failures").out == "No run has failed that matches.\n"
 
 
 def test_record_writes_whole_files_only(tm: Tm, daemon: Counterpart, folder: Path) -> None:

@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from tests.contract.stores import JOB, batch, job, report, step
 from trainmaster.store.errors import StoreError
 from trainmaster.store.open import open_store
-from trainmaster.store.rows import Batch, JobFilter, StepRow, StoredJob, StoredProgress, StoryRow
+from trainmaster.store.rows import (
+    Batch,
+    FailedRunRow,
+    JobFilter,
+    StepRow,
+    StoredJob,
+    StoredProgress,
+    StoryRow,
+)
 from trainmaster.store.store import Store
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -50,6 +58,28 @@ def test_others_read_what_the_leader_wrote(store: Store, opened: Callable[[], St
 def test_last_number_counts_elements_and_skips_names(store: Store) -> None:
     store.append([batch(1, job("9"), job("12_3"), job("x99"), job("10"))])
     assert store.last_number() == 12
+
+
+def test_failed_runs_by_time_user_and_queue(store: Store) -> None:
+    old, new = job("1", submit_ms=1000, name="old"), replace(job("2", submit_ms=2000), user="bob")
+    store.append([batch(1, old, new)])
+    told = [
+        StoryRow(id, 20, 2, what, detail)
+        for id, what, detail in (
+            ("1", "failed", "{1}"),
+            ("2", "lost", "{2}"),
+            ("2", "saved", "{3}"),
+        )
+    ]
+    store.append([Batch(step(2), (), tuple(told))])
+    kinds = ("failed", "lost")
+    assert store.failed_runs(kinds) == [
+        FailedRunRow("1", "ann", "old", "{1}"),
+        FailedRunRow("2", "bob", "train", "{2}"),
+    ]
+    assert [row.job for row in store.failed_runs(kinds, since_ms=1500)] == ["2"]
+    assert [row.job for row in store.failed_runs(kinds, user="ann")] == ["1"]
+    assert store.failed_runs(kinds, queue="other") == []
 
 
 FOUND = {

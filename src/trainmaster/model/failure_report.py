@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from trainmaster.model.failure import Blame
 
@@ -124,3 +125,19 @@ class SimulatedFailures:
 
     effects: RuleEffects
     report: FailureReport
+
+
+DECIMALS = 6
+
+
+def as_json(value: FailureReport | RuleEffects) -> dict[str, Any]:
+    """As answers and result files have it: parts of 1 and hours to 6 decimals."""
+    return {key: _rounded(each) for key, each in asdict(value).items()}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return round(value, DECIMALS) if isinstance(value, float) else value

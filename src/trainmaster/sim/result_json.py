@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
-from trainmaster.model.failure_report import SimulatedFailures
+from trainmaster.model.failure_report import as_json
 from trainmaster.model.result import Delays, JobResult, Result, Verdict
 from trainmaster.model.units import SECOND, WHOLE
 
@@ -38,25 +37,13 @@ def _entry(result: Result, wall_s: float | None) -> str:
         "queues": [_rounded_all(asdict(each)) for each in result.queues],
     }
     if result.failures is not None:
-        head["failures"] = failure_fields(result.failures)
+        failures = result.failures
+        head["failures"] = {**as_json(failures.effects), **as_json(failures.report)}
     rows = [job_fields(job) for job in result.jobs]
     if any(job.deadline is not None for job in result.jobs):
         rows = [row | deadline_fields(job) for row, job in zip(rows, result.jobs, strict=True)]
     jobs = ",\n".join(map(json.dumps, rows))
     return json.dumps(head)[:-1] + ', "jobs": [\n' + jobs + "\n]}"
-
-
-def failure_fields(failures: SimulatedFailures) -> dict[str, object]:
-    """Effects of the rules, then the table: shares in parts of 1, to 6 decimals as they may be small."""
-    return {**_exact(asdict(failures.effects)), **_exact(asdict(failures.report))}
-
-
-def _exact(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _exact(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_exact(each) for each in value]
-    return round(value, 6) if isinstance(value, float) else value
 
 
 def _delays(delays: Delays) -> dict[str, object]:

@@ -42,7 +42,8 @@ def story_sentence(what: str, detail: Mapping[str, object]) -> str:
     worded = (
         DETAILS.get(key, _named)(key, value)
         for key, value in detail.items()
-        if key not in ("sentence", "why", "tail", *worded_keys) and value not in (None, "", [], {})
+        if key not in ("sentence", "why", "tail", "cost", *worded_keys)
+        and value not in (None, "", [], {})
     )
     rest = [each for each in worded if each]
     start = f"{opening[:1].upper()}{opening[1:]}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from typing import Annotated
 
 from anyio import to_thread
@@ -24,6 +23,7 @@ from trainmaster.config.validation import ConfigError, StrictModel, checked
 from trainmaster.daemon import response_models as models
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.service_api import Unavailable
+from trainmaster.model.failure_report import as_json
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 from trainmaster.store.rows import JobFilter
@@ -294,7 +294,7 @@ def _recording(router: APIRouter, service: Daemon) -> None:
         and inputs stand behind it."""
         since_ms = None if since is None else round(since * 1000)
         wanted = JobFilter(user=user, queue=queue, since_ms=since_ms)
-        return JsonAnswer(asdict(await service.queries.failures(wanted)))
+        return JsonAnswer(as_json(await service.queries.failures(wanted)))
 
     @router.get(
         "/record/trace",

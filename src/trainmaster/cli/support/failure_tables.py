@@ -67,7 +67,7 @@ def status_table(statuses: Sequence[Json]) -> str:
         )
         for row in statuses
     ]
-    headings = ("jobs that", "number", "%", "GPU hours", "GPU %")
+    headings = ("ended as", "jobs", "%", "GPU hours", "GPU %")
     return drawn(fit_table(headings, cells, screen_width()))
 
 
