@@ -25,6 +25,7 @@ from trainmaster.daemon.response_models import (
     GpuRow,
     NodeRow,
     PolicyRow,
+    InputRow,
     QueueRow,
     StatusRow,
 )
@@ -88,6 +89,8 @@ class MemoryService:
         self.device_type = "gpu"
         self.role, self.trouble = "active", ""
         self.node_state = "up"
+        self.blocked: list[str] = []
+        """Inputs that are set aside."""
         self.ends_at_once = ends_at_once
         """Jobs succeed as soon as they start, and streams end when they have said all."""
         self.seen: list[ChangeRow] = []
@@ -201,6 +204,13 @@ class MemoryService:
 
     async def unblock(self, name: str) -> None:
         await self.undrain(name.partition(":")[0])
+
+    async def unblock_input(self, path: str) -> str:
+        self._needs_store()
+        if path not in self.blocked:
+            raise NotFound(f"The input {path} is not set aside.")
+        self.blocked.remove(path)
+        return path
 
     async def set_policy(self, spec: PolicySpec) -> None:
         self._needs_store()
@@ -365,6 +375,13 @@ class MemoryService:
                 memory_bytes=64 * GIB,
                 remarks=["Memory is not limited here."],
             )
+        ]
+
+    def inputs(self) -> Sequence[InputRow]:
+        self._needs_lead()
+        return [
+            InputRow(path, 1.5, ["3", "4", "5"], ["ada", "bob"], ["missing-file"], ["6"])
+            for path in self.blocked
         ]
 
     def queues(self) -> Sequence[QueueRow]:

@@ -44,6 +44,16 @@ QueueName = Annotated[
         examples=["vision"],
     ),
 ]
+InputPath = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=4096,
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        examples=["/data/train.rec"],
+        description="The path, its slashes written as %2F.",
+    ),
+]
 NodeName = Annotated[
     str,
     Path(min_length=1, max_length=255, pattern=r"^[^/\x00-\x1f\x7f]+$", examples=["n0"]),

@@ -46,6 +46,9 @@ class Limits:
     )
     retry_delay: int = _time(1 * SECOND, "Delay before the first retry; it grows with each one.")
     max_retry_delay: int = _time(5 * MINUTE, "Longest delay before a retry.")
+    input_failures: int = _number(
+        3, "Jobs, of several users or programs, that fail on an input before it is set aside."
+    )
     max_grace: int = _time(5 * MINUTE, "Longest grace period of a job.")
     supervisor_silence: int = _time(
         1 * MINUTE, "A supervisor that does not answer for so long is killed; its run is lost."

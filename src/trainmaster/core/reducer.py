@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from trainmaster.core.input_facts import input_blocked, input_failed, input_returned
 from trainmaster.core.last_resort import lift_protection
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.next_attempt import ask_for_more, avoid_devices
@@ -584,6 +585,9 @@ REDUCERS: dict[type, Reducer] = {
     e.NodeUndrained: _of_known_node(_node_undrained),
     e.GpuSetAside: _of_known_gpu(_gpu_set_aside),
     e.GpuReturned: _of_known_gpu(_gpu_returned),
+    e.InputFailed: input_failed,
+    e.InputBlocked: input_blocked,
+    e.InputReturned: input_returned,
     e.QueueDefined: _queue_defined,
     e.QueueRemoved: _queue_removed,
 }

@@ -74,6 +74,12 @@ STATE_FIELDS: dict[str, Field] = {
     "away": ("away", frozenset, set),
     "set_aside": ("set_aside", _pairs(frozenset), _table(set)),
     "gpus_aside": ("gpus_aside", _pairs(tuple), _table(lambda said: GpuAside(*said))),
+    "input_failures": ("input_failures", _pairs(tuple), _table(tuple)),
+    "input_blocks": (
+        "input_blocks",
+        lambda by: tuple(by.values()),
+        lambda all_: {block.path: block for block in all_},
+    ),
     "submitted": ("submitted", int, int),
     "crowd": ("job_time_integral", int, int),
     "switches": ("switch_times", SwitchTimes.counts, SwitchTimes.of),

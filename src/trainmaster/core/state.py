@@ -16,6 +16,7 @@ from trainmaster.core.switch_times import SwitchTimes
 from trainmaster.model.actions import Action, Order, Reserve
 from trainmaster.model.codec import stored_as
 from trainmaster.model.events import PolicyChanged, RunAdopted
+from trainmaster.model.inputs import InputBlock, InputFailure
 from trainmaster.model.job import Demand, Run
 from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.queue import Queue
@@ -98,6 +99,10 @@ class State:
         """Nodes that runs did not leave in time, with those runs."""
         self.gpus_aside: dict[int, GpuAside] = {}
         """GPUs, or CPU slots, that take nothing new."""
+        self.input_failures: dict[str, tuple[InputFailure, ...]] = {}
+        """By path: jobs that could not read it, the last to fail at the end."""
+        self.input_blocks: dict[str, InputBlock] = {}
+        """Paths that are set aside."""
         self.submitted = 0
         self.job_time_integral = 0
         """Job-milliseconds: how many jobs were live, summed over all time so far."""

@@ -91,6 +91,16 @@ class ClusterControl:
             )
         return [node.first_gpu + int(number)]
 
+    async def unblock_input(self, path: str) -> str:
+        """Let jobs start again that name an input which is set aside; its path as it is listed."""
+        found = self._driver.inputs.path_of(path)
+        if found is None:
+            raise NotFound(
+                f"the input {path} is not set aside: `trainmaster inputs` lists those that are."
+            )
+        await self._submit_event(e.InputReturned(found))
+        return found
+
     async def set_policy(self, spec: PolicySpec) -> None:
         """Its files must come with it: the manager reads none of its own accord."""
         if is_path(spec.name) and not spec.source:

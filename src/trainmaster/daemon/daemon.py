@@ -182,6 +182,7 @@ class Daemon:
                 self._beating,
                 self._threads.watch(),
                 driver.readings.watch(),
+                driver.inputs.watch(self._stamp_of),
                 self._snapshots(driver),
                 self._tidy(driver),
                 self._check_store(),
@@ -396,6 +397,10 @@ class Daemon:
                 copy = partial(keep_copy, self._store, copies)
                 self._not_copied = await self._changed_trouble(self._not_copied, copy)
             await asyncio.sleep(self._settings.check_ms / SECOND)
+
+    async def _stamp_of(self, path: str) -> str | None:
+        """What a path of users is like now."""
+        return None if self._parts is None else await self._parts.files.stamp(path)
 
     async def _watch_file(self) -> None:
         """Say soon that the database was removed or exchanged."""

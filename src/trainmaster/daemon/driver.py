@@ -28,6 +28,8 @@ from trainmaster.daemon.gpu_activity import GpuActivity
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.hang_remarks import hang_notes
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
+from trainmaster.daemon.input_watch import FACTS as INPUT_FACTS
+from trainmaster.daemon.input_watch import InputWatch
 from trainmaster.daemon.job_events import job_of, story_of, thinned
 from trainmaster.daemon.known_profiles import KnownProfiles, key_of
 from trainmaster.daemon.live_job import Hold, LiveJob
@@ -123,6 +125,7 @@ class Driver:
         """The names of the store and of the data folder that its runs are in."""
         self.site_limits = site_limits
         self.failures = FailureReader()
+        self.inputs = InputWatch(self)
         self.jobs: dict[str, LiveJob] = {}
         self.dependencies = Dependencies(self.jobs)
         self.dispatcher = OrderDispatcher(engine, self.jobs, clock, site_limits.max_grace, seq)
@@ -304,6 +307,8 @@ class Driver:
         touched = {id for step in steps for id in step.touched}
         self._follow_ends(touched)
         self.memory_watch.release([self.jobs[id] for id in sorted(touched) if id in self.jobs])
+        if any(isinstance(logged.event, INPUT_FACTS) for step in steps for logged in step.events):
+            self.inbox.follow_up(self.inputs.consequences())
 
     def _changed_by_users(self, events: Sequence[LoggedEvent]) -> list[str]:
         """Jobs of which the record in the data folder is out of date."""
@@ -429,6 +434,7 @@ class Driver:
         record, topology = live.record, self.controller.state.topology
         for logged in found:
             yield logged if record is None else with_cost(logged, live, record, topology)
+        yield from self.inputs.failures(live, found)
         if isinstance(report, Progressed):
             yield from self._measure_steps(report, live, now)
             row = StoredProgress(live.id, at_ms, report.step, report.loss, report.samples_per_s)

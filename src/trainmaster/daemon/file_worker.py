@@ -19,6 +19,7 @@ from trainmaster.daemon import code_snapshot, outputs, submitted_program
 from trainmaster.daemon.code_snapshot import CopyLimits
 from trainmaster.daemon.request_errors import RequestError
 from trainmaster.engines.local.processes import die_with_parent, set_process_name
+from trainmaster.failures.input_blocks import MISSING
 
 MOST_MEMORY = 4 << 30
 """Bytes of address space, Git's included."""
@@ -39,6 +40,17 @@ def look(workdir: str, data: list[str], commands: list[list[str]], state: str) -
         return ""
     found = submitted_program.program_list(workdir, [tuple(each) for each in commands])
     return submitted_program.keep_list(found, Path(state))
+
+
+def stamp(path: str) -> str:
+    """What a path is like: another answer means that it has changed."""
+    try:
+        seen = os.stat(path)
+    except FileNotFoundError:
+        return MISSING
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return f"{seen.st_ino} {seen.st_mode} {seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns}"
 
 
 def measure(workdir: str, into: str, most: list[int]) -> list[str]:
@@ -79,7 +91,7 @@ def _check_folder(workdir: str) -> None:
 
 
 REQUESTS: Mapping[str, Callable[..., object]] = {
-    each.__name__: each for each in (look, measure, copy, copy_again, remove, list_outputs)
+    each.__name__: each for each in (look, stamp, measure, copy, copy_again, remove, list_outputs)
 }
 
 

@@ -30,6 +30,8 @@ class Hold(Enum):
     OWNER = "owner"
     DEPENDENCY = "dependency"
     ARRAY = "array"
+    INPUT = "input"
+    """It names an input that is set aside."""
     MEMORY = "memory"
     """It is being stopped because it used more GPU memory than it had booked."""
 
@@ -72,6 +74,8 @@ class StoredSubmission:
     job: Job
     depends_on: tuple[Dependency, ...] = ()
     array: Array | None = None
+    data: tuple[str, ...] = ()
+    """Paths of inputs that its job file states."""
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ from trainmaster.daemon.recovery import snapshot_of_driver
 from trainmaster.daemon.response_models import (
     ChangeRow,
     DeviceRow,
+    InputRow,
     NodeRow,
     PolicyRow,
     QueueRow,
@@ -216,6 +217,7 @@ class Queries:
         """A job that was not submitted."""
         now = self._driver.clock.now()
         reason = hold_reason(live, self._driver.jobs, self._with_place)
+        reason = reason or self._driver.inputs.reason(live)
         return JobStatus(live.row(now), live.history_at(now), 0, reason=reason)
 
     def _reason(self, live: LiveJob, record: JobRecord) -> Reason | None:
@@ -243,6 +245,7 @@ class Queries:
     def _hold_reason(self, live: LiveJob, record: JobRecord) -> Reason | None:
         """Why it is held, with the drained nodes that its stopped processes can go on only on."""
         found = hold_reason(live, self._driver.jobs, self._with_place)
+        found = found or self._driver.inputs.reason(live)
         if found is None or found.why is not Why.SUSPENDED_BY_USER or not record.cannot_save:
             return found
         state, nodes = self._driver.controller.state, record.frozen.nodes if record.frozen else ()
@@ -444,6 +447,20 @@ class Queries:
         return self._driver.feed.follow(after)
 
     # -- the cluster -------------------------------------------------------------------------------------
+
+    def inputs(self) -> Sequence[InputRow]:
+        """Input paths that are set aside, the oldest first."""
+        return [
+            InputRow(
+                path=each.block.path,
+                since_s=each.block.since_ms / SECOND,
+                jobs=[failure.job for failure in each.block.failures],
+                users=sorted({failure.user for failure in each.block.failures}),
+                reasons=sorted({failure.reason for failure in each.block.failures}),
+                waiting=list(each.waiting),
+            )
+            for each in self._driver.inputs.listed()
+        ]
 
     def nodes(self) -> Sequence[NodeRow]:
         state = self._driver.controller.state

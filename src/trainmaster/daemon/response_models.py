@@ -357,6 +357,23 @@ class NodeList(ResponseModel):
     nodes: list[NodeRow]
 
 
+class InputRow(ResponseModel):
+    """An input path that is set aside."""
+
+    path: str
+    since_s: float
+    jobs: list[str]
+    """Jobs that failed on it."""
+    users: list[str]
+    reasons: list[str]
+    waiting: list[str]
+    """Jobs that name it and wait."""
+
+
+class InputList(ResponseModel):
+    inputs: list[InputRow]
+
+
 class QueueRow(ResponseModel):
     name: str
     parent: str | None

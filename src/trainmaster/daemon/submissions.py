@@ -181,6 +181,8 @@ class Submissions:
         outlooks = (outlook(each, self._driver.state_of(each.job)) for each in depends_on)
         if any(each is not DependencyState.MET for each in outlooks):
             shared.add(Hold.DEPENDENCY)
+        if self._driver.inputs.is_blocked(asked.recipe, asked.data):
+            shared.add(Hold.INPUT)
         for position, index in enumerate((None,) if array is None else array.indices):
             id = number if index is None else f"{number}_{index}"
             holds = set(shared)
@@ -201,7 +203,7 @@ class Submissions:
             yield LiveJob(
                 job=job,
                 name=recipe.name,
-                stored=StoredSubmission(recipe, job, depends_on, kept_array),
+                stored=StoredSubmission(recipe, job, depends_on, kept_array, asked.data),
                 spec=asked.spec,
                 array=None if index is None else number,
                 array_index=index,

@@ -84,6 +84,13 @@ class SubmittedFiles:
             await copies.remove()
             raise
 
+    async def stamp(self, path: str) -> str | None:
+        """What this path is like now; None where that takes too long to find out."""
+        try:
+            return str(await self._looks.ask("stamp", path, path=path))
+        except RequestError:
+            return None
+
     async def outputs(self, ran_in: str) -> Sequence[tuple[str, int, float]] | None:
         """Path, size and time of what was written into this copy; None for a folder that is not one."""
         if not self._is_copy(ran_in):

@@ -28,6 +28,7 @@ from trainmaster.model import (
     engine_reports,
     events,
     failure,
+    inputs,
     job,
     launch_spec,
     placement,
@@ -49,8 +50,19 @@ Json = Any
 TAG = "is"
 PLAIN = frozenset({str, int, bool, type(None)})
 MODULES: tuple[ModuleType, ...] = (
-    *(actions, deadline_notices, engine_reports, events, failure, job, launch_spec, placement),
-    *(plan, profile, progress, queue, reasons, stop_reasons, topology, trace),
+    *(actions, deadline_notices, engine_reports, events, failure, inputs, job),
+    *(
+        launch_spec,
+        placement,
+        plan,
+        profile,
+        progress,
+        queue,
+        reasons,
+        stop_reasons,
+        topology,
+        trace,
+    ),
 )
 OURS = "trainmaster."
 POLICY_FILE = "trainmaster_policy_file_"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from trainmaster.model.actions import Action
 from trainmaster.model.failure import Failure
+from trainmaster.model.inputs import InputBlock, InputFailure
 from trainmaster.model.job import Estimate, Job, Oracle, Run, Shape
 from trainmaster.model.placement import Placement
 from trainmaster.model.policy_spec import Options, PolicySpec
@@ -337,6 +338,27 @@ class NodeChange:
 
 
 @dataclass(frozen=True, slots=True)
+class InputFailed:
+    """A job could not read an input path."""
+
+    failure: InputFailure
+
+
+@dataclass(frozen=True, slots=True)
+class InputBlocked:
+    """An input path is set aside, or was looked at since; the manager holds the jobs that name it."""
+
+    block: InputBlock
+
+
+@dataclass(frozen=True, slots=True)
+class InputReturned:
+    """It is used again, and what failed on it before does not count any more."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class QueueDefined:
     queue: Queue
 
@@ -382,6 +404,9 @@ Event = (
     | NodeUndrained
     | GpuSetAside
     | GpuReturned
+    | InputFailed
+    | InputBlocked
+    | InputReturned
     | QueueDefined
     | QueueRemoved
 )

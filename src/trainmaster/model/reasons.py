@@ -54,6 +54,8 @@ class Why(Enum):
     """It used more GPU memory than it had booked, and is being stopped to start again with more."""
     RETRY_DELAY = "RetryDelay"
     """Its last run failed or was lost: it is tried again at `until_ms`."""
+    INPUT_BLOCKED = "InputBlocked"
+    """It names an input, `detail`, on which the jobs `failed` failed: set aside since `since_ms`."""
     AVOIDS_DEVICES = "AvoidsDevices"
     """It failed on devices, named by `detail`, that are free: it waits for others until `until_ms`."""
     NEXT_PASS = "NextPass"
@@ -173,6 +175,10 @@ class Reason:
     by: str = ""
     """The user who holds it or suspended it, where known."""
     retry: Retry | None = None
+    since_ms: int | None = None
+    """Since when this holds, where that is said."""
+    failed: tuple[str, ...] = ()
+    """Jobs that failed on its input."""
     reserved: int = 0
     """GPUs that nobody uses and that are reserved for other jobs, which go first: `reserved_for`."""
     reserved_for: tuple[str, ...] = ()

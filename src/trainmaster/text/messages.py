@@ -96,12 +96,15 @@ HELD_FOR = {
     "owner": "to be held until it is resumed",
     "dependency": "to start after other jobs",
     "array": "to start when its array has a free place",
+    "input": "to start when its input, which is set aside, is back",
 }
 
 
 def _held(detail: Detail) -> Opening:
     verb = "suspended" if detail.get("has_run", True) else "held"
-    worded_keys = ("by", "has_run", "idle", "memory")
+    worded_keys = ("by", "has_run", "idle", "memory", "input")
+    if detail.get("input"):
+        return f"held because its input {detail['input']} is set aside", worded_keys
     if detail.get("memory"):
         return f"stopped because it {detail['memory']}", worded_keys
     if detail.get("idle"):
@@ -120,6 +123,7 @@ FREE_TO_START = {
     "dependency": "free to start: what it depended on has ended",
     "array": "free to start: its array has a free place",
     "memory": "free to start again",
+    "input": "free to start: its input is used again",
 }
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from shlex import quote
 
 from trainmaster.model.placement import Sharing
 from trainmaster.model.reasons import HostShortage, Prerequisite, Reason, Why
 from trainmaster.model.units import WHOLE
-from trainmaster.text.formatting import gpu_count, gpus, length, listing, plural, size
+from trainmaster.text.formatting import gpu_count, gpus, length, listing, plural, size, utc_time
 
 NAMED = 4
 """Jobs that a sentence names; the others are counted."""
@@ -243,6 +244,15 @@ def _retry_delay(reason: Reason) -> str:
     return "Its last run did not succeed, and it is tried again after a pause"
 
 
+def _input_blocked(reason: Reason) -> str:
+    since = "" if reason.since_ms is None else f" since {utc_time(reason.since_ms)}"
+    return (
+        f"Its input {reason.detail} is set aside{since}, because {names(reason.failed)} failed on it:"
+        " it is used again when it has changed, or after"
+        f" `trainmaster inputs unblock {quote(reason.detail)}`"
+    )
+
+
 def _avoids(reason: Reason) -> str:
     return f"It failed on {reason.detail}, which it could have again, and waits for other devices"
 
@@ -269,6 +279,7 @@ SENTENCES = {
     Why.SUSPENDED_IDLE: _suspended_idle,
     Why.OVER_GPU_MEMORY: _over_gpu_memory,
     Why.RETRY_DELAY: _retry_delay,
+    Why.INPUT_BLOCKED: _input_blocked,
     Why.AVOIDS_DEVICES: _avoids,
     Why.NEXT_PASS: _next_pass,
     Why.POLICY_FAILED: _policy_failed,

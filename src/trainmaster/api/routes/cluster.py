@@ -85,6 +85,7 @@ BODIES: tuple[type[BaseModel], ...] = (QueueTerms, PolicyChoice)
 def routes(service: Daemon) -> APIRouter:
     router = APIRouter()
     _nodes_and_queues(router, service)
+    _inputs(router, service)
     _policy(router, service)
     _watching(router, service)
     _recording(router, service)
@@ -138,6 +139,29 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
 
     for action, (summary, description) in NODE_ACTIONS.items():
         _node_action(router, service, action, summary, description)
+
+
+def _inputs(router: APIRouter, service: Daemon) -> None:
+    @router.get(
+        "/inputs",
+        tags=["cluster"],
+        summary="Input paths that are set aside",
+        **answers(models.InputList, 503),
+    )
+    async def inputs() -> Response:
+        """Because job after job failed on them; jobs that name one wait."""
+        return JsonAnswer(models.InputList(list(service.queries.inputs())))
+
+    @router.delete(
+        "/inputs/{path:path}",
+        tags=["cluster"],
+        summary="Use an input again that is set aside",
+        **changes(models.InputRow),
+    )
+    async def unblock_input(path: params.InputPath) -> Response:
+        """The answer is the input as it was, with the jobs that waited for it."""
+        before = {row.path: row for row in service.queries.inputs()}
+        return JsonAnswer(before[await service.cluster_control.unblock_input(path)])
 
 
 NODE_ACTIONS = {

@@ -78,6 +78,9 @@ COMMANDS = {
     "nodes": CommandEntry(CLUSTER, "The same as `node list`.", is_hidden=True),
     "queue": CommandEntry(CLUSTER, "List queues, define and remove one.", function="app"),
     "queues": CommandEntry(CLUSTER, "The same as `queue list`.", "queue", is_hidden=True),
+    "inputs": CommandEntry(
+        CLUSTER, "List inputs that are set aside because jobs fail on them.", function="app"
+    ),
     "policy": CommandEntry(
         CLUSTER, "Show the scheduling policy, list all, choose another.", function="app"
     ),

@@ -1,0 +1,164 @@
+"""Inputs that fail job after job: set aside by facts, and jobs that name one are held until it is back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from trainmaster.core.lifecycle import WAITING, Phase
+from trainmaster.daemon.live_job import Hold, LiveJob
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.failures.input_blocks import (
+    absolute,
+    block_of,
+    failed_inputs,
+    has_changed,
+    is_to_be_blocked,
+    named_paths,
+)
+from trainmaster.model import events as e
+from trainmaster.model.inputs import InputBlock, InputFailure
+from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.reasons import Reason, Why
+
+if TYPE_CHECKING:
+    from trainmaster.daemon.driver import Driver
+
+log = structlog.get_logger("trainmaster.daemon")
+
+LOOK_S = 5.0
+"""How often it is looked whether a path that is set aside has changed."""
+FACTS = (e.InputFailed, e.InputBlocked, e.InputReturned)
+StampOf = Callable[[str], Awaitable[str | None]]
+"""What a path is like now, found out off the event loop; None: that takes too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedInput:
+    """A path that is set aside, and the jobs that wait for it."""
+
+    block: InputBlock
+    waiting: tuple[str, ...]
+
+
+class InputWatch:
+    """Counts failures by input and holds the jobs that name one that is set aside."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    @property
+    def blocks(self) -> dict[str, InputBlock]:
+        return self._driver.controller.state.input_blocks
+
+    # -- facts ---------------------------------------------------------------------------------------
+
+    def failures(self, live: LiveJob, found: Iterable[LoggedEvent]) -> Iterator[LoggedEvent]:
+        """What a failed run says about its inputs, stored in the same step as its failure."""
+        for logged in found:
+            failure = logged.event.failure if isinstance(logged.event, e.RunFailed) else None
+            if failure is None or not failure.path:
+                continue
+            job, workdir = live.job, live.recipe.workdir
+            for path in failed_inputs(failure.path, workdir, live.stored.data):
+                seen = InputFailure(
+                    *(path, job.id, job.user, job.app), failure.reason, self._driver.clock.now()
+                )
+                yield LoggedEvent(e.InputFailed(seen))
+
+    def consequences(self) -> list[LoggedEvent]:
+        """Paths to set aside, jobs to hold and jobs to release, as the state is now."""
+        return [*self._new_blocks(), *self._holds(), *self._releases()]
+
+    def _new_blocks(self) -> Iterator[LoggedEvent]:
+        state, most = self._driver.controller.state, self._driver.site_limits.input_failures
+        for path, failures in state.input_failures.items():
+            if path not in state.input_blocks and is_to_be_blocked(failures, most):
+                jobs = [each.job for each in failures]
+                log.warning("an input is set aside", path=path, jobs=jobs)
+                block = InputBlock(path, self._driver.clock.now(), failures)
+                yield LoggedEvent(e.InputBlocked(block))
+
+    def _holds(self) -> Iterator[LoggedEvent]:
+        if not self.blocks:
+            return
+        for live in self._driver.jobs.values():
+            record = live.record
+            if record is None or Hold.INPUT in live.holds or record.frozen is not None:
+                continue
+            is_waiting = record.phase in WAITING or record.phase is Phase.HELD
+            block = self._block_of(live) if is_waiting else None
+            if block is not None:
+                live.holds.add(Hold.INPUT)
+                yield LoggedEvent(e.JobHeld(live.id), {"input": block.path})
+
+    def _releases(self) -> Iterator[LoggedEvent]:
+        for live in list(self._driver.jobs.values()):
+            if Hold.INPUT in live.holds and live.record and self._block_of(live) is None:
+                yield from self._driver.dependencies.remove_hold(live, Hold.INPUT)
+
+    # -- questions -----------------------------------------------------------------------------------
+
+    def is_blocked(self, recipe: LaunchSpec, data: Iterable[str]) -> bool:
+        """Whether such a job would have to wait for an input."""
+        blocks = self.blocks
+        if not blocks:
+            return False
+        named = named_paths(recipe.command, recipe.workdir, data)
+        return block_of(named, blocks.values()) is not None
+
+    def _block_of(self, live: LiveJob) -> InputBlock | None:
+        recipe = live.recipe
+        named = named_paths(recipe.command, recipe.workdir, live.stored.data)
+        return block_of(named, self.blocks.values())
+
+    def reason(self, live: LiveJob) -> Reason | None:
+        """Why it waits for an input; None where it does not."""
+        block = self._block_of(live) if Hold.INPUT in live.holds else None
+        if block is None:
+            return None
+        jobs = tuple(each.job for each in block.failures)
+        need = live.job.demand.nominal.total_share
+        return Reason(
+            Why.INPUT_BLOCKED, need, failed=jobs, since_ms=block.since_ms, detail=block.path
+        )
+
+    def listed(self) -> list[BlockedInput]:
+        """The paths that are set aside, the oldest first, with the jobs that wait for each."""
+        waiting: dict[str, list[str]] = {}
+        for live in self._driver.jobs.values():
+            block = self._block_of(live) if Hold.INPUT in live.holds else None
+            if block is not None:
+                waiting.setdefault(block.path, []).append(live.id)
+        found = sorted(self.blocks.values(), key=lambda each: (each.since_ms, each.path))
+        return [BlockedInput(each, tuple(waiting.get(each.path, ()))) for each in found]
+
+    def path_of(self, path: str) -> str | None:
+        """The path that is set aside under this name; None: there is none."""
+        return next((each for each in (path, absolute(path, "/")) if each in self.blocks), None)
+
+    # -- coming back ---------------------------------------------------------------------------------
+
+    async def watch(self, stamp_of: StampOf) -> None:
+        """Bring back, one look after another, what has changed since jobs failed on it."""
+        self._driver.inbox.follow_up(self.consequences())
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for block in list(self.blocks.values()):
+                stamp = await stamp_of(block.path)
+                if stamp is not None:
+                    self._driver.inbox.follow_up(self._looked_at(block.path, stamp))
+
+    def _looked_at(self, path: str, stamp: str) -> Iterator[LoggedEvent]:
+        block = self.blocks.get(path)
+        if block is None:
+            return
+        if has_changed(block, stamp):
+            log.info("an input has changed and is used again", path=path)
+            yield LoggedEvent(e.InputReturned(path))
+        elif not block.stamp:
+            yield LoggedEvent(e.InputBlocked(replace(block, stamp=stamp)))

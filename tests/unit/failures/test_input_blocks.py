@@ -1,0 +1,84 @@
+"""Inputs on which job after job fails are set aside, and only those."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.failures.input_blocks import (
+    MISSING,
+    absolute,
+    block_of,
+    failed_inputs,
+    has_changed,
+    is_to_be_blocked,
+    named_paths,
+)
+from trainmaster.model.inputs import InputBlock, InputFailure
+
+BAD = "/data/train.rec"
+
+
+def failures(*said: str) -> list[InputFailure]:
+    """Each as `job user program`."""
+    return [InputFailure(BAD, *each.split(), "missing-file", 5) for each in said]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("said", "is_blocked"),
+    [
+        (("1 ada a.py", "2 bob a.py"), False),
+        (("1 ada a.py", "2 bob a.py", "3 ada a.py"), True),
+        (("1 ada a.py", "2 ada b.py", "3 ada a.py"), True),
+        (("1 ada a.py", "2 ada a.py", "3 ada a.py", "4 ada a.py"), False),  # its own wrong path
+        (("1 ada a.py", "1 bob b.py", "1 ada b.py"), False),
+    ],
+)
+def test_three_jobs_of_several_users_or_programs(said: tuple[str, ...], is_blocked: bool) -> None:
+    assert is_to_be_blocked(failures(*said), 3) is is_blocked
+
+
+def test_paths_are_seen_from_the_folder_of_the_job() -> None:
+    assert absolute("train.rec", "/home/ada") == "/home/ada/train.rec"
+    assert absolute("../bob//x/./y/", "/home/ada") == "/home/bob/x/y"
+    assert absolute("/../..", "/w") == "/"
+    assert absolute("s3://bucket/x/", "/w") == "s3://bucket/x"
+
+
+def test_a_failure_counts_against_the_path_and_the_stated_data_around_it() -> None:
+    assert failed_inputs("set/3.rec", "/data", ["/data/set", "/data/se", "/other"]) == (
+        "/data/set/3.rec",
+        "/data/set",
+    )
+    assert failed_inputs("", "/data", ["/data"]) == ()
+    assert failed_inputs("/", "/data", ["/"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "data", "waits"),
+    [
+        (("python", "a.py", "/data/train.rec"), (), True),
+        (("python", "a.py", "--data=/data/train.rec"), (), True),
+        (("python", "a.py", "train.rec"), (), True),
+        (("bash", "-c", "cd x && python a.py '/data/train.rec' | tee log"), (), True),
+        (("python", "a.py"), ("/data/train.rec",), True),
+        (("python", "a.py", "/data/train.rec/part"), (), True),
+        (("python", "a.py", "/data/train.rec.old"), (), False),
+        (("python", "a.py", "/data"), ("/data",), False),
+        (("python", "a.py"), (), False),
+    ],
+)
+def test_jobs_that_name_it_wait(command: tuple[str, ...], data: tuple[str, ...], waits: bool) -> None:
+    found = block_of(named_paths(command, "/data", data), [InputBlock("/no", 1), InputBlock(BAD, 2)])
+    assert (found is not None) is waits
+
+
+def test_it_has_changed_when_it_is_another_one() -> None:
+    block = InputBlock(BAD, 1, tuple(failures("1 ada a.py")))
+    assert not has_changed(block, MISSING)
+    assert has_changed(block, "12 5 7")  # it was missing, and is there now
+    seen = InputBlock(BAD, 1, block.failures, "12 5 7")
+    assert not has_changed(seen, "12 5 7")
+    assert has_changed(seen, "12 5 8")
+    assert has_changed(seen, MISSING)
+    corrupt = InputBlock(BAD, 1, (InputFailure(BAD, "1", "ada", "a.py", "corrupt-data", 5),))
+    assert not has_changed(corrupt, "12 5 7")
