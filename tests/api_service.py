@@ -23,9 +23,9 @@ from trainmaster.daemon.response_models import (
     ChangeRow,
     DeviceRow,
     GpuRow,
+    InputRow,
     NodeRow,
     PolicyRow,
-    InputRow,
     QueueRow,
     StatusRow,
 )

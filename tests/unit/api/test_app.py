@@ -363,6 +363,22 @@ def test_nodes_queues_and_policy(client: TestClient) -> None:
     assert {"fifo", "trainmaster"} <= {each["name"] for each in listed}
 
 
+def test_inputs_that_are_set_aside_are_listed_and_brought_back(
+    client: TestClient, service: MemoryService
+) -> None:
+    assert client.get(f"{V1}/inputs").json() == {"inputs": []}
+    service.blocked.append("/data/train.rec")
+    (row,) = client.get(f"{V1}/inputs").json()["inputs"]
+    assert (row["path"], row["jobs"], row["waiting"]) == ("/data/train.rec", ["3", "4", "5"], ["6"])
+    back = client.delete(f"{V1}/inputs/%2Fdata%2Ftrain.rec")
+    assert (back.status_code, back.json()) == (200, row)
+    again = client.delete(f"{V1}/inputs/%2Fdata%2Ftrain.rec")
+    assert (again.status_code, again.json()["error"]["sentence"]) == (
+        404,
+        "The input /data/train.rec is not set aside.",
+    )
+
+
 def test_history_and_schema(client: TestClient) -> None:
     submit(client)
     assert client.get(f"{V1}/record/trace").text.startswith("job_id,submit_s,gpus,duration_s\n1,")

@@ -67,8 +67,12 @@ def test_a_failure_counts_against_the_path_and_the_stated_data_around_it() -> No
         (("python", "a.py"), (), False),
     ],
 )
-def test_jobs_that_name_it_wait(command: tuple[str, ...], data: tuple[str, ...], waits: bool) -> None:
-    found = block_of(named_paths(command, "/data", data), [InputBlock("/no", 1), InputBlock(BAD, 2)])
+def test_jobs_that_name_it_wait(
+    command: tuple[str, ...], data: tuple[str, ...], waits: bool
+) -> None:
+    found = block_of(
+        named_paths(command, "/data", data), [InputBlock("/no", 1), InputBlock(BAD, 2)]
+    )
     assert (found is not None) is waits
 
 
