@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.sdk.fake_supervisor import FakeSupervisor, booth
+from tests.unit.sdk.fake_supervisor import FakeSupervisor
 from tests.unit.sdk.warm import EXAMPLES, Bench, bench
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.config.job_file import jobs_in_yaml
@@ -36,12 +36,6 @@ ALONE = [
 @pytest.fixture(name="runs")
 def fixture_runs(tmp_path: Path) -> Iterator[Bench]:
     with bench(tmp_path, WARM) as opened:
-        yield opened
-
-
-@pytest.fixture(name="there")
-def fixture_there() -> Iterator[FakeSupervisor]:
-    with booth() as opened:
         yield opened
 
 

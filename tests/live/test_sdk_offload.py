@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.sdk.fake_supervisor import FakeSupervisor, booth
-from tests.unit.sdk.warm import Bench, Started, bench
+from tests.unit.sdk.fake_supervisor import FakeSupervisor
+from tests.unit.sdk.warm import Bench, Started, program
 
 pytestmark = pytest.mark.live
-
-
-@pytest.fixture(name="runs")
-def fixture_runs(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, ("torch", "trainmaster_sdk.torch")) as opened:
-        yield opened
-
-
-@pytest.fixture(name="there")
-def fixture_there() -> Iterator[FakeSupervisor]:
-    with booth() as opened:
-        yield opened
-
-
-def program(folder: Path, code: str) -> str:
-    file = folder / "program.py"
-    file.write_text("import trainmaster_sdk\n" + PLAYED + code)
-    return str(file)
 
 
 PLAYED = """
@@ -119,12 +100,6 @@ print("all held", flush=True)
 """
 
 
-def test_what_was_moved_out_and_back_trains_on_exactly(runs: Bench, tmp_path: Path) -> None:
-    one = runs.start(program(tmp_path, MOVES))
-    assert one.end() == 0, one.said
-    assert "all held" in one.said
-
-
 FULL = """
 offload.RETRY_S = 0.01
 kept = torch.arange(100.0)
@@ -151,12 +126,6 @@ print("all held", flush=True)
 """
 
 
-def test_a_gpu_that_is_still_full_is_tried_again(runs: Bench, tmp_path: Path) -> None:
-    one = runs.start(program(tmp_path, FULL))
-    assert one.end() == 0, one.said
-    assert "all held" in one.said
-
-
 HALF_RELEASED = """
 import numpy
 moved, fixed = torch.arange(100.0), torch.from_numpy(numpy.arange(10.0))  # not torch's own memory
@@ -176,10 +145,14 @@ print("all held", flush=True)
 """
 
 
-def test_a_release_that_fails_in_the_middle_is_undone(runs: Bench, tmp_path: Path) -> None:
-    one = runs.start(program(tmp_path, HALF_RELEASED))
-    assert one.end() == 0, one.said
-    assert "all held" in one.said
+def test_what_was_moved_out_comes_back_exactly_or_was_never_out(
+    runs: Bench, tmp_path: Path
+) -> None:
+    """It trains on; a GPU that is still full is tried again; a release that fails is undone."""
+    for code in (MOVES, FULL, HALF_RELEASED):
+        one = runs.start(program(tmp_path, PLAYED + code))
+        assert one.end() == 0, one.said
+        assert "all held" in one.said
 
 
 TRAINS = """
@@ -227,7 +200,7 @@ def test_it_waits_without_its_memory_and_goes_on(
             "TRAINMASTER_SOCKET": str(there.path),
             "TRAINMASTER_CHECKPOINT_DIR": str(tmp_path / folder),
         }
-        return runs.start_gang(ranks, program(tmp_path, TRAINS), "20", *flags, **env)
+        return runs.start_gang(ranks, program(tmp_path, PLAYED + TRAINS), "20", *flags, **env)
 
     undisturbed = start("other")
     assert [rank.end() for rank in undisturbed] == [0] * ranks, undisturbed[0].said
@@ -253,7 +226,7 @@ def test_a_stop_ends_the_waiting_and_it_saves(
     runs: Bench, there: FakeSupervisor, tmp_path: Path
 ) -> None:
     one = runs.start(
-        program(tmp_path, TRAINS),
+        program(tmp_path, PLAYED + TRAINS),
         "100000",
         TRAINMASTER_SOCKET=str(there.path),
         TRAINMASTER_CHECKPOINT_DIR=str(tmp_path / "kept"),
@@ -289,7 +262,7 @@ def test_a_gang_that_is_halted_leaves_its_process_group(
 ) -> None:
     ranks = runs.start_gang(
         2,
-        program(tmp_path, OWN_GROUP),
+        program(tmp_path, PLAYED + OWN_GROUP),
         TRAINMASTER_SOCKET=str(there.path),
         TRAINMASTER_CHECKPOINT_DIR=str(tmp_path / "kept"),
     )

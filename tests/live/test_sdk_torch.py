@@ -5,34 +5,15 @@ from __future__ import annotations
 import random
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.sdk.fake_supervisor import FakeSupervisor, booth
-from tests.unit.sdk.warm import Bench, Started, bench
+from tests.unit.sdk.fake_supervisor import FakeSupervisor
+from tests.unit.sdk.warm import Bench, Started, program
 from trainmaster_sdk.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.live
-
-
-@pytest.fixture(name="runs")
-def fixture_runs(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, ("torch", "trainmaster_sdk.torch")) as opened:
-        yield opened
-
-
-@pytest.fixture(name="there")
-def fixture_there() -> Iterator[FakeSupervisor]:
-    with booth() as opened:
-        yield opened
-
-
-def program(folder: Path, code: str) -> str:
-    file = folder / "program.py"
-    file.write_text("import trainmaster_sdk\n" + code)
-    return str(file)
 
 
 BATCHES = """

@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from trainmaster.engines.local.processes import is_lock_held
+
 LOCK = "lock"
 
 
@@ -80,10 +82,4 @@ def is_in_use(folder: Path) -> bool:
         file = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
-    return False
+    return is_lock_held(file, fcntl.LOCK_EX)

@@ -184,12 +184,16 @@ class Shared:
                 self.guest.tick(self.now, False)
 
 
-def test_a_guest_that_hurts_is_held_back_until_it_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(name="shared")
+def fixture_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shared:
+    """A guest has just come to one that was alone long enough to know its speed."""
     shared = Shared(tmp_path, monkeypatch)
     shared.run(10, lambda pace: 0.0)
     shared.bring_guest()
+    return shared
+
+
+def test_a_guest_that_hurts_is_held_back_until_it_does_not(shared: Shared) -> None:
     shared.run(
         300, lambda pace: pace / 100 * 0.10
     )  # 10 % slower at full speed: 30 % of it can be borne
@@ -203,23 +207,13 @@ def test_a_guest_that_hurts_is_held_back_until_it_does_not(
     assert why.endswith(" longer than alone; its tolerance is 3 %.")
 
 
-def test_a_guest_that_does_no_harm_gets_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = Shared(tmp_path, monkeypatch)
-    shared.run(10, lambda pace: 0.0)
-    shared.bring_guest()
+def test_a_guest_that_does_no_harm_gets_all(shared: Shared) -> None:
     shared.run(200, lambda pace: pace / 100 * 0.01)
     assert (shared.paces[0], shared.paces[-1]) == (25, 100)
     assert shared.said[-1]["pace"] == 100
 
 
-def test_a_guest_that_cannot_be_borne_stands_still(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = Shared(tmp_path, monkeypatch)
-    shared.run(10, lambda pace: 0.0)
-    shared.bring_guest()
+def test_a_guest_that_cannot_be_borne_stands_still(shared: Shared) -> None:
     harmed = 0.0
 
     def hurts(pace: int) -> float:
@@ -264,11 +258,8 @@ def test_a_guest_does_not_wait_for_ever_for_one_that_makes_no_steps(
 
 
 def test_left_alone_promoted_or_told_to_stop_a_guest_has_full_speed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: Shared, tmp_path: Path
 ) -> None:
-    shared = Shared(tmp_path, monkeypatch)
-    shared.run(10, lambda pace: 0.0)
-    shared.bring_guest()
     shared.run(20, lambda pace: 0.5 if pace else 0.0)
     assert shared.guest is not None
     assert shared.guest.pace < 100

@@ -24,6 +24,13 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 STEP = re.compile(r"^step (\d+) loss (\S+)$", re.MULTILINE)
 
 
+def program(folder: Path, code: str) -> str:
+    """A program of a test, which has the SDK imported."""
+    file = folder / "program.py"
+    file.write_text("import trainmaster_sdk\n" + code)
+    return str(file)
+
+
 class Started:
     """One rank of an example."""
 

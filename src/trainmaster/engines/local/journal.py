@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainmaster.durable_files import sync
+from trainmaster.engines.local import processes
 
 JournalEntry = dict[str, Any]
 
@@ -74,13 +75,7 @@ def is_locked(folder: str) -> bool:
         lock = os.open(os.path.join(folder, LOCK), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    return processes.is_lock_held(lock, fcntl.LOCK_SH)
 
 
 def has_begun(folder: str) -> bool:
