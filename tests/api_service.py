@@ -30,6 +30,7 @@ from trainmaster.daemon.response_models import (
     StatusRow,
 )
 from trainmaster.daemon.run_gpu_use import RunUse
+from trainmaster.daemon.self_tests import TestedDevice
 from trainmaster.daemon.service_api import (
     Accepted,
     Conflict,
@@ -44,6 +45,7 @@ from trainmaster.daemon.service_api import (
     Unavailable,
 )
 from trainmaster.failures.failure_report import failure_report
+from trainmaster.failures.self_test_rule import Verdict
 from trainmaster.model.failure_report import FailureReport, JobEnd
 from trainmaster.model.job import Run
 from trainmaster.model.job_state import ENDED_STATES
@@ -211,6 +213,11 @@ class MemoryService:
             raise NotFound(f"The input {path} is not set aside.")
         self.blocked.remove(path)
         return path
+
+    async def test(self, name: str) -> list[TestedDevice]:
+        if not name.startswith("n0"):
+            raise NotFound(f"There is no node {name}.")
+        return [TestedDevice("n0:0", Verdict.GOOD, "Its self-test passed.")]
 
     async def set_policy(self, spec: PolicySpec) -> None:
         self._needs_store()

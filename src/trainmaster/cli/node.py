@@ -10,7 +10,8 @@ import typer
 from trainmaster.cli.nodes import Devices, show_nodes
 from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.command import command, group
-from trainmaster.cli.support.console import show_answer
+from trainmaster.cli.support.console import show_answer, show_table, write_json
+from trainmaster.cli.support.errors import FAILED
 from trainmaster.cli.support.options import AsJson, argument
 from trainmaster.text.formatting import plural
 
@@ -109,3 +110,24 @@ def unblock(client: Client, place: Place, as_json: AsJson = False) -> None:
     """
     answer = client.post(f"/nodes/{quote(place, safe='')}/unblock")
     show_answer(answer, as_json, f"{place} is used again.")
+
+
+@command(app, "test")
+def self_test(client: Client, place: Place, as_json: AsJson = False) -> None:
+    """Run the self-test of a device, or of all devices of a node: a matrix product and copies.
+
+    Devices that jobs are on are left out. A device that fails, hangs the test, or (a GPU) copies at less than
+    half of its usual speed is set aside. The exit code is 1 where one did.
+
+    Examples:
+        trainmaster node test n1:3
+        trainmaster node test n1
+    """
+    answer = client.post(f"/nodes/{quote(place, safe='')}/test")
+    rows = [(each["device"], each["verdict"], each["sentence"]) for each in answer["tests"]]
+    if as_json:
+        write_json(answer)
+    else:
+        show_table(("device", "verdict", ""), rows)
+    if any(verdict in ("bad", "slow") for _, verdict, _ in rows):
+        raise typer.Exit(FAILED)

@@ -38,6 +38,7 @@ DATABASE_FILE = (
 )
 ADOPT = "Take over runs in the data folder that the database does not know."
 START_FRESH = "Leave such runs alone, and number new jobs above them."
+SELF_TEST = "Test idle devices at the start: a matrix product and copies; set aside what is broken."
 DETACH = "Start in the background: return as soon as it answers."
 SETTING = "Option of the policy, by default of `trainmaster`; can be repeated."
 MAX_GRACE = "Longest grace period that a job may ask for. Default: 5m."
@@ -73,6 +74,7 @@ def up(
     demo: Annotated[
         bool, option("--demo", "Submit a few real training jobs, and again when they have ended.")
     ] = False,
+    self_test: Annotated[bool, option("--self-test", SELF_TEST)] = False,
     detach: Annotated[bool, option("-d --detach", DETACH)] = False,
     ends_demo: Annotated[
         bool, option("--end-demo", "On Ctrl-C cancel the jobs of --demo; other jobs keep running.")
@@ -114,7 +116,7 @@ def up(
     reasons = _reasons(failure_reasons)
     devices = devices_of(folder, slots, gpu_memory)
     start = StartOptions(
-        folder, devices, url, chosen, cold_start, bounds, force, demo, ends_demo, reasons
+        folder, devices, url, chosen, cold_start, bounds, force, demo, ends_demo, reasons, self_test
     )
     run_manager(start, host, port)
 

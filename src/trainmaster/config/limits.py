@@ -44,6 +44,7 @@ class Limits:
     device_failures: int = _number(
         3, "Jobs in a row that may fail early on a device before it is set aside."
     )
+    self_test: int = _time(30 * SECOND, "A device whose self-test takes longer is set aside.")
     retry_delay: int = _time(1 * SECOND, "Delay before the first retry; it grows with each one.")
     max_retry_delay: int = _time(5 * MINUTE, "Longest delay before a retry.")
     input_failures: int = _number(

@@ -10,6 +10,7 @@ from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.policies import policy_of
 from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.self_tests import SelfTests, TestedDevice
 from trainmaster.daemon.service_api import (
     Conflict,
     NotFound,
@@ -25,8 +26,9 @@ from trainmaster.text.formatting import plural
 class ClusterControl:
     """Turns an operator's requests into events; every method returns when what it did is durable."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, self_tests: SelfTests) -> None:
         self._driver = driver
+        self._self_tests = self_tests
 
     async def define_queue(self, queue: Queue) -> None:
         await self._submit_event(e.QueueDefined(queue))
@@ -63,19 +65,23 @@ class ClusterControl:
     async def block(self, name: str) -> None:
         """Set a device aside, or all of a node: nothing more is started there, and nothing is moved."""
         state, why = self._driver.controller.state, "A user set it aside."
-        found = [gpu for gpu in self._devices(name) if gpu not in state.gpus_aside]
+        found = [gpu for gpu in self.devices(name) if gpu not in state.gpus_aside]
         await self._submit_events(set_aside(state.topology, gpu, why).event for gpu in found)
 
     async def unblock(self, name: str) -> None:
         """Bring a device back, or all of a node that are set aside."""
         state = self._driver.controller.state
-        found = [gpu for gpu in self._devices(name) if gpu in state.gpus_aside]
+        found = [gpu for gpu in self.devices(name) if gpu in state.gpus_aside]
         if not found:
             raise Conflict(f"{name} is not set aside: `trainmaster nodes --devices` shows what is.")
         nodes = state.topology.node_of_gpu
         await self._submit_events(e.GpuReturned(nodes[gpu], gpu) for gpu in found)
 
-    def _devices(self, name: str) -> Sequence[int]:
+    async def test(self, name: str) -> Sequence[TestedDevice]:
+        """Run the self-test on a device, or on all of a node; what is broken is set aside."""
+        return await self._self_tests.test(self.devices(name))
+
+    def devices(self, name: str) -> Sequence[int]:
         """The devices of NODE, or the one of NODE:NUMBER."""
         nodes = self._driver.controller.state.topology.node_by_name
         own, colon, number = name.rpartition(":")

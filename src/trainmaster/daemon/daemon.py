@@ -52,6 +52,7 @@ from trainmaster.daemon.retention import (
     outdated_runs,
     remove_leftovers,
 )
+from trainmaster.daemon.self_tests import SelfTests
 from trainmaster.daemon.service_api import Health, RequestError, Unavailable
 from trainmaster.daemon.submission_checks import SubmissionChecks
 from trainmaster.daemon.submissions import Submissions
@@ -118,6 +119,7 @@ class Daemon:
         settings: RetentionSettings = RetentionSettings(),  # noqa: B008
         limits: Limits = Limits(),  # noqa: B008
         reasons: ReasonTable | None = None,
+        tests_devices: bool = False,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
@@ -136,6 +138,10 @@ class Daemon:
         self.limits = limits
         self._reasons = reasons
         """Why runs fail; None: the table that comes with Trainmaster."""
+        self._tests_devices = tests_devices
+        """Whether idle devices are tested at the start."""
+        self._self_tests: SelfTests
+        """While it leads."""
         self._say = say
         """Prints a line for the user."""
         self._parts: _Parts | None = None
@@ -183,6 +189,7 @@ class Daemon:
                 self._threads.watch(),
                 driver.readings.watch(),
                 driver.inputs.watch(self._stamp_of),
+                self._test_devices(driver),
                 self._snapshots(driver),
                 self._tidy(driver),
                 self._check_store(),
@@ -194,6 +201,11 @@ class Daemon:
             if self._parts is not None:
                 await self._parts.files.close()
             await self._engine.close()
+
+    async def _test_devices(self, driver: Driver) -> None:
+        """The self-test before first use, beside everything else."""
+        if self._tests_devices:
+            await self._self_tests.test(range(driver.controller.state.topology.gpu_count))
 
     async def _lead(self) -> Driver:
         """Become the leader and recover, however long the database is away or another one leads."""
@@ -294,7 +306,8 @@ class Daemon:
             runs = largest_number(self._folder / "runs")
             last = max(self._store.last_number(), runs, identity.left_alone or 0)
             await asyncio.to_thread(remove_leftovers, self._folder, last)
-        cluster, outputs = ClusterControl(driver), JobOutputs(files)
+        self._self_tests = SelfTests(driver, self._folder)
+        cluster, outputs = ClusterControl(driver, self._self_tests), JobOutputs(files)
         self._parts = _Parts(driver, files, submissions, outputs, control, cluster, queries)
         return driver
 
@@ -485,7 +498,8 @@ class Daemon:
             self._folder, driver.stepped_s, driver.step_begun_s, self._threads.wait_s
         )
         notes = [*driver.notes(), *([self._not_copied] if self._not_copied else [])]
-        notes += [*self._engine.troubles(), *driver.readings.notes(), *signs.notes(self.limits)]
+        notes += [*self._engine.troubles(), *driver.readings.notes(), *self._self_tests.notes()]
+        notes += signs.notes(self.limits)
         trouble = (
             driver.writer.trouble or self._removed or self._damage or signs.trouble(self.limits)
         )

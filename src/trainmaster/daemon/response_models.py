@@ -330,6 +330,19 @@ class DeviceRow(ResponseModel):
     """Null where it is used."""
 
 
+class SelfTestRow(ResponseModel):
+    """What the self-test of a device says."""
+
+    device: str
+    verdict: str
+    """good, bad, slow or untested."""
+    sentence: str
+
+
+class SelfTestList(ResponseModel):
+    tests: list[SelfTestRow]
+
+
 class GpuUse(ResponseModel):
     """What the processes of a job use on one device."""
 

@@ -137,6 +137,21 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
         await service.cluster_control.remove_queue(name)
         return JsonAnswer(models.QueueList(serializers.with_default(service.queries.queues())))
 
+    @router.post(
+        "/nodes/{name}/test",
+        tags=["cluster"],
+        summary="Run the self-test of a node's devices, or of one",
+        **changes(models.SelfTestList),
+    )
+    async def test_devices(name: params.NodeName) -> Response:
+        """The name is that of a node, or `node:number`. It takes seconds for each idle device; what is broken
+        is set aside."""
+        found = await service.cluster_control.test(name)
+        rows = [
+            models.SelfTestRow(each.device, each.verdict.value, each.sentence) for each in found
+        ]
+        return JsonAnswer(models.SelfTestList(rows))
+
     for action, (summary, description) in NODE_ACTIONS.items():
         _node_action(router, service, action, summary, description)
 

@@ -54,6 +54,8 @@ class StartOptions:
     ends_demo: bool
     reasons: ReasonTable | None = None
     """Why runs fail; None: the table that comes with Trainmaster."""
+    tests_devices: bool = False
+    """Whether idle devices are tested at the start."""
 
 
 def run_manager(start: StartOptions, host: str, port: int | None) -> None:
@@ -97,6 +99,7 @@ async def _serve(start: StartOptions, sock: socket.socket) -> None:
         cold_start=start.cold_start,
         ends_lost_runs=start.ends_lost_runs,
         limits=start.limits,
+        tests_devices=start.tests_devices,
         reasons=start.reasons,
         say=typer.echo,
     )

@@ -1,0 +1,143 @@
+"""Self-tests of devices: in a process for each, with a time limit, against what each device did before.
+
+A device that fails its test, or hangs it, is set aside; not where all devices do, as the test is then the
+likelier cause. Devices that jobs are on are left out. Copy speeds are kept in `self-tests.json` of the data
+folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from trainmaster.daemon.device_health import device_key, device_name, set_aside
+from trainmaster.daemon.driver import Driver
+from trainmaster.durable_files import write_whole
+from trainmaster.engines.local import processes
+from trainmaster.failures.self_test_rule import SelfTest, Verdict, verdict
+from trainmaster.model.topology import Topology
+from trainmaster.model.units import SECOND
+
+log = structlog.get_logger("trainmaster.health")
+
+KEPT = 20
+"""Earlier tests of a device that are remembered."""
+FILE = "self-tests.json"
+END_S = 2.0
+"""How long a process that was killed is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TestedDevice:
+    """What a test says of one device."""
+
+    device: str
+    verdict: Verdict
+    sentence: str
+
+
+class SelfTests:
+    """Tests devices one after another, so that they do not slow each other down."""
+
+    def __init__(self, driver: Driver, folder: Path) -> None:
+        self._driver = driver
+        self._file = folder / FILE
+        self._turn = asyncio.Lock()
+        self.command: tuple[str, ...] = (sys.executable, "-P", "-m", "trainmaster.gpu.self_test")
+        self.last: dict[str, TestedDevice] = {}
+        """By device: what its last test said."""
+
+    def notes(self) -> list[str]:
+        """Devices that are slow, or failed and are used all the same: a sentence each."""
+        aside = self._driver.controller.state.gpus_aside
+        topology = self._driver.controller.state.topology
+        names = {device_name(topology, gpu) for gpu in aside}
+        return [
+            f"{each.device}: {each.sentence}"
+            for each in self.last.values()
+            if each.verdict in (Verdict.BAD, Verdict.SLOW) and each.device not in names
+        ]
+
+    async def test(self, gpus: Iterable[int]) -> list[TestedDevice]:
+        """Test these devices where they are idle, and set aside what is broken."""
+        async with self._turn:
+            found: dict[int, TestedDevice] = {}
+            for gpu in gpus:
+                found[gpu] = await self._tested(gpu)
+            self._judge(found)
+            return list(found.values())
+
+    async def _tested(self, gpu: int) -> TestedDevice:
+        state = self._driver.controller.state
+        name, key = device_name(state.topology, gpu), device_key(state.topology, gpu)
+        if state.occupancy.mode[gpu] is not None or gpu in state.releasing:
+            return TestedDevice(name, Verdict.UNTESTED, "A job is on it: it was not tested.")
+        test = await self._run(state.topology, gpu)
+        history = await asyncio.to_thread(self._history)
+        said = TestedDevice(name, *verdict(test, history.get(key, ())))
+        if said.verdict in (Verdict.GOOD, Verdict.SLOW):
+            history[key] = [*history.get(key, ()), test.copy_mib_s][-KEPT:]
+            await asyncio.to_thread(write_whole, self._file, json.dumps(history))
+        log.info("self-test", device=name, verdict=said.verdict.value, why=said.sentence)
+        self.last[name] = said
+        return said
+
+    async def _run(self, topology: Topology, gpu: int) -> SelfTest:
+        """What the program says; a device that hangs it is broken."""
+        which = ("gpu", topology.uuids[gpu]) if topology.uuids else ("slot", str(gpu))
+        limit_s = self._driver.site_limits.self_test / SECOND
+        process = await asyncio.create_subprocess_exec(
+            *(*self.command, *which),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": processes.python_path()},
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(limit_s):
+                output, _ = await process.communicate()
+            said = json.loads(output or b"{}")
+            if process.returncode or not isinstance(said, dict):
+                why = f"it ended with {process.returncode}"
+                return SelfTest(is_tested=True, is_right=False, why=why)
+            return SelfTest(**said)
+        except TimeoutError:
+            why = f"it did not end within {limit_s:g} s"
+            return SelfTest(is_tested=True, is_right=False, why=why)
+        except (ValueError, TypeError) as problem:
+            return SelfTest(why=f"its answer cannot be read ({problem})")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            with contextlib.suppress(TimeoutError):  # it hangs in the kernel
+                await asyncio.wait_for(process.wait(), END_S)
+
+    def _judge(self, found: dict[int, TestedDevice]) -> None:
+        """Set aside what is broken, and GPUs that have become slow; slots are slow when others compute."""
+        state = self._driver.controller.state
+        wrong = {Verdict.BAD, Verdict.SLOW} if state.topology.uuids else {Verdict.BAD}
+        bad = [gpu for gpu, each in found.items() if each.verdict in wrong]
+        usable = {gpu for gpu in range(state.topology.gpu_count) if state.occupancy.is_offered(gpu)}
+        if not usable - set(bad):  # none would be left: the test is the likelier cause
+            return
+        self._driver.inbox.follow_up(
+            set_aside(state.topology, gpu, found[gpu].sentence)
+            for gpu in bad
+            if gpu not in state.gpus_aside
+        )
+
+    def _history(self) -> dict[str, Sequence[float]]:
+        try:
+            found: dict[str, Sequence[float]] = json.loads(self._file.read_text())
+        except (OSError, ValueError):
+            return {}
+        return found

@@ -1,0 +1,102 @@
+"""Self-tests by the manager: what fails or hangs is set aside, what is slow is told by its own past."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+from tests.unit.core.stage import Strings
+from tests.unit.core.test_gpu_uuids import gpus
+from tests.unit.core.test_other_slots import slots
+from trainmaster.config.limits import Limits
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.self_tests import FILE, SelfTests
+from trainmaster.failures.self_test_rule import Verdict
+from trainmaster.model import events as e
+from trainmaster.model.topology import Topology
+from trainmaster.model.units import SECOND
+
+
+class Stage:
+    """A cluster, and a program that says of each device what it is to say."""
+
+    def __init__(self, folder: Path, topology: Topology, said: dict[str, str]) -> None:
+        self.world = Strings(topology, can_freeze=False)
+        self.facts: list[e.Event] = []
+        driver = SimpleNamespace(
+            controller=self.world.controller,
+            site_limits=Limits(self_test=60 * SECOND),
+            inbox=SimpleNamespace(follow_up=self.follow_up),
+        )
+        self.tests = SelfTests(driver, folder)  # type: ignore[arg-type]
+        self.says(said)
+
+    def follow_up(self, events: list[LoggedEvent]) -> None:
+        self.facts += [each.event for each in events]
+
+    def says(self, said: dict[str, str]) -> None:
+        code = f"import sys, time; exec({said!r}[sys.argv[2]])"
+        self.tests.command = (sys.executable, "-S", "-c", code)
+
+    def run(self, *devices: int) -> list[Verdict]:
+        return [each.verdict for each in asyncio.run(self.tests.test(devices))]
+
+
+def good(speed: float) -> str:
+    said = {"is_tested": True, "is_right": True, "product_ms": 1.0, "copy_mib_s": speed}
+    return f"print({json.dumps(json.dumps(said))})"
+
+
+WRONG = """print('{"is_tested": true, "is_right": false, "why": "a copy came out wrong"}')"""
+UNTESTED = """print('{"is_tested": false, "why": "there is no driver"}')"""
+
+
+def test_what_fails_is_set_aside_and_what_has_a_job_is_left_out(tmp_path: Path) -> None:
+    said = {"0": good(1.0), "1": WRONG, "2": "sys.exit(9)", "3": WRONG}
+    stage = Stage(tmp_path, slots(4), said)
+    stage.world.running("x", 3)
+    bad, left_out = Verdict.BAD, Verdict.UNTESTED
+    assert stage.run(0, 1, 2, 3) == [Verdict.GOOD, bad, bad, left_out]
+    assert stage.facts == [
+        e.GpuSetAside(0, 1, "Its self-test failed: a copy came out wrong."),
+        e.GpuSetAside(0, 2, "Its self-test failed: it ended with 9."),
+    ]
+    stage.world.tell(*stage.facts)
+    assert not stage.tests.notes(), "they are said to be set aside"
+
+
+def test_a_test_that_hangs_is_ended_and_its_device_set_aside(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, slots(2), {"0": "time.sleep(600)"})
+    stage.tests._driver.site_limits = Limits(self_test=SECOND)
+    assert stage.run(0) == [Verdict.BAD]
+    assert stage.facts == [e.GpuSetAside(0, 0, "Its self-test failed: it did not end within 1 s.")]
+
+
+def test_where_no_device_would_be_left_the_test_is_suspected(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, slots(2), {"0": WRONG, "1": WRONG})
+    assert stage.run(0, 1) == [Verdict.BAD, Verdict.BAD]
+    assert not stage.facts
+    assert stage.tests.notes()[0] == "n0:0: Its self-test failed: a copy came out wrong."
+    stage.says({"0": UNTESTED, "1": "print('nonsense')"})
+    assert stage.run(0, 1) == [Verdict.UNTESTED, Verdict.UNTESTED]
+    assert not stage.facts
+
+
+def test_a_gpu_is_compared_with_its_own_past_and_a_slow_slot_is_only_said(tmp_path: Path) -> None:
+    fast = {uuid: good(8_000.0) for uuid in "ab"}
+    stage = Stage(tmp_path, gpus(("n0", "H100", "ab")), fast)
+    for _ in range(3):
+        assert stage.run(0, 1) == [Verdict.GOOD, Verdict.GOOD]
+    assert json.loads((tmp_path / FILE).read_text())["a"] == [8_000.0] * 3
+    stage = Stage(tmp_path, gpus(("n0", "H100", "ba")), fast | {"a": good(3_000.0)})
+    assert stage.run(0, 1) == [Verdict.GOOD, Verdict.SLOW], "by its UUID, after a restart"
+    assert [each.gpu for each in stage.facts if isinstance(each, e.GpuSetAside)] == [1]
+
+    slot = Stage(tmp_path / "..", slots(2), {"0": good(8_000.0)})
+    slot.tests._file.write_text(json.dumps({"n0:0": [90_000.0] * 3}))
+    assert slot.run(0) == [Verdict.SLOW]
+    assert not slot.facts
+    assert "n0:0: Its self-test is slow" in slot.tests.notes()[0]
