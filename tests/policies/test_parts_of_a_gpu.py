@@ -29,7 +29,6 @@ def starts_beside(policy: str, first: Demand, other: Demand) -> bool:
     return controller.state.jobs["b"].placement is not None
 
 
-@pytest.mark.parametrize("policy", [each for each in POLICIES if each != "themis"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_two_halves_share_a_gpu_at_once(policy: str) -> None:
-    """Under themis the second waits for the next auction."""
     assert starts_beside(policy, fraction(0.5), fraction(0.5))

@@ -7,10 +7,11 @@ from math import inf
 
 import pytest
 
-from tests.builders import a_policy, a_scenario, finishes, one, outcome_of, traced
+from tests.builders import a_policy, a_scenario, finishes, fraction, one, outcome_of, traced
 from tests.policies.cases import Case
 from trainmaster.model.job import gpus
 from trainmaster.model.trace import TracedJob
+from trainmaster.model.units import SECOND
 from trainmaster.perf.perf_model import DEFAULT
 from trainmaster.policies.themis import auction
 from trainmaster.policies.themis import policy as themis
@@ -352,3 +353,18 @@ def test_gpus_that_nobody_wants_go_to_elastic_jobs_on_any_node() -> None:
     end = finishes(outcome_of(scenario, a_policy("themis")))["big"]
     assert end is not None
     assert end < 1.01 * least
+
+
+def test_a_half_that_joins_another_does_not_keep_its_gpu_longer() -> None:
+    """Half a GPU is leased until 600 s, the other from 500 s on: a job for all of it waits until 600 s."""
+    half = [traced("a", fraction(0.5), 10_000), traced("b", fraction(0.5), 10_000, at_s=500)]
+    waits = traced("whole", 1, 20, at_s=510)
+    starts = [
+        {
+            job.job_id: job.start_ms
+            for job in outcome_of(a_scenario(jobs, "1x1"), a_policy("themis")).jobs
+        }
+        for jobs in ([half[0], waits], [*half, waits])
+    ]
+    assert starts[1]["b"] == 500 * SECOND
+    assert starts[1]["whole"] == starts[0]["whole"] == 600 * SECOND

@@ -120,10 +120,12 @@ class AppIndex:
         count: ActiveAppsIntegral,
         starves: Callable[[JobRecord], bool],
         now: int,
+        is_served: Callable[[JobRecord], bool],
     ) -> list[BiddingApp]:
         """Apps that could use offered GPUs: those whose leases have expired, then those with waiting jobs."""
         found: dict[str, BiddingApp] = {}
-        for record in (*sorted(pool, key=lambda run: run.seq), *self.in_line()):
+        waiting = [record for record in self.in_line() if not is_served(record)]
+        for record in (*sorted(pool, key=lambda run: run.seq), *waiting):
             name = app_of(record)
             app = found.get(name)
             if app is None:

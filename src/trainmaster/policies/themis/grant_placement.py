@@ -9,6 +9,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.estimators.throughput import UNKNOWN, Estimator, key_of
 from trainmaster.estimators.throughput_calibration import Corrections, Measured
 from trainmaster.mechanisms.apply_allocation import carry_out
+from trainmaster.mechanisms.gpu_occupants import remaining_jobs
 from trainmaster.mechanisms.resize import can_resize, idle_beside, resized
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.profile import Profile
@@ -130,6 +131,21 @@ class GrantPlacement:
                 self.draft.roll_back(mark)
                 return False
         return True
+
+    def join(self, record: JobRecord) -> list[JobRecord]:
+        """Start a job for a part of a GPU beside others, if there is room; returns those."""
+        draft, shape = self.draft, record.demand.nominal
+        if shape.is_whole or draft.is_placed(record) or record.loses_work_elsewhere:
+            return []
+        where = self._place(record, shape.count)
+        if where is None:
+            return []
+        beside = {run.seq: run for gpu in where.gpus() for run, _ in remaining_jobs(draft, gpu)}
+        is_shared = all(draft.space.mode[gpu] is not None for gpu in where.gpus())
+        if not is_shared or not beside:
+            return []
+        draft.start(record, where)
+        return [beside[seq] for seq in sorted(beside)]
 
     def give(self, app: BiddingApp, gpus: int) -> None:
         """Grant the app its largest bundle of at most `gpus` GPUs, if there is one."""

@@ -4,7 +4,8 @@ rho = the time an app takes in the shared cluster / the time with a 1/N share of
 of apps. Whenever GPUs are free or leases have run out, the (1 - `filter_f`) apps with the largest
 rho bid for them; partial allocation picks disjoint bundles that serve most bidders with the largest
 product of 1/rho; each winner keeps only what its hidden payment leaves; what is withheld or unwanted
-goes to the others by rho, work-conserving. Every grant is a lease of `lease_s`.
+goes to the others by rho, work-conserving. Every grant is a lease of `lease_s`. What jobs for a part of a
+GPU leave of it is no part of the offer: other such jobs start there at once, and their leases end together.
 
 Deviations. Gangs: bids are gang-feasible bundles (the paper's apps mould freely); values are products
 over the apps that are served. A bundle is valued at the place that the offer has for it alone. An app
@@ -102,6 +103,7 @@ class Themis(BasePolicy[ThemisOptions, ThemisMemo]):
         granting = GrantPlacement(draft, self._estimator, memo.corrections)
         if not index.elastic and granting.give_to_all(index.in_line()):
             return draft.plan(self._leased(draft, memo, (), self._terms.lease(now)))
+        joined = self._join_shared(index, granting, memo, now)
         due = self._ends.due(now)
         staying = {each.id for each in due if each.is_protected or _is_on_closed(draft, each)}
         for record in due:
@@ -112,11 +114,28 @@ class Themis(BasePolicy[ThemisOptions, ThemisMemo]):
             granting.learn(pool)
             memo = replace(memo, corrections=granting.corrections)
             memo = self._round(index, memo, granting, pool, now)
+        if joined:
+            memo = replace(memo, leases=memo.leases.updated(joined))
         return draft.plan(memo, self._ends.next())
 
     def wake(self, view: View, memo: ThemisMemo, now: int) -> int | None:
         index = self._follow(view, memo)
         return None if view.has_nothing_to_schedule() and not index.elastic else self._ends.next()
+
+    def _join_shared(
+        self, index: AppIndex, granting: GrantPlacement, memo: ThemisMemo, now: int
+    ) -> dict[str, Lease]:
+        """Start jobs for a part of a GPU on what others leave of theirs: only whole GPUs are bid for.
+
+        Their leases end with those of the runs beside them, so that no GPU comes back later.
+        """
+        joined: dict[str, Lease] = {}
+        for record in index.in_line():
+            beside = granting.join(record)
+            ends = [self._terms.expected_end_of(run, memo.leases, now) for run in beside]
+            if ends:
+                joined[record.id] = Lease(max(ends), 0)
+        return joined
 
     def _round(
         self,
@@ -130,7 +149,7 @@ class Themis(BasePolicy[ThemisOptions, ThemisMemo]):
         for record in pool:
             draft.suspend(record)
         starves = partial(self.guards.is_starving, now=now)
-        apps = index.bidders(pool, memo.census, starves, now)
+        apps = index.bidders(pool, memo.census, starves, now, is_served=draft.is_placed)
         gpus, offered = max(1, draft.view.topology.training_gpus), granting.offered()
         for app in apps:
             app.value(granting.speed, granting.best_speed, gpus, offered)
