@@ -26,6 +26,8 @@ def data(tmp_path: Path) -> Iterator[Path]:
 
 FLAKY = 'echo "ConnectionResetError: by $(head -c 9 /dev/urandom | base64)"; exit 3'
 """Fails in another way each time, so that it is tried again."""
+BROKEN = "echo \"ModuleNotFoundError: No module named 'nothing'\" >&2; exit 1"
+"""Fails in a way that comes back, so that it is not."""
 
 
 def ticking(path: Path) -> str:
@@ -133,6 +135,8 @@ def test_what_was_cancelled_without_a_process_stays_so(data: Path, tmp_path: Pat
     """Between two attempts, saved and waiting, suspended by its user: no journal says that it ended."""
     saves = "echo x >> {}; trap 'exit 0' TERM; sleep 3600 & wait"
     with live(data, "--slots", "2", "--policy", "fifo", "--limit", "retry_delay=5m") as manager:
+        broken = manager.submit(command=BROKEN, retries=5)
+        manager.until_state(broken, "failed")
         ids = {
             "retry": manager.submit(command=f"echo x >> {tmp_path}/retry; exit 3", retries=5),
             "waits": manager.submit(
@@ -163,6 +167,7 @@ def test_what_was_cancelled_without_a_process_stays_so(data: Path, tmp_path: Pat
                     row = manager.until_state(id, "cancelled")
                     assert (row["attempt"], row["end_reason"]["code"]) == (1, "Cancelled")
                     assert (tmp_path / name).read_text() == "x\n"
+                assert manager.until_state(broken, "failed")["attempt"] == 1
 
 
 def test_a_kill_is_a_cancellation_only_where_the_journal_says_so(

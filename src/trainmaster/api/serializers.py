@@ -153,6 +153,7 @@ def failure_row(status: JobStatus) -> FailureRow | None:
         path=failed.path or None,
         lines=list(failed.lines),
         advice=row.advice,
+        retry=status.history.retry or None,
     )
 
 

@@ -57,7 +57,8 @@ def failure_lines(answer: Json) -> list[str]:
     if failure["path"]:
         lines.append(f"Input that it could not read: {failure['path']}")
     lines += [f"  {line}" for line in failure["lines"]]
-    return [*lines, f"Advice: {failure['advice']}"]
+    again = failure.get("retry")
+    return [*lines, f"Advice: {failure['advice']}", *([again] if again else [])]
 
 
 def last_lines(answer: Json) -> list[str]:

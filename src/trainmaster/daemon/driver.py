@@ -91,6 +91,13 @@ class _Step:
     touched: set[str]
 
 
+def _ended_by_rule(live: LiveJob) -> bool:
+    """Whether it failed for good though it had retries left, which the journal of its run does not say."""
+    record = live.record
+    has_failed = live.state == JobState.FAILED and record is not None
+    return has_failed and record is not None and record.failures <= live.job.retries
+
+
 def _retrieved(done: asyncio.Future[Any]) -> None:
     """For an answer that is not waited for any more: its exception is not reported as forgotten."""
     if not done.cancelled():
@@ -322,7 +329,9 @@ class Driver:
         said = {(job_of(logged.event), type(logged.event)) for logged in step.events}
         for id in sorted(step.touched & self.jobs.keys()):
             live = self.jobs[id]
-            if live.has_ended and (id, ENDS_IN_JOURNALS[live.state]) not in said:
+            if not live.has_ended:
+                continue
+            if (id, ENDS_IN_JOURNALS[live.state]) not in said or _ended_by_rule(live):
                 yield id
 
     def _without_ended(self, events: Iterable[LoggedEvent]) -> list[LoggedEvent]:

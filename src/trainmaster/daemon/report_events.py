@@ -373,7 +373,7 @@ def _lost(
     limits: Limits,
     failure: Failure | None,
 ) -> Iterator[LoggedEvent]:
-    live.history = replace(_without_hang(live.history), pids=(), failed_by=failure)
+    live.history = replace(_without_hang(live.history), pids=(), failed_by=failure, retry="")
     then = _moment(said, live, now)
     live.paused(then)
     detail = {"why": said.why, **failure_detail(failure)}

@@ -79,6 +79,8 @@ class FailureRow(ResponseModel):
     """Lines of its output that show the reason."""
     advice: str
     """What to do about it."""
+    retry: str | None = None
+    """Whether it is tried again, and why; null for a run that was lost."""
 
 
 class JobDetails(JobRow):
