@@ -53,6 +53,8 @@ STEP_TIMES = "TRAINMASTER_STEP_TIMES"
 ARRAY_INDEX = "TRAINMASTER_ARRAY_INDEX"
 ARRAY_SIZE = "TRAINMASTER_ARRAY_SIZE"
 CHECKPOINT_DIR = "TRAINMASTER_CHECKPOINT_DIR"
+PRERUN = "TRAINMASTER_PRERUN"
+"""1: only the first iterations are run, on one device, and nothing of them is kept."""
 END_TIME = "TRAINMASTER_END_TIME"
 """When it must have ended, in seconds since 1970."""
 

@@ -77,6 +77,7 @@ class RecordedRun:
     """With their numbers."""
     has_begun: bool
     """False: its launch never came."""
+    is_prerun: bool = False
 
 
 class Engine(Protocol):

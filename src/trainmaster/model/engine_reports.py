@@ -21,6 +21,8 @@ class StopOrder(Enum):
     NOTHING = "nothing"
     HALT = "halt"
     KILL = "kill"
+    PRERUN = "prerun"
+    """To end, because it was a pre-run and had shown enough."""
 
 
 @dataclass(frozen=True, slots=True)

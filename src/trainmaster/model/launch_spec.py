@@ -70,6 +70,12 @@ class LaunchSpec:
     on_hang: OnHang = OnHang.REPORT
     longest_silence_ms: int = 0
     """The longest that earlier attempts have lived through; only in what an engine is given to launch."""
+    prerun_ms: int = 60 * SECOND
+    """How long a pre-run takes at most, ..."""
+    prerun_steps: int = 20
+    """... and after how many steps it is over before that."""
+    program_digest: str = ""
+    """Of the program's files as they were at submission; empty where they were not looked at."""
     logs: LogLimits = LogLimits()
     uuid: str = ""
     """Of the job, chosen at submission: numbers begin again with another store, this does not.

@@ -20,6 +20,7 @@ from trainmaster.engines.local import (
     journal,
     logs,
     ownership,
+    prerun,
     processes,
     runfile,
     socket_paths,
@@ -160,7 +161,8 @@ class LocalEngine:
             return None
         found = ((report_of(run, entry), entry["n"]) for entry in journal.read(folder))
         reports = tuple((report, number) for report, number in found if report is not None)
-        return RecordedRun("" if file is None else file.row, reports, has_begun)
+        is_prerun = file is not None and file.prerun_ms > 0
+        return RecordedRun("" if file is None else file.row, reports, has_begun, is_prerun)
 
     async def write_row(self, run: Run, spec: LaunchSpec) -> None:
         await asyncio.to_thread(self._write_row, run, spec)
@@ -311,7 +313,10 @@ class LocalEngine:
             if Path(spec.checkpoint_dir) == self._job_folder(run) / ownership.CHECKPOINTS:
                 ownership.claim_checkpoints(self._job_folder(run), spec.uuid)
             if not journal.is_locked(str(folder)):
-                self._write_run_file(run, order.placement, spec, at, 0)
+                if order.is_prerun:
+                    prerun.make_folder(spec, folder)
+                own = prerun.prerun_spec(spec, folder) if order.is_prerun else spec
+                self._write_run_file(run, order.placement, own, at, 0, is_prerun=order.is_prerun)
 
         beginning = LaunchSteps(
             self.fork_server, prepare, lambda: self._end_earlier(run, spec.uuid)
@@ -354,11 +359,18 @@ class LocalEngine:
             follower.send_when_ready(make)
 
     def _write_run_file(
-        self, run: Run, placement: Placement, spec: LaunchSpec, at: str, generation: int
+        self,
+        run: Run,
+        placement: Placement,
+        spec: LaunchSpec,
+        at: str,
+        generation: int,
+        *,
+        is_prerun: bool = False,
     ) -> None:
         def file(daemon: MpsPlace | None) -> RunFile:
             return worker_environment.run_file(
-                run, placement, spec, self.host, at, generation, daemon
+                run, placement, spec, self.host, at, generation, daemon, is_prerun=is_prerun
             )
 
         gpu = worker_environment.mps_gpu(placement, spec, self.host)

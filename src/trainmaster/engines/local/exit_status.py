@@ -17,6 +17,8 @@ HUNG = 124
 class StopCause(Enum):
     """Why a run is being stopped, with the word that programs are sent; later ones win."""
 
+    PRERUN = ("suspend", -1, "prerun")
+    """It is a pre-run, and has shown enough."""
     RESIZE = ("resize", 0, "nothing")
     HALT = ("suspend", 1, "halt")
     HANG = ("suspend", 2, "nothing")

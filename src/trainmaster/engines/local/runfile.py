@@ -86,9 +86,16 @@ class RunFile:
     """Where the runs of each GPU tell each other how fast they are; empty: it has CPU slots."""
     hang: HangPlan | None = None
     """None: nobody looks whether it hangs."""
+    prerun_ms: int = 0
+    """A pre-run is ended after this time, ..."""
+    prerun_steps: int = 0
+    """... or after so many steps; 0 in both: it is no pre-run."""
 
 
-LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_folder", "hang"})
+LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_folder", "hang"}) | {
+    "prerun_ms",
+    "prerun_steps",
+}
 FIELDS = frozenset(each.name for each in fields(RunFile))
 
 

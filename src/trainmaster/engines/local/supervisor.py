@@ -23,6 +23,7 @@ from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_st
 from trainmaster.engines.local.freezer_choice import devices_of, freezers_for
 from trainmaster.engines.local.hang_watch import HangWatch
 from trainmaster.engines.local.journal import Journal
+from trainmaster.engines.local.prerun_end import PrerunEnd, remove_folder
 from trainmaster.engines.local.process_freezer import send
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
 from trainmaster.engines.local.run_freezing import RunFreezing
@@ -81,6 +82,7 @@ class Supervisor:
         self._freezing = self._new_freezing()
         self._pacing = self._new_pacing()
         self._hangs = self._new_hang_watch()
+        self._prerun_end = PrerunEnd(run)
         self._has_left = False
         self._has_saved: bool | None = None  # since it was told to stop; None: it reports no saves
         self._unsaved_ms: int | None = None
@@ -137,6 +139,8 @@ class Supervisor:
         waits = [self._housekeeping_at, self._sweep_at, self._track_at]
         waits += [self._reports.due_at, self._freezing.due_at, self._pacing.due_at]
         waits.append(self._hangs.due_at)
+        if self._stopping is None:
+            waits.append(self._prerun_end.due_at)
         if self._stopping is not None:
             is_watched = self._stopping.until > now and not self._gang.has_ended
             waits.append(self._stopping.until if is_watched else now + 0.02)
@@ -156,6 +160,8 @@ class Supervisor:
         self._reports.tick()
         if self._housekeeping_at <= now:
             self._restore_files(now)
+        if self._stopping is None and self._prerun_end.is_over(now) and not self._gang.has_ended:
+            self._stop(StopCause.PRERUN)
         stopping = self._stopping
         if stopping is not None and self._is_late(stopping, now) and self._gang.lingering():
             stopping.killed = True
@@ -337,6 +343,8 @@ class Supervisor:
 
     def _conclude(self, what: str, said: Message) -> None:
         """Write the last entry; "lost" means that the job is not at fault and is tried again."""
+        if self._run.prerun_ms:
+            remove_folder(self._folder)
         self._reports.write(what, said)
         self._cgroups.remove()
         self._is_over = True
@@ -377,6 +385,7 @@ class Supervisor:
                 self._reports.hold_progress(report)
                 self._pacing.step_done(report["step"])
                 self._hangs.step_done(report["step"])
+                self._prerun_end.note_step(report["step"])
         elif word == "saved":
             self._has_saved = self._stopping is not None
             self._reports.hold_save(said)

@@ -61,6 +61,8 @@ def run_file(
     at: str,
     generation: int,
     daemon: MpsPlace | None = None,
+    *,
+    is_prerun: bool = False,
 ) -> RunFile:
     """Everything that the supervisor of this run, which listens there, must know.
 
@@ -108,6 +110,8 @@ def run_file(
         tolerance_ppm=spec.tolerance_ppm if host.uuids else 0,
         gpus_folder=host.gpus_folder if host.uuids else "",
         hang=hang_plan(spec, host),
+        prerun_ms=spec.prerun_ms if is_prerun else 0,
+        prerun_steps=spec.prerun_steps if is_prerun else 0,
     )
 
 

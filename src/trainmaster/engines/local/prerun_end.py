@@ -1,0 +1,44 @@
+"""When a pre-run has shown enough: after some steps, or after its time.
+
+Only the standard library is imported here: supervisors load it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+
+from trainmaster.engines.local.runfile import RunFile
+
+FOLDER = "prerun"
+"""In the run's folder: all that a pre-run writes where it is told to."""
+
+
+def remove_folder(run_folder: str) -> None:
+    shutil.rmtree(os.path.join(run_folder, FOLDER), ignore_errors=True)
+
+
+class PrerunEnd:
+    """When a pre-run is over: after so many steps of its own, or after its time."""
+
+    def __init__(self, run: RunFile) -> None:
+        self._steps = run.prerun_steps
+        self._first: int | None = None
+        self._over_at = time.monotonic() + run.prerun_ms / 1000 if run.prerun_ms else None
+        self._has_stepped_enough = False
+
+    @property
+    def due_at(self) -> float | None:
+        """When it is over; None: it is no pre-run."""
+        return time.monotonic() if self._has_stepped_enough else self._over_at
+
+    def note_step(self, step: int) -> None:
+        """It has made this step; a program may begin to count at any."""
+        self._first = step if self._first is None else min(self._first, step)
+        enough = step - self._first >= self._steps
+        self._has_stepped_enough |= self._over_at is not None and enough
+
+    def is_over(self, now: float) -> bool:
+        due = self.due_at
+        return due is not None and due <= now
