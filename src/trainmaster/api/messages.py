@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from trainmaster.daemon.job_rows import PrerunRow
 from trainmaster.daemon.service_api import JobStatus
 from trainmaster.model.failure import UNKNOWN_REASON
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.reasons import Why
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender
 from trainmaster.model.units import SECOND
-from trainmaster.text.formatting import when
+from trainmaster.text.formatting import length, when
 from trainmaster.text.hangs import hang_sentence
 from trainmaster.text.reasons import reason_sentence
 from trainmaster.text.stop_messages import end_sentence, ended_as, suspension_sentence
@@ -146,3 +147,29 @@ def details(text: str) -> dict[str, object]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+PRERUN_SENTENCES = {
+    "waiting": "It first runs on one of its devices (pre-run).",
+    "running": "Its first steps run on one device (pre-run).",
+    "passed": "Passed on one device, in {ran}.",
+    "failed": "Failed on one device, after {ran}.",
+    "unsure": "Failed on one device after {ran} ({reason}), perhaps for want of devices.",
+    "skipped": "Skipped: job {passed_as} has passed it.",
+}
+
+
+def prerun(status: JobStatus) -> PrerunRow | None:
+    """What there is to say about its pre-run."""
+    found = status.history.prerun
+    if found is None:
+        return None
+    is_running = status.row.state == JobState.RUNNING
+    result = found.result or ("running" if is_running else "waiting")
+    if result == "waiting" and status.row.state in ENDED_STATES:
+        return None
+    words = {"ran": length(found.ran_ms), "reason": found.reason, "passed_as": found.passed_as}
+    sentence = PRERUN_SENTENCES[result].format(**words)
+    if result == "skipped" and not found.passed_as:
+        sentence = "Skipped: that of the same program was unsure."
+    return PrerunRow(result, sentence, found.attempt or None, found.ran_ms / SECOND)

@@ -113,6 +113,7 @@ def job_row(status: JobStatus, now: int) -> JobRow:
         array_index=row.array_index,
         progress=progress_row(history.progress),
         hung=hang_row(status),
+        prerun=messages.prerun(status),
     )
 
 

@@ -120,6 +120,8 @@ def _recipe(model: JobFile, workdir: Path, user: str, program: str) -> LaunchSpe
         may_stay_in_memory=_may_stay_in_memory(model),
         counts_steps=model.count_steps,
         on_hang=OnHang(model.on_hang),
+        preflight=model.preflight,
+        prerun_steps=model.preflight_steps,
         tolerance_ppm=model.tolerance,
     )
 

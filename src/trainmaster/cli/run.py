@@ -47,6 +47,7 @@ NO_PREEMPT = "Once it runs, leave it alone: policies neither suspend, move nor r
 HELD = "Do not start it before `trainmaster resume`."
 ARRAY = "Run an array: indices 0 to 99, at most 8 at once."
 CONTAINER = "Container to run in: apptainer:…, enroot:… or docker:…"
+NO_PREFLIGHT = "Start on all GPUs at once, without a pre-run on one of them."
 DETACH = "Print the job id and return without waiting."
 ALL_RANKS = "Show the output of every rank, each line with its rank."
 
@@ -61,6 +62,7 @@ Deadline = Annotated[str | None, option("--deadline TIME", DEADLINE)]
 Grace = Annotated[str | None, option("--grace TIME", GRACE)]
 Held = Annotated[bool, option("--held", HELD)]
 NoPreempt = Annotated[bool, option("--no-preempt", NO_PREEMPT)]
+NoPreflight = Annotated[bool, option("--no-preflight", NO_PREFLIGHT)]
 Array = Annotated[str | None, option("--array 0-99%8", ARRAY)]
 Workdir = Annotated[Path | None, option("--workdir DIR", "Working directory. Default: this one.")]
 ContainerImage = Annotated[str | None, option("--container KIND:IMAGE", CONTAINER)]
@@ -85,6 +87,7 @@ def run(
     grace: Grace = None,
     held: Held = False,
     no_preempt: NoPreempt = False,
+    no_preflight: NoPreflight = False,
     array: Array = None,
     env: Env = None,
     env_file: EnvFile = None,
@@ -125,6 +128,7 @@ def run(
         "grace_period": grace,
         "held": held or None,
         "preemptible": False if no_preempt else None,
+        "preflight": False if no_preflight else None,
         "array": array,
         "env": environment_of(env or (), env_file or ()),
         "workdir": None if workdir is None else str(workdir),

@@ -404,6 +404,14 @@ class JobFile(FileModel):
         " much longer than ever before. restart tells it to save and to end, and tries it again as after"
         " a failure.",
     )
+    preflight: bool = Field(
+        True,
+        description="Where it asks for several devices: run its first steps on one of them first, so that"
+        " a bug does not cost them all. false: start on all of them at once.",
+    )
+    preflight_steps: Steps = Field(
+        20, description="After how many steps that pre-run is over; after a minute in any case."
+    )
     held: bool = Field(
         False, description="Submit it, but do not run it before `trainmaster resume`."
     )

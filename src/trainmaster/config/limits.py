@@ -50,6 +50,7 @@ class Limits:
     input_failures: int = _number(
         3, "Jobs, of several users or programs, that fail on an input before it is set aside."
     )
+    prerun: int = _time(1 * MINUTE, "Longest time of a pre-run on one device.")
     max_grace: int = _time(5 * MINUTE, "Longest grace period of a job.")
     supervisor_silence: int = _time(
         1 * MINUTE, "A supervisor that does not answer for so long is killed; its run is lost."

@@ -33,6 +33,7 @@ from trainmaster.daemon.found_jobs import (
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, stored_submission
 from trainmaster.daemon.report_events import LoggedEvent, assumed_speed, assumed_speed_on
+from trainmaster.daemon.row_check import needs_prerun
 from trainmaster.engines.protocol import KnownJob
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
@@ -172,6 +173,7 @@ def _take_unknown(found: Adoption, driver: Driver, job: FoundJob) -> None:
         attained=gpu_ms(job, driver.clock.now()),
         preemptions=preemptions(job),
         failures=failures_of(job.runs),
+        preflight=needs_prerun(live) and (placement is None or job.is_prerun),
     )
     found.events.append(LoggedEvent(submitted, WHERE))
     found.new_jobs.append(live)
@@ -315,7 +317,7 @@ def _adopt_run(
         detail["frozen"] = True
         by = job.history.suspension if job.is_held else Suspension(Suspender.POLICY)
     speed = assumed_speed_on(live.job.demand, placement)
-    adopted = e.RunAdopted(run, placement, speed, frozen=job.is_frozen)
+    adopted = e.RunAdopted(run, placement, speed, frozen=job.is_frozen, is_prerun=job.is_prerun)
     found.events.append(LoggedEvent(adopted, detail, by))
     found.runs[run] = history.seen
     (found.suspended if job.is_frozen else found.running).append(live.id)

@@ -138,6 +138,8 @@ def hold_reason(live: LiveJob, jobs: Mapping[str, LiveJob], running: Running) ->
         return Reason(Why.SUSPENDED_BY_USER if live.has_started else Why.HELD, need, by=by)
     if Hold.MEMORY in live.holds:
         return Reason(Why.OVER_GPU_MEMORY, need)
+    if live.holds == {Hold.PRERUN}:
+        return Reason(Why.PRERUN, need)
     if Hold.DEPENDENCY in live.holds:
         left = tuple(each.job for each in live.stored.depends_on if each.job in jobs)
         return Reason(Why.DEPENDENCY, need, held_by=left, after=tuple(prerequisites(live, jobs)))

@@ -37,6 +37,7 @@ from trainmaster.daemon.measurements import Measurements, is_alone
 from trainmaster.daemon.memory_watch import MemoryWatch
 from trainmaster.daemon.metrics import Metrics, count_events
 from trainmaster.daemon.order_dispatch import OrderDispatcher
+from trainmaster.daemon.preruns import Preruns
 from trainmaster.daemon.report_events import LoggedEvent, events_of
 from trainmaster.daemon.retries import RetryTerms
 from trainmaster.daemon.run_gpu_use import holders_of
@@ -135,7 +136,10 @@ class Driver:
         self.inputs = InputWatch(self)
         self.jobs: dict[str, LiveJob] = {}
         self.dependencies = Dependencies(self.jobs)
-        self.dispatcher = OrderDispatcher(engine, self.jobs, clock, site_limits.max_grace, seq)
+        self.preruns = Preruns(store, self.jobs, self.dependencies)
+        self.dispatcher = OrderDispatcher(
+            engine, self.jobs, clock, site_limits.max_grace, seq, site_limits.prerun
+        )
         self.limits = RuntimeLimits()
         self.feed = ChangeFeed()
         self.metrics = metrics or Metrics()
@@ -262,7 +266,8 @@ class Driver:
                 await asyncio.sleep(0)
             piece = events[begin : begin + size]
             steps.append(self._make_step(now, piece, self.writer.seq + 1 + len(steps)))
-        keys = tuple(key for request in arrived.requests for key in request.keys)
+        passed = self.preruns.note(events, now)
+        keys = (*(key for request in arrived.requests for key in request.keys), *passed)
         batches = [step.batch for step in steps]
         rows = tuple(row for request in arrived.requests for row in request.rows)
         last = batches[-1]
@@ -378,6 +383,7 @@ class Driver:
     def _answer(self, request: Request, refused: Mapping[str, str]) -> None:
         """Register new jobs, release those whose dependencies have ended just now, and answer."""
         self.dependencies.register(request.new_jobs)
+        self.preruns.register(request.new_jobs)
         state_of = lru_cache(self.state_of)
         for live in request.new_jobs:
             self.limit(live)
@@ -549,7 +555,8 @@ class Driver:
 
     def _follow_ends(self, touched: Iterable[str]) -> None:
         """Forget jobs that have ended, and release those that waited for them."""
-        ended = [self.jobs[id] for id in touched if id in self.jobs and self.jobs[id].has_ended]
+        found = [self.jobs[id] for id in touched if id in self.jobs]
+        ended = [live for live in found if live.has_ended]
         states = {live.id: live.state for live in ended}
         for live in ended:
             del self.jobs[live.id]
@@ -562,6 +569,8 @@ class Driver:
             for waiting in self.dependencies.dependents_of(live):
                 self.check_dependencies(waiting, lambda id: states.get(id) or self.state_of(id))
             self.inbox.follow_up(self.dependencies.release_next(live))
+            self.preruns.forget(live)
+        self.inbox.follow_up(self.preruns.follow_up(found))
 
     def state_of(self, id: str) -> str | None:
         """The state of any job, live or ended."""

@@ -61,6 +61,11 @@ class FoundJob:
         return bool(turns) and isinstance(turns[-1], r.Frozen)
 
     @property
+    def is_prerun(self) -> bool:
+        """Whether its newest run is a pre-run."""
+        return bool(self.runs) and self.runs[-1].is_prerun
+
+    @property
     def has_recorded_end(self) -> bool:
         """Whether its record says that it has ended, which its runs do not: it had none at the time."""
         return self.record.row.state in ENDED_STATES
@@ -120,12 +125,12 @@ def outcome(runs: Sequence[RecordedRun], retries: int) -> JobState:
     last = runs[-1].reports[-1][0] if runs[-1].reports else None
     if not isinstance(last, r.Ended | r.Lost):
         return JobState.RUNNING
-    if isinstance(last, r.Lost) or last.asked is r.StopOrder.HALT:
+    if isinstance(last, r.Lost) or last.asked in (r.StopOrder.HALT, r.StopOrder.PRERUN):
         return JobState.PENDING
     if last.asked is r.StopOrder.KILL:
         return _killed(last)
     if last.code == 0:
-        return JobState.SUCCEEDED
+        return JobState.PENDING if runs[-1].is_prerun else JobState.SUCCEEDED
     is_final = failures_of(runs) > retries or last.code in NOT_TO_BE_TRIED_AGAIN
     return JobState.FAILED if is_final else JobState.PENDING
 

@@ -90,6 +90,8 @@ def story_of(
         detail = {"attempt": order.run.attempt}
         placement = getattr(order, "placement", None)
         what = ORDERED[type(order)]
+        if isinstance(order, a.Launch) and order.is_prerun:
+            detail["prerun"] = True
         if placement is not None:
             detail["on"] = named_devices(placement, topology)
             beside = _beside(order.run.job, placement, jobs)

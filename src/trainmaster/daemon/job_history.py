@@ -61,6 +61,24 @@ class LastHang:
     """Whether it has gone on, or ended, since."""
 
 
+@stored_as("daemon.Prerun")
+@dataclass(frozen=True, slots=True)
+class Prerun:
+    """What became of a job's pre-run."""
+
+    program: str = ""
+    """Digest of what its processes are started from; empty: it cannot be known again."""
+    result: str = ""
+    """passed, failed, unsure (it failed, perhaps for want of devices) or skipped; empty: it is to come."""
+    attempt: int = 0
+    """The attempt that it was, or is."""
+    ran_ms: int = 0
+    passed_as: str = ""
+    """The job that passed for it."""
+    reason: str = ""
+    """Why it failed: a key of the table of reasons."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobHistory:
     """Field names are the keys of the stored JSON; one that an older store lacks has its default."""
@@ -139,6 +157,8 @@ class JobHistory:
     """How often it was started."""
     profile: Profile | None = None
     """What was measured of it."""
+    prerun: Prerun | None = None
+    """Its pre-run; None: it needs none."""
 
     @property
     def restarts(self) -> int:
@@ -179,7 +199,7 @@ NAMES = tuple(each.name for each in fields(JobHistory))
 STORED_KEYS = {name: KEYS.get(name, name) for name in NAMES}
 ENCODED = (
     *("progress", "deadline", "last_freeze", "profile"),
-    *("failed_by", "failed_attempts", "hang"),
+    *("failed_by", "failed_attempts", "hang", "prerun"),
 )
 CAUSES: Mapping[str, type[EndReason] | type[Suspension]] = {
     "end": EndReason,

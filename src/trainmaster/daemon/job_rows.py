@@ -20,6 +20,7 @@ BESIDE = {
     "Held": "held",
     "NeverFits": "can never run",
     "RetryDelay": "retry delay",
+    "Prerun": "pre-run of another job",
 }
 """Reasons that are said beside the state, because no free GPU would help."""
 HUNG = "hung"
@@ -153,6 +154,17 @@ def _empty(kind: type[Any]) -> dict[str, object]:
 _EMPTY: dict[type[Any], dict[str, object]] = {}
 
 
+class PrerunRow(ResponseModel):
+    """The first steps of a job of several devices on one of them."""
+
+    result: str
+    """waiting, running, passed, failed, unsure (it failed, perhaps for want of devices) or skipped."""
+    sentence: str
+    attempt: int | None
+    """Whose output it is; null before it starts."""
+    run_s: float
+
+
 class Holder(ResponseModel):
     """A job that blocks another."""
 
@@ -206,6 +218,8 @@ class JobRow(Holder):
     progress: ProgressRow | None
     hung: HangRow | None
     """How it hangs; null while it does not."""
+    prerun: PrerunRow | None
+    """Its pre-run on one device; null where it has none."""
 
     @classmethod
     def from_json(cls, answer: dict[str, Any]) -> JobRow:
@@ -227,10 +241,17 @@ class JobRow(Holder):
         beside: str | None = self.transition or self.suspended_by
         if beside is None and self.hung is not None:
             beside = HUNG
+        if beside is None and self.is_prerunning:
+            beside = "pre-run"
         if beside is None and self.reason is not None:
             beside = BESIDE.get(self.reason.code)
         label = self.state.replace("_", " ")
         return f"{label} ({beside})" if beside else label
+
+    @property
+    def is_prerunning(self) -> bool:
+        """Whether what runs of it now is its pre-run."""
+        return self.prerun is not None and self.prerun.result == "running"
 
     @property
     def page(self) -> str:
@@ -261,6 +282,10 @@ class JobRow(Holder):
         said = self.why or self.ended_because or ("" if self.has_ended else ", ".join(self.nodes))
         if self.hung is not None:
             said = f"{as_sentence(said)} {self.hung.sentence}"
+        if self.prerun is not None and self.prerun.result in ("waiting", "running"):
+            said = (
+                f"{as_sentence(said)} {self.prerun.sentence}" if self.why else self.prerun.sentence
+            )
         if self.deadline is not None and self.deadline.is_at_risk and not self.has_ended:
             said = as_sentence(said) if said else ""
             return f"{said} {self.deadline.sentence}".strip()
@@ -291,5 +316,6 @@ PARTS: Mapping[str, type[Any]] = {
     "deadline": DeadlineRow,
     "progress": ProgressRow,
     "hung": HangRow,
+    "prerun": PrerunRow,
 }
 """Fields of a job that are objects."""

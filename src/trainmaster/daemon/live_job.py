@@ -34,6 +34,8 @@ class Hold(Enum):
     """It names an input that is set aside."""
     MEMORY = "memory"
     """It is being stopped because it used more GPU memory than it had booked."""
+    PRERUN = "prerun"
+    """Another job pre-runs the same program."""
 
 
 STATES: Mapping[Phase, JobState] = {
@@ -206,6 +208,11 @@ class LiveJob:
         """Apply later changes to its job file."""
         self.spec = {**self.spec, **changed}
         self._spec_json = ""
+
+    @property
+    def is_prerun(self) -> bool:
+        """Whether its next run, or its present one, is its pre-run."""
+        return self.record is not None and self.record.is_prerun
 
     def with_runtime(self, max_runtime_ms: int) -> None:
         self._with_recipe(replace(self.recipe, max_runtime_ms=max_runtime_ms))

@@ -18,6 +18,7 @@ from trainmaster.model.actions import Kill, Order, Rebind
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement
 from trainmaster.model.stop_reasons import EndCode, EndReason
+from trainmaster.model.units import SECOND
 from trainmaster.store.errors import LeadershipLost, StoreError
 
 log = structlog.get_logger("trainmaster.daemon")
@@ -35,11 +36,13 @@ class OrderDispatcher:
         clock: Clock,
         most_grace_ms: int,
         seq: int = 0,
+        prerun_ms: int = 60 * SECOND,
     ) -> None:
         self._engine = engine
         self._jobs = jobs
         self._clock = clock
         self._most_grace_ms = most_grace_ms
+        self._prerun_ms = prerun_ms
         self._seq = seq
         """The last step that is stored."""
         self.standing: dict[str, Order] = {}
@@ -99,7 +102,8 @@ class OrderDispatcher:
         now = self._clock.now()
         nodes = placed_nodes(placement, self._engine.topology)
         record = LaunchRecord(live.row(now), placement, self._seq, nodes)
-        return replace(live.recipe_now(now, self._most_grace_ms), row=record.to_json())
+        recipe = live.recipe_now(now, self._most_grace_ms)
+        return replace(recipe, prerun_ms=self._prerun_ms, row=record.to_json())
 
     async def write_rows(self, jobs: Iterable[str]) -> None:
         """Bring the record beside their runs up to date: it must say who suspended them, and the like."""

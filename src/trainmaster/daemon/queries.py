@@ -246,6 +246,8 @@ class Queries:
         """Why it is held, with the drained nodes that its stopped processes can go on only on."""
         found = hold_reason(live, self._driver.jobs, self._with_place)
         found = found or self._driver.inputs.reason(live)
+        if found is not None and found.why is Why.PRERUN:
+            return self._driver.preruns.reason(live)
         if found is None or found.why is not Why.SUSPENDED_BY_USER or not record.cannot_save:
             return found
         state, nodes = self._driver.controller.state, record.frozen.nodes if record.frozen else ()

@@ -381,6 +381,7 @@ def _reload_jobs(driver: Driver, lost: Collection[Run]) -> bool:
         driver.inbox.follow_up([event])
     driver.dependencies.register(driver.jobs.values())
     driver.known_profiles.register(driver.jobs.values())
+    driver.preruns.register(driver.jobs.values())
     for live in driver.jobs.values():
         driver.limit(live)
     return any(corrected)
@@ -403,6 +404,7 @@ async def reconcile(driver: Driver, lost: set[Run]) -> Sequence[StrayRun]:
             driver.check_dependencies(live, driver.state_of)
     driver.inbox.follow_up(driver.dependencies.release_free_places())
     driver.memory_watch.release(driver.jobs.values())
+    driver.inbox.follow_up(driver.preruns.follow_up_all())
     return strays
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from trainmaster.config.limits import Limits
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
+from trainmaster.daemon import prerun_events
 from trainmaster.daemon.failure_evidence import signal_name
 from trainmaster.daemon.job_history import JobHistory, LastFreeze, LastHang, Progress
 from trainmaster.daemon.live_job import LiveJob
@@ -98,6 +99,8 @@ def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Ite
         pace_why="",
     )
     live.began(_moment(said, live, now))
+    if record.is_prerun:
+        prerun_events.note_start(live, said.run.attempt)
     if live.is_catching_up:
         return
     detail = {"pids": list(said.pids), "changed": list(said.changed or ())}
@@ -166,6 +169,8 @@ def _reshaped(
 
 
 def _saved(said: r.Saved, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
+    if record.is_prerun:
+        return
     then = _moment(said, live, now)
     live.history = replace(live.history, saved_at_ms=then)
     live.last_save = said.run, _work_at(record, then)
@@ -227,7 +232,7 @@ def _progressed(
     live.history = replace(live.history, has_hello=speaks, progress=progress)
     if not is_due:
         return
-    if record.placement is None or record.since_ms is None:
+    if record.placement is None or record.since_ms is None or record.is_prerun:
         return
     work = _work_at(record, _moment(said, live, now))
     estimate = estimate_from(record, said.step, total, work)
@@ -268,6 +273,9 @@ def _ended(
     live.ended_ms = then = _moment(said, live, now)
     live.paused(then)
     detail = _end_detail(said)
+    if record.is_prerun:
+        prerun_events.leave(live)
+        detail |= {"prerun": True}
     if said.asked is r.StopOrder.KILL:
         if record.phase is Phase.STOPPING:
             yield LoggedEvent(e.RunStopped(said.run), detail)
@@ -284,9 +292,14 @@ def _ended(
             work = max(work, _work_at(record, then) - unsaved)
         detail["how"] = "by a checkpoint" if has_saved else "by ending it"
         detail |= lost_work(record, then, work)
+        if record.is_prerun:
+            work = 0
         shows_saving = not said.unsaved_ms
         left = e.RunSuspended(said.run, work, was_killed=said.was_killed, shows_saving=shows_saving)
         yield LoggedEvent(left, detail | _took(record, then))
+    elif (passed := prerun_events.passed_event(said, live, record, failure)) is not None:
+        reason = None if passed.failure is None else passed.failure.reason
+        yield LoggedEvent(passed, {"prerun": True, "reason": reason})
     elif said.code == 0:
         yield LoggedEvent(e.RunSucceeded(said.run), detail)
     else:
@@ -376,7 +389,10 @@ def _lost(
     live.history = replace(_without_hang(live.history), pids=(), failed_by=failure, retry="")
     then = _moment(said, live, now)
     live.paused(then)
-    detail = {"why": said.why, **failure_detail(failure)}
+    detail: dict[str, object] = {"why": said.why, **failure_detail(failure)}
+    if record.is_prerun:
+        prerun_events.leave(live)
+        detail |= {"prerun": True}
     yield _loss_of(live, record, detail, then, now, limits, failure)
 
 
@@ -425,6 +441,8 @@ def _took(record: JobRecord, then: int) -> dict[str, object]:
 
 def lost_work(record: JobRecord, then: int, saved: int | None = None) -> dict[str, float]:
     """Work that is lost with its run and must be done again; `saved`: what is left of it."""
+    if record.is_prerun:
+        return {}
     left = record.saved_work if saved is None else saved
     lost = round((_work_at(record, then) - left) / NOMINAL / SECOND, 3)
     return {"lost_s": lost} if lost > 0 else {}

@@ -83,8 +83,15 @@ def submitted_again(row: StoredJob, now: int) -> tuple[LiveJob, LoggedEvent]:
         held=bool(live.holds),
         attempts=live.history.attempts,
         first_start_ms=row.start_ms,
+        preflight=needs_prerun(live),
     )
     return live, LoggedEvent(event, {"why": "the manager had lost it"})
+
+
+def needs_prerun(live: LiveJob) -> bool:
+    """Whether its pre-run is still to come, or went on when that was written down."""
+    prerun = live.history.prerun
+    return prerun is not None and prerun.result in ("", "failed")
 
 
 def has_run(record: JobRecord) -> bool:
@@ -103,4 +110,6 @@ def _launched(engine: Engine, run: Run, work: int) -> Launch | None:
         placement = record.placement_on(engine.topology)
     except ValueError:
         return None
-    return None if placement is None else Launch(run, placement, work)
+    if placement is None:
+        return None
+    return Launch(run, placement, work, is_prerun=recorded.is_prerun)

@@ -32,7 +32,7 @@ class RuntimeLimits:
         """Withdraw jobs that have reached their limit; each once."""
         for live in list(self._limited.values()):
             most = live.recipe.max_runtime_ms
-            if most is not None and live.ran_ms(now) >= most:
+            if most is not None and not live.is_prerun and live.ran_ms(now) >= most:
                 del self._limited[live.id]
                 end = EndReason(EndCode.TIME_LIMIT, limit_s=most / SECOND)
                 detail = {"end": end.code, "why": end_sentence(end)}
@@ -42,6 +42,6 @@ class RuntimeLimits:
         times = [
             now + max(1, (live.recipe.max_runtime_ms or 0) - live.ran_ms(now))
             for live in self._limited.values()
-            if live.history.since_ms is not None
+            if live.history.since_ms is not None and not live.is_prerun
         ]
         return min(times, default=None)

@@ -134,6 +134,7 @@ class Submissions:
 
     def _events(self, new_jobs: Sequence[LiveJob]) -> list[LoggedEvent]:
         """With what is known of their programs from earlier runs."""
+        self._driver.preruns.plan(new_jobs)
         known = self._driver.known_profiles.of
         return [_submitted(live, known(live)) for live in new_jobs]
 
@@ -229,7 +230,11 @@ def _submitted(live: LiveJob, known: KnownProgram | None) -> LoggedEvent:
     detail: dict[str, object] = {"name": live.name}
     if live.holds:
         detail["held_for"] = sorted(hold.value for hold in live.holds)
-    event = e.JobSubmitted(live.job, held=bool(live.holds))
+    prerun = live.history.prerun
+    if prerun is not None and prerun.passed_as:
+        detail["passed_as"] = prerun.passed_as
+    is_first = prerun is not None and not prerun.passed_as
+    event = e.JobSubmitted(live.job, held=bool(live.holds), preflight=is_first)
     if known is not None:
         event = replace(event, profile=known.profile, estimate=known.estimate(live.job))
     return LoggedEvent(event, detail)

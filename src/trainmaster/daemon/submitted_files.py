@@ -20,6 +20,8 @@ from trainmaster.model.units import SECOND
 
 LOOKS = 8
 """How many folders are looked at at once."""
+NO_FILES = "-"
+"""The digest of a program that is in no file of its folder."""
 ARCHIVES = 4
 """How many archives of outputs are made at once."""
 
@@ -50,7 +52,7 @@ class SubmittedFiles:
         return [_listed(each, lists) for each in asked]
 
     async def _look(self, workdir: str, jobs: Sequence[Submission]) -> str:
-        commands = {each.recipe.command: None for each in jobs if _is_listed(each)}
+        commands = {each.recipe.command: None for each in jobs if _names_folder(each)}
         data = {path: None for each in jobs for path in each.data}
         found: str = await self._looks.ask(
             "look",
@@ -163,11 +165,11 @@ def _names_folder(asked: Submission) -> bool:
     return bool(asked.spec.get("workdir"))
 
 
-def _is_listed(asked: Submission) -> bool:
-    return _names_folder(asked) and not asked.keeps_code
-
-
 def _listed(asked: Submission, lists: dict[str, str]) -> Submission:
-    if not _is_listed(asked):
+    if not _names_folder(asked):
         return asked
-    return replace(asked, recipe=replace(asked.recipe, program_files=lists[asked.recipe.workdir]))
+    found = lists[asked.recipe.workdir]
+    recipe = replace(asked.recipe, program_digest=Path(found).stem if found else NO_FILES)
+    return replace(
+        asked, recipe=recipe if asked.keeps_code else replace(recipe, program_files=found)
+    )

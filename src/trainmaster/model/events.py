@@ -275,6 +275,8 @@ class RunPassed:
     """Its pre-run is over and speaks against no start on all its devices: the job waits for them."""
 
     run: Run
+    failure: Failure | None = None
+    """Why it failed, where that may be due to the one device; None: it did not."""
 
 
 @dataclass(frozen=True, slots=True)

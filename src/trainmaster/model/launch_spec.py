@@ -70,6 +70,8 @@ class LaunchSpec:
     on_hang: OnHang = OnHang.REPORT
     longest_silence_ms: int = 0
     """The longest that earlier attempts have lived through; only in what an engine is given to launch."""
+    preflight: bool = False
+    """Whether it is run on one of its devices first, where it asks for several."""
     prerun_ms: int = 60 * SECOND
     """How long a pre-run takes at most, ..."""
     prerun_steps: int = 20

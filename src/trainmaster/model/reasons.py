@@ -52,6 +52,8 @@ class Why(Enum):
     """An interactive session that was not used, and was suspended for that."""
     OVER_GPU_MEMORY = "OverGpuMemory"
     """It used more GPU memory than it had booked, and is being stopped to start again with more."""
+    PRERUN = "Prerun"
+    """Another job, `held_by`, runs the same program on one device first."""
     RETRY_DELAY = "RetryDelay"
     """Its last run failed or was lost: it is tried again at `until_ms`."""
     INPUT_BLOCKED = "InputBlocked"

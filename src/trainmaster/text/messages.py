@@ -89,7 +89,11 @@ def _submitted(detail: Detail) -> Opening:
     waits = [HELD_FOR.get(str(hold), "") for hold in holds] if isinstance(holds, list) else []
     name = f" as {detail['name']}" if detail.get("name") else ""
     said = [each for each in waits if each]
-    return f"submitted{name}{f', {listing(said)}' if said else ''}", ("name", "held_for")
+    passed_as = detail.get("passed_as")
+    if passed_as:
+        said.append(f"without a pre-run, since job {passed_as} has passed it")
+    worded_keys = ("name", "held_for", "passed_as")
+    return f"submitted{name}{f', {listing(said)}' if said else ''}", worded_keys
 
 
 HELD_FOR = {
@@ -97,6 +101,7 @@ HELD_FOR = {
     "dependency": "to start after other jobs",
     "array": "to start when its array has a free place",
     "input": "to start when its input, which is set aside, is back",
+    "prerun": "to start when another job has pre-run the same program",
 }
 
 
@@ -124,6 +129,7 @@ FREE_TO_START = {
     "array": "free to start: its array has a free place",
     "memory": "free to start again",
     "input": "free to start: its input is used again",
+    "prerun": "free to start: it no longer waits for the pre-run of another job",
 }
 
 
@@ -202,6 +208,37 @@ def _on_devices(verb: str, *worded_keys: str) -> Callable[[Detail], Opening]:
     return opening
 
 
+def _launching(detail: Detail) -> Opening:
+    verb = "trying its first steps on one device (pre-run)" if detail.get("prerun") else "starting"
+    opening, worded_keys = _on_devices(verb)(detail)
+    return opening, (*worded_keys, "prerun")
+
+
+def _prerun_passed(detail: Detail) -> Opening:
+    worded_keys = ("prerun", "reason", "attempt")
+    reason = detail.get("reason")
+    if not reason:
+        return "its pre-run passed: it waits for all its devices", worded_keys
+    return (
+        f"its pre-run failed ({reason}), perhaps for want of devices: it is tried on all of them",
+        worded_keys,
+    )
+
+
+def _prerun_waived(detail: Detail) -> Opening:
+    passed_as = detail.get("passed_as")
+    by = (
+        f": job {passed_as} has passed it"
+        if passed_as
+        else ", as that of the same program was unsure"
+    )
+    return f"needs no pre-run any more{by}", ("passed_as",)
+
+
+def _failed(detail: Detail) -> Opening:
+    return "pre-run failed" if detail.get("prerun") else "failed", ("prerun",)
+
+
 def _sharing(detail: Detail) -> Opening:
     worded_keys = ("on", "beside", "shared_by", "attempt")
     on, beside = _detail("", detail.get("on", "")), detail.get("beside")
@@ -226,7 +263,10 @@ OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
     "released": _released,
     "withdrawn": _withdrawn,
     "adopted": _adopted,
-    "launch ordered": _on_devices("starting"),
+    "launch ordered": _launching,
+    "pre-run passed": _prerun_passed,
+    "pre-run waived": _prerun_waived,
+    "failed": _failed,
     "freeze ordered": _suspension_ordered,
     "halt ordered": _suspension_ordered,
     "suspended": _suspended,

@@ -213,6 +213,11 @@ def _array_limit(reason: Reason) -> str:
     return f"{most}{running if reason.held_by else ''}"
 
 
+def _prerun(reason: Reason) -> str:
+    who = f"{names(reason.held_by)} tries" if reason.held_by else "another job tries"
+    return f"It starts when {who} the same program on one device, so that a bug shows there first"
+
+
 def _held(reason: Reason) -> str:
     who = f"Held by {reason.by}" if reason.by else "Held by its user"
     return f"{who}: `trainmaster resume` lets it start"
@@ -278,6 +283,7 @@ SENTENCES = {
     Why.SUSPENDED_BY_USER: _suspended_by_user,
     Why.SUSPENDED_IDLE: _suspended_idle,
     Why.OVER_GPU_MEMORY: _over_gpu_memory,
+    Why.PRERUN: _prerun,
     Why.RETRY_DELAY: _retry_delay,
     Why.INPUT_BLOCKED: _input_blocked,
     Why.AVOIDS_DEVICES: _avoids,

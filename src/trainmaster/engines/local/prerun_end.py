@@ -26,19 +26,17 @@ class PrerunEnd:
         self._steps = run.prerun_steps
         self._first: int | None = None
         self._over_at = time.monotonic() + run.prerun_ms / 1000 if run.prerun_ms else None
-        self._has_stepped_enough = False
 
     @property
     def due_at(self) -> float | None:
         """When it is over; None: it is no pre-run."""
-        return time.monotonic() if self._has_stepped_enough else self._over_at
+        return self._over_at
 
     def note_step(self, step: int) -> None:
         """It has made this step; a program may begin to count at any."""
         self._first = step if self._first is None else min(self._first, step)
-        enough = step - self._first >= self._steps
-        self._has_stepped_enough |= self._over_at is not None and enough
+        if self._over_at is not None and step - self._first >= self._steps:
+            self._over_at = time.monotonic()
 
     def is_over(self, now: float) -> bool:
-        due = self.due_at
-        return due is not None and due <= now
+        return self._over_at is not None and self._over_at <= now

@@ -1,0 +1,55 @@
+"""The end of a pre-run: passed, unsure, or a failure of the program's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainmaster.core.state import JobRecord
+from trainmaster.daemon.job_history import Prerun
+from trainmaster.daemon.live_job import LiveJob
+from trainmaster.engines.local.prerun_end import FOLDER
+from trainmaster.failures.prerun_rules import counts_against_program
+from trainmaster.model import engine_reports as r
+from trainmaster.model import events as e
+from trainmaster.model.failure import UNKNOWN_REASON, Failure
+
+def note_start(live: LiveJob, attempt: int) -> None:
+    before = live.history.prerun or Prerun()
+    live.history = replace(live.history, prerun=replace(before, result="", attempt=attempt))
+
+
+def leave(live: LiveJob) -> None:
+    """Its processes have ended: what they did is not the job's run time, nor its progress."""
+    history = live.history
+    before = history.prerun or Prerun()
+    ran_ms = before.ran_ms + history.run_ms - history.before_ms
+    live.history = replace(
+        history,
+        prerun=replace(before, ran_ms=ran_ms),
+        run_ms=history.before_ms,
+        progress=None,
+        samples_per_s=None,
+        steps_per_s=None,
+    )
+
+
+def passed_event(
+    said: r.Ended, live: LiveJob, record: JobRecord, failure: Failure | None
+) -> e.RunPassed | None:
+    """The fact that a pre-run is over; None for any other run, and where the program itself is at fault."""
+    if not record.is_prerun:
+        return None
+    if said.code == 0 or said.asked is r.StopOrder.PRERUN:
+        failure = None
+    elif failure is None:
+        failure = Failure(UNKNOWN_REASON)
+    own_folder = f"/{said.run.job}/{said.run.attempt}/{FOLDER}/"
+    is_failed = failure is not None and counts_against_program(failure, own_folder)
+    result = "failed" if is_failed else "passed" if failure is None else "unsure"
+    before = live.history.prerun or Prerun()
+    reason = "" if failure is None else failure.reason
+    live.history = replace(live.history, prerun=replace(before, result=result, reason=reason))
+    if is_failed:
+        return None
+    live.history = replace(live.history, exit_code=None)
+    return e.RunPassed(said.run, failure)
