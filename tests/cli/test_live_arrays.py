@@ -67,7 +67,7 @@ def test_which_elements_failed_is_said(tm: Line) -> None:
 
 
 def test_a_job_that_has_not_started_has_no_output_and_says_why(tm: Line) -> None:
-    first = tm.ok("run", "-d", "-n", "all", "--gpus", "2", *SLEEPS).strip()
+    first = tm.ok("run", "-d", "-n", "all", "--gpus", "2", "--no-preflight", *SLEEPS).strip()
     tm.daemon.until_state(first, "running")
     waiting = tm.ok("run", "-d", "-n", "next", *SLEEPS).strip()
     said = tm.run("logs", "next")

@@ -124,7 +124,7 @@ def test_an_array_is_cancelled_whole_by_id_or_by_name(tm: Line) -> None:
 
 
 def test_a_waiting_job_is_explained_and_goes_when_there_is_room(tm: Line) -> None:
-    first = tm.start("--gpus", "2", "-n", "holder", "--", "sh", "-c", STAYS)
+    first = tm.start("--gpus", "2", "--no-preflight", "-n", "holder", "--", "sh", "-c", STAYS)
     tm.daemon.until_state(first, "running")
     second = tm.start("--gpus", "1", "-n", "waiter", "--", "true")
     until(lambda: "NotEnoughFree" in tm.ok("explain", second), "a reason")

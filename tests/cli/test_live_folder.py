@@ -121,7 +121,9 @@ WHO = SAY.format("RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE TRAINMASTER_DEVICE
 
 
 def test_one_process_sees_all_gpus_of_its_node(tm: Line) -> None:
-    said = tm.ok("run", "--gpus", "2", "--all-ranks", "--", sys.executable, "-c", WHO)
+    said = tm.ok(
+        "run", "--no-preflight", "--gpus", "2", "--all-ranks", "--", sys.executable, "-c", WHO
+    )
     (line,) = said.splitlines()
     rank, *place, devices = line.removeprefix("[0] ").split()
     assert (rank, *place) == ("0", "1", "unset", "1")
@@ -130,7 +132,7 @@ def test_one_process_sees_all_gpus_of_its_node(tm: Line) -> None:
 
 def test_one_process_for_each_gpu_where_one_asks_for_it(tm: Line) -> None:
     command = ("--", sys.executable, "-c", WHO)
-    said = tm.ok("run", "--gpus", "2", "--ranks", "gpu", "--all-ranks", *command)
+    said = tm.ok("run", "--no-preflight", "--gpus", "2", "--ranks", "gpu", "--all-ranks", *command)
     assert sorted(line.split()[:5] for line in said.splitlines()) == [
         ["[0]", "0", "2", "0", "2"],
         ["[1]", "1", "2", "1", "2"],
@@ -141,7 +143,9 @@ def test_one_process_for_each_gpu_where_one_asks_for_it(tm: Line) -> None:
 
 def test_a_launcher_in_a_script_is_told_how_many(tm: Line) -> None:
     names = "PET_NPROC_PER_NODE PET_NNODES PET_NODE_RANK PET_MASTER_ADDR"
-    said = tm.ok("run", "--gpus", "3", "--", sys.executable, "-c", SAY.format(names))
+    said = tm.ok(
+        "run", "--no-preflight", "--gpus", "3", "--", sys.executable, "-c", SAY.format(names)
+    )
     assert said == "3 1 0 127.0.0.1\n"
 
 
@@ -158,13 +162,22 @@ def test_torchrun_starts_a_process_for_each_gpu(tm: Line) -> None:
         "dist.destroy_process_group()\n"
     )
     torchrun = Path(sys.executable).with_name("torchrun")
-    said = tm.ok("run", "--gpus", "2", "--", str(torchrun), "sum.py")
+    said = tm.ok("run", "--no-preflight", "--gpus", "2", "--", str(torchrun), "sum.py")
     assert sorted(line for line in said.splitlines() if " of " in line) == [
         "0 of 2: 3",
         "1 of 2: 3",
     ]
     said = tm.ok(
-        *("run", "--gpus", "2", "--", sys.executable, "-m", "torch.distributed.run"),
+        *(
+            "run",
+            "--no-preflight",
+            "--gpus",
+            "2",
+            "--",
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+        ),
         *("--nproc-per-node", "1", "sum.py"),
     )
     assert "0 of 1: 1" in said, "what the user says goes before"
@@ -178,7 +191,7 @@ def test_the_submitters_variables_go_along_and_the_managers_do_not(tm: Line) -> 
     (tm.folder / "more.env").write_text("FROM_FILE=yes\n")
     submitter = Line(tm.daemon, tm.folder)
     submitter.env = {name: value for name, value in env.items() if name != SECRET}
-    run = ("run", "--gpus", "2", "--env-file", "more.env", "--env", "NAMED=x")
+    run = ("run", "--no-preflight", "--gpus", "2", "--env-file", "more.env", "--env", "NAMED=x")
     said = variables(submitter.ok(*run, "--", "env"))
     assert (said["HF_HOME"], said["FROM_FILE"], said["NAMED"]) == ("/hf", "yes", "x")
     assert (said["PATH"], said["HOME"]) == (env["PATH"], env["HOME"])

@@ -51,6 +51,7 @@ ARGUMENTS = (
     *("--limit", "losses=1000", "--limit", "retry_delay=100ms", "--limit", "max_retry_delay=1s"),
     *("--limit", f"supervisor_silence={SILENCE_S}s", "--limit", f"leader_silence={SILENCE_S}s"),
     *("--limit", f"fork_server_silence={SILENCE_S}s", "--limit", "snapshot_deadline=2s"),
+    *("--limit", "prerun=2s"),
 )
 WITHOUT_POLICY = (*ARGUMENTS[:2], *ARGUMENTS[6:])
 MORE_SLOTS = 2
@@ -221,6 +222,7 @@ class Scene:
             "name": f"chaos-{self.submitted}",
             "command": [sys.executable, "-S", str(PROGRAM), str(ticks), str(self.work), nonce],
             "workdir": str(self.work),
+            "gpus": 2 if self.chance.random() < 0.4 else 1,
             "retries": 0,
             "grace_period": "3s",
             "stays_in_memory": self.chance.random() < 0.7,

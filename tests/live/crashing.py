@@ -81,7 +81,8 @@ def ticks_of(index: int) -> int:
 
 
 def fields(index: int, asked: StopOrder) -> dict[str, object]:
-    """Every third is a gang, every fourth may not stay in memory; some are arrays, some wait for others."""
+    """Every third is a gang, half of them with a pre-run, every fourth may not stay in memory; some are
+    arrays, some wait for others."""
     found: dict[str, object] = {
         "name": f"tick-{index}",
         "command": [sys.executable, "-S", str(PROGRAM), str(ticks_of(index)), str(asked.folder)],
@@ -89,6 +90,8 @@ def fields(index: int, asked: StopOrder) -> dict[str, object]:
         "gpus": 2 if index % 3 == 2 else 1,
         "ranks": "gpu",
         "stays_in_memory": index % 4 != 0,
+        "preflight": index % 2 == 0,
+        "preflight_steps": 8,
         "retries": 0,
         "grace_period": "5s",
         "snapshot": False,

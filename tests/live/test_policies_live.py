@@ -39,7 +39,8 @@ def test_all_jobs_of_a_mixed_lot_end(daemon: LiveDaemon, policy: str) -> None:
     for work in WORK:
         rest = {key: value for key, value in work.items() if key != "seconds"}
         command = [sys.executable, "-S", "-c", f"import time; time.sleep({work['seconds']})"]
-        ids.append(daemon.submit(command=command, workdir=str(daemon.folder), **rest))
+        own = {"preflight": True, "env": {"POLICY": policy}}  # so that each policy places pre-runs
+        ids.append(daemon.submit(command=command, workdir=str(daemon.folder), **rest, **own))
     for id in ids:
         found = daemon.until_state(id, "succeeded", "failed", "cancelled")
         assert found["state"] == "succeeded", (id, found, daemon.log(id))

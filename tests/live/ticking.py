@@ -71,8 +71,10 @@ while count < ticks:
     if count % 8 == 0:
         say({"say": "progress", "step": count, "total_steps": ticks, "loss": 1 / count})
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # too late to leave: what follows is the end
-tell("ends")
-with (folder / "nonces.txt").open("a") as out:
-    out.write(f"{job} {os.environ.get('NONCE', '')}\n")
+is_prerun = "TRAINMASTER_PRERUN" in os.environ
+tell("tries" if is_prerun else "ends")
+if not is_prerun:
+    with (folder / "nonces.txt").open("a") as out:
+        out.write(f"{job} {os.environ.get('NONCE', '')}\n")
 say({"say": "done"})  # so that nobody takes this end for a leaving
 (place / "over").touch()

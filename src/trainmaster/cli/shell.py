@@ -75,6 +75,7 @@ def shell(
             _check_terminal()
         stated: dict[str, Any] = {
             "gpus": gpus,
+            "preflight": False,
             "cpus": cpus,
             "memory": memory,
             "queue": queue,

@@ -72,6 +72,8 @@ class Prerun:
     """passed, failed, unsure (it failed, perhaps for want of devices) or skipped; empty: it is to come."""
     attempt: int = 0
     """The attempt that it was, or is."""
+    attempts: int = 0
+    """How many attempts were pre-runs."""
     ran_ms: int = 0
     passed_as: str = ""
     """The job that passed for it."""
@@ -162,7 +164,8 @@ class JobHistory:
 
     @property
     def restarts(self) -> int:
-        return max(0, self.attempts - 1)
+        preruns = 0 if self.prerun is None else self.prerun.attempts
+        return max(0, self.attempts - 1 - preruns)
 
     def ran_ms(self, now: int) -> int:
         """How long it has been running, all attempts together."""

@@ -103,7 +103,13 @@ class OrderDispatcher:
         nodes = placed_nodes(placement, self._engine.topology)
         record = LaunchRecord(live.row(now), placement, self._seq, nodes)
         recipe = live.recipe_now(now, self._most_grace_ms)
-        return replace(recipe, prerun_ms=self._prerun_ms, row=record.to_json())
+        prerun = live.history.prerun
+        return replace(
+            recipe,
+            prerun_ms=self._prerun_ms,
+            prerun_attempts=0 if prerun is None else prerun.attempts,
+            row=record.to_json(),
+        )
 
     async def write_rows(self, jobs: Iterable[str]) -> None:
         """Bring the record beside their runs up to date: it must say who suspended them, and the like."""

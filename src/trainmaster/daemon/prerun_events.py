@@ -13,9 +13,12 @@ from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.failure import UNKNOWN_REASON, Failure
 
+
 def note_start(live: LiveJob, attempt: int) -> None:
     before = live.history.prerun or Prerun()
-    live.history = replace(live.history, prerun=replace(before, result="", attempt=attempt))
+    attempts = before.attempts + (attempt != before.attempt)
+    prerun = replace(before, result="", attempt=attempt, attempts=attempts)
+    live.history = replace(live.history, prerun=prerun)
 
 
 def leave(live: LiveJob) -> None:

@@ -1,7 +1,7 @@
 """What a failure on one device says about a job of several: the program's own bug, or nothing for sure.
 
 A good job must not fail because of its pre-run alone. So only failures that have nothing to do with the
-number of devices, nor with the empty folder that a pre-run has for its checkpoints, count against the program.
+number of devices, nor with the empty folder that a pre-run has for its checkpoints, count against it.
 """
 
 from __future__ import annotations

@@ -76,6 +76,8 @@ class LaunchSpec:
     """How long a pre-run takes at most, ..."""
     prerun_steps: int = 20
     """... and after how many steps it is over before that."""
+    prerun_attempts: int = 0
+    """How many of its attempts were pre-runs; only in what an engine is given to launch."""
     program_digest: str = ""
     """Of the program's files as they were at submission; empty where they were not looked at."""
     logs: LogLimits = LogLimits()

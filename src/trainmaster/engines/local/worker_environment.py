@@ -183,7 +183,7 @@ def common_env(run: Run, spec: LaunchSpec, socket: str, generation: int) -> dict
         wire.JOB: run.job,
         wire.ATTEMPT: str(run.attempt),
         RUN: f"{run.job}.{run.attempt}",
-        wire.RESTART_COUNT: str(run.attempt - 1 + generation),
+        wire.RESTART_COUNT: str(max(0, run.attempt - 1 - spec.prerun_attempts) + generation),
         wire.CHECKPOINT_DIR: spec.checkpoint_dir,
         wire.SOCKET: socket,
     }
