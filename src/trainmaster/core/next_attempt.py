@@ -54,6 +54,16 @@ def avoid_devices(
         state.avoiding.pop(record.id, None)
 
 
+def prefer_where_too_few(state: State, record: JobRecord) -> None:
+    """Let a job that asks for more devices now only prefer others, where the others are not enough."""
+    demand = record.demand
+    asked = replace(demand, avoid=(), must_avoid=False)
+    if demand.must_avoid and _devices_for(state, asked, frozenset(demand.avoid)) < asked.min_count:
+        record.avoid_until_ms = None
+        state.avoiding.pop(record.id, None)
+        _change(state, record, lambda each: replace(each, must_avoid=False))
+
+
 def end_avoidance(state: State, now: int) -> None:
     """Let jobs start where they failed if nothing else is free, once they have waited long enough."""
     for record in list(state.avoiding.values()):

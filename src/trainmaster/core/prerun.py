@@ -6,6 +6,7 @@ is kept: what ends it early costs its time alone.
 
 from __future__ import annotations
 
+from trainmaster.core.next_attempt import prefer_where_too_few
 from trainmaster.core.state import JobRecord, State
 
 
@@ -15,6 +16,7 @@ def end_prerun(state: State, record: JobRecord) -> None:
         return
     state.log.note_job(record)
     record.end_prerun(cannot_save=state.cannot_save_at_first)
+    prefer_where_too_few(state, record)
     record.group = state.group_of(record.demand)
     state.drop_reservation(record.id)
     state.log.note_job(record)

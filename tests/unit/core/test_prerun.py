@@ -150,3 +150,14 @@ def test_stored_orders_are_followed() -> None:
     passed = [e.RunPassed(Run("a", 1))]
     stage.controller.follow(stage.now, passed, [a.Launch(Run("a", 2), placement, 0)])
     assert (stage.job("a").placement, stage.job("a").is_prerun) == (placement, False)
+
+
+def test_a_device_on_which_it_failed_is_not_avoided_where_it_needs_all() -> None:
+    stage = prerunning(size=8, retries=1)
+    stage.tell(e.RunFailed(Run("a", 1), avoid=((0, 1),)))
+    assert stage.job("a").demand.must_avoid
+    stage.plan(a.Start("a", stage.on(2)))
+    stage.started("a")
+    stage.tell(e.RunPassed(Run("a", 2)))
+    assert (stage.job("a").demand.avoid, stage.job("a").demand.must_avoid) == ((1,), False)
+    stage.plan(a.Start("a", stage.on(*range(8))))
