@@ -39,6 +39,8 @@ def job_row(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "array": None,
         "array_index": None,
         "progress": None,
+        "prerun": None,
+        "hung": None,
         **more,
     }
 

@@ -37,6 +37,9 @@ def logs(
     attempt: Annotated[
         int | None, option("--attempt N", "Attempt number. Default: the last.", min=0)
     ] = None,
+    prerun: Annotated[
+        bool, option("--prerun", "Show the output of its pre-run on one device.")
+    ] = False,
     tail: Annotated[int | None, option("--tail N", "Show only the last N lines.", min=0)] = None,
     stacks: Annotated[bool, option("--stacks", STACKS)] = False,
 ) -> None:
@@ -55,6 +58,8 @@ def logs(
         for piece in client.download(job_path(job, "stacks"), {"attempt": attempt}):
             write_plain("", piece)
         return
+    if prerun:
+        attempt = _prerun_attempt(client, job, attempt)
     query: Query = {"rank": "all" if all_ranks else rank, "attempt": attempt, "tail": tail}
     array = None if ELEMENT.fullmatch(job) else array_id(client, job)
     if array is not None:
@@ -75,6 +80,17 @@ def logs(
             _say_if_unstarted(client, job)
     elif client.get(job_path(job))["start_s"] is not None:  # before that it has no ranks
         _write_ranks(client, job, query)
+
+
+def _prerun_attempt(client: Client, job: str, attempt: int | None) -> int:
+    """The attempt that was, or is, its pre-run."""
+    found = row_now(client, job).prerun
+    if attempt is not None:
+        raise BadInput("--prerun is an attempt itself: leave --attempt out.")
+    if found is None or found.attempt is None:
+        said = found.sentence if found is not None else "it needs none."
+        raise BadInput(f"Job {job} has had no pre-run: {said[:1].lower()}{said[1:]}")
+    return int(found.attempt)
 
 
 def _say_if_unstarted(client: Client, job: str) -> None:

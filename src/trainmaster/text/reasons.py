@@ -214,8 +214,12 @@ def _array_limit(reason: Reason) -> str:
 
 
 def _prerun(reason: Reason) -> str:
-    who = f"{names(reason.held_by)} tries" if reason.held_by else "another job tries"
-    return f"It starts when {who} the same program on one device, so that a bug shows there first"
+    ids = reason.held_by
+    whose = names(ids) if ids else "another job"
+    return (
+        f"It starts when the pre-run of {whose} is over, which {'have' if len(ids) > 1 else 'has'} the"
+        " same program"
+    )
 
 
 def _held(reason: Reason) -> str:

@@ -207,6 +207,7 @@ def test_a_row_has_seconds_with_three_decimals(client: TestClient, service: Memo
             "at_s": 1800000000.123,
         },
         "hung": None,
+        "prerun": None,
     }
 
 

@@ -56,6 +56,7 @@ SAID = {
     Why.NOT_MEASURED: "It can start beside jobs 3 and 4 once the GPU use of those jobs has been measured",
     Why.GPU_BUSY: "It runs on what others leave idle of their GPUs, and jobs 3 and 4 leave too little",
     Why.SUSPENDED_IDLE: "Suspended because it was idle: `trainmaster shell` lets it continue",
+    Why.PRERUN: "It starts when the pre-run of jobs 3 and 4 is over, which have the same program",
     Why.RETRY_DELAY: "Its last run did not succeed, and it is tried again after a pause",
     Why.INPUT_BLOCKED: "Its input TypeError is set aside, because other jobs failed on it: it is used"
     " again when it has changed, or after `trainmaster inputs unblock TypeError`",
