@@ -57,6 +57,7 @@ def job_details(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "saved_at_s": None,
         "remarks": [],
         "elements": None,
+        "failure": None,
         "gpu_use": [],
         "shared_by": None,
         "memory_enforced": None,
