@@ -198,11 +198,12 @@ def _of_exception(found: LoggedException, table: ReasonTable) -> Finding:
         said = _row_for(found.whole, [row for row in rows if _is_explicit(row)]) or said
     if said is None:
         said = _row_for(found.whole, table.rows)
-    if said is not None:
-        return Finding(said[0], shown, found.rank, _path(said[1]), found.at)
-    frame = "\n".join(found.frame)
-    row = next((row for row in table.rows if _match(row.frames, frame) is not None), None)
-    return Finding(row, shown, found.rank, at=found.at)
+    if said is None or said[0].strength is Strength.SYMPTOM:
+        frames = "\n".join(found.frames)
+        row = next((row for row in table.rows if _match(row.frames, frames) is not None), None)
+        if row is not None or said is None:
+            return Finding(row, shown, found.rank, at=found.at)
+    return Finding(said[0], shown, found.rank, _path(said[1]), found.at)
 
 
 def _is_explicit(row: FailureReason) -> bool:

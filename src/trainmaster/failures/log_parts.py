@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 MOST_LINE = 1000
 """Characters of a line that are looked at."""
 MOST_MORE = 12
 """Lines of a message after its first."""
+MOST_FRAMES = 30
+PLACE = 'File "'
+"""How the place of a frame begins."""
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 STREAM = re.compile(
     r"^(?:\[(?:rank|default|Rank |\d+,)(?P<rank>\d+)\](?:<std(?:err|out)>)?: ?"
@@ -51,8 +54,8 @@ PROGRESS = re.compile(
 """A program that writes this goes on."""
 RECOVERED = re.compile(r"\b(?:retrying|trying again|skipping|ignor(?:ed|ing)|continuing)\b", re.I)
 LEVEL = re.compile(
-    r"^\W{0,2}(?:[\d\-:,./TZ +]{6,40}\W{1,4})?(?:[\w.]+\W{1,4}){0,2}(?:WARN(?:ING)?|INFO|DEBUG)\b"
-    r"|\b\w*Warning: |^\[?[WI]\d{3,4}[ \]]|^\[[WI] "
+    r"^.{0,60}?(?<![\w=])(?:WARN(?:ING)?|INFO|DEBUG)\b|\b[A-Z]\w{0,40}Warning: "
+    r"|^\[?[WI]\d{3,4}[ \]]|^\[[WI] "
 )
 """A line of a logger that is not about an error."""
 NCCL_WARN = re.compile(r"NCCL WARN")
@@ -68,11 +71,17 @@ class LoggedException:
     """`Type: message`, the first line of it."""
     more: tuple[str, ...] = ()
     """The rest of the message."""
-    frame: tuple[str, ...] = ()
-    """The last frame of its traceback."""
+    frames: tuple[str, ...] = ()
+    """Its traceback, as far as it is needed: places, each with its code."""
     rank: int | None = None
     is_chained: bool = False
     """It was raised while the one before was handled."""
+
+    @property
+    def frame(self) -> tuple[str, ...]:
+        """The last frame of its traceback."""
+        places = [at for at, line in enumerate(self.frames) if line.startswith(PLACE)]
+        return self.frames[places[-1] :] if places else ()
 
     @property
     def whole(self) -> str:
@@ -110,7 +119,7 @@ class _Stream:
     is_open: bool = False
     """A traceback has begun whose exception has not come yet."""
     is_chained: bool = False
-    frame: tuple[str, ...] = ()
+    frames: list[str] = field(default_factory=list)
     instance: str = ""
     """The C++ type that `terminate` named."""
     takes_more: int = 0
@@ -157,13 +166,13 @@ def _prefix(line: str) -> re.Pattern[str] | None:
 
 def _take(stream: _Stream, at: int, line: str) -> None:
     if HEADER.search(line):
-        stream.is_open, stream.frame, stream.takes_more = True, (), 0
+        stream.is_open, stream.frames, stream.takes_more = True, [], 0
         return
     if HANDLING.match(line):
         stream.is_chained, stream.takes_more = True, 0
         return
     if stream.is_open:
-        if line[:1] in (" ", "\t", "│", "|", "╭", "╰", "") or NOISE.match(line):
+        if line[:1] in (" ", "\t", "│", "|", "╭", "╰", "") or NOISE.search(line):
             _take_frame(stream, line)
             return
         if CLOSING.match(line) and not LEVEL.match(line):
@@ -173,11 +182,9 @@ def _take(stream: _Stream, at: int, line: str) -> None:
     if text:
         _close(stream, at, text)
         return
-    if stream.takes_more and line and not NOISE.match(line) and not PROGRESS.search(line):
+    if stream.takes_more and line and not NOISE.search(line) and not PROGRESS.search(line):
         last = stream.exceptions[-1]
-        stream.exceptions[-1] = LoggedException(
-            last.at, last.text, (*last.more, line.strip()), last.frame, last.rank, last.is_chained
-        )
+        stream.exceptions[-1] = replace(last, more=(*last.more, line.strip()))
         stream.takes_more -= 1
         if line[:1] in (" ", "\t"):
             return
@@ -187,12 +194,12 @@ def _take(stream: _Stream, at: int, line: str) -> None:
 
 
 def _take_frame(stream: _Stream, line: str) -> None:
-    """Remember the last frame of a traceback and its code."""
+    """Remember a frame of a traceback: its place, and the first line of its code."""
     text = line.strip()
-    if text.startswith('File "'):
-        stream.frame = (text,)
-    elif len(stream.frame) == 1 and text and not NOISE.match(line):
-        stream.frame = (stream.frame[0], text)
+    is_place = text.startswith(PLACE)
+    is_code = bool(stream.frames) and stream.frames[-1].startswith(PLACE) and bool(text)
+    if is_place or (is_code and not NOISE.search(line)):
+        stream.frames = [*stream.frames[-2 * MOST_FRAMES :], text]
 
 
 def _bare(stream: _Stream, line: str) -> str:
@@ -210,9 +217,10 @@ def _bare(stream: _Stream, line: str) -> str:
 
 
 def _close(stream: _Stream, at: int, text: str) -> None:
-    found = LoggedException(at, text, (), stream.frame, stream.rank, stream.is_chained)
+    frames = tuple(stream.frames)
+    found = LoggedException(at, text, (), frames, stream.rank, stream.is_chained)
     stream.exceptions.append(found)
-    stream.is_open, stream.is_chained, stream.frame = False, False, ()
+    stream.is_open, stream.is_chained, stream.frames = False, False, []
     stream.takes_more = MOST_MORE
 
 

@@ -40,7 +40,7 @@ class FailureReason:
     lines: tuple[re.Pattern[str], ...] = ()
     """Any of them in a line of its output shows it, where no exception says more."""
     frames: tuple[re.Pattern[str], ...] = ()
-    """Any of them in the last frame of its traceback shows it, where the exception says nothing known."""
+    """Any of them in its traceback shows it, where the exception says nothing known, or only a symptom."""
     strength: Strength = Strength.EXPLICIT
     exit_codes: frozenset[int] = frozenset()
     signals: frozenset[str] = frozenset()

@@ -4,7 +4,6 @@
 import os
 import signal
 
-import torch
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -15,8 +14,9 @@ class Samples(Dataset):
     def __getitem__(self, index):
         if index == 5:
             os.kill(os.getpid(), signal.SIGKILL)
-        return torch.zeros(3)
+        return index
 
 
-for step, _batch in enumerate(DataLoader(Samples(), batch_size=2, num_workers=1)):
+loader = DataLoader(Samples(), batch_size=2, num_workers=1, collate_fn=list)
+for step, _batch in enumerate(loader):
     print(f"step {step}")

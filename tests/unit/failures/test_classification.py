@@ -1,0 +1,158 @@
+"""The cause comes before what followed from it, and what is not known is not guessed."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.daemon.failure_table import built_in_table
+from trainmaster.failures.classification import Evidence, RankLog, classify
+from trainmaster.failures.reason_table import ReasonTable
+from trainmaster.model.failure import Blame, Failure
+
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+PEER_GONE = "RuntimeError: [pair.cc:534] Connection closed by peer [127.0.0.1]:10895"
+
+
+def traceback(exception: str, prefix: str = "") -> tuple[str, ...]:
+    lines = (
+        "Traceback (most recent call last):",
+        '  File "train.py", line 9, in <module>',
+        "    go()",
+    )
+    return tuple(f"{prefix}{line}" for line in (*lines, exception))
+
+
+def failure_of(*lines: str, code: int = 1, **others: object) -> Failure:
+    return classify(Evidence(code, rank=0, lines=lines, **others), built_in_table())  # type: ignore[arg-type]
+
+
+def test_the_frame_and_the_exception_are_shown() -> None:
+    found = failure_of("epoch 1", *traceback(OUT_OF_MEMORY), "  3%|3 | 31/1000 [00:41<21:39]")
+    assert (found.reason, found.blame, found.rank) == ("cuda-out-of-memory", Blame.USER, 0)
+    assert found.lines == ('File "train.py", line 9, in <module>', "go()", OUT_OF_MEMORY)
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "During handling of the above exception, another exception occurred:",
+        "The above exception was the direct cause of the following exception:",
+    ],
+)
+def test_of_a_chain_the_first_explicit_exception_is_the_cause(link: str) -> None:
+    full = "OSError: [Errno 28] No space left on device"
+    assert failure_of(*traceback(OUT_OF_MEMORY), "", link, "", *traceback(full)).reason == (
+        "cuda-out-of-memory"
+    )
+    lookup = traceback("KeyError: 'adam'")
+    assert failure_of(*lookup, "", link, "", *traceback(full)).reason == "disk-full"
+
+
+def test_an_exception_of_its_own_is_unknown_whatever_was_written_before() -> None:
+    found = failure_of("Segmentation fault of the moon", *traceback("train.Tired: 3 of 4"))
+    assert (found.reason, found.lines[-1]) == ("unknown", "train.Tired: 3 of 4")
+
+
+def test_a_traceback_that_the_program_survived_is_not_the_cause() -> None:
+    after = ("step 7 loss 0.21", "step 8 loss 0.20")
+    assert failure_of(*traceback(OUT_OF_MEMORY), *after).reason == "unknown"
+    own = failure_of(*traceback(OUT_OF_MEMORY), *after, *traceback("KeyError: 'x'"))
+    assert own.reason == "semantic-error"
+
+
+def test_warnings_and_words_are_not_signatures() -> None:
+    said = (
+        "WARNING: [Errno 28] No space left on device",
+        "this run is not out of memory",
+        "CUDA error rate: 0 of 100; timeouts 0",
+        "I1116 10:00:00 manager.py:3] Killed 3 stale workers",
+    )
+    assert failure_of(*said).reason == "unknown"
+
+
+def test_of_a_gang_the_rank_with_the_cause_is_named() -> None:
+    others = (RankLog(1, traceback(PEER_GONE)), RankLog(2, traceback(OUT_OF_MEMORY)))
+    found = failure_of(*traceback(PEER_GONE), others=others)
+    assert (found.reason, found.rank) == ("cuda-out-of-memory", 2)
+
+
+def test_the_first_rank_counts_where_its_own_exception_is_unknown() -> None:
+    others = (RankLog(1, traceback(OUT_OF_MEMORY)),)
+    found = failure_of(*traceback("ValueError: stage 3 is not there"), others=others)
+    assert (found.reason, found.rank) == ("unknown", 0)
+
+
+def test_symptoms_count_where_there_is_nothing_else() -> None:
+    found = failure_of(*traceback(PEER_GONE), others=(RankLog(1, traceback(PEER_GONE)),))
+    assert (found.reason, found.rank) == ("peer-connection-lost", 0)
+
+
+def test_ranks_in_one_log_are_told_apart() -> None:
+    ours, theirs = traceback(PEER_GONE, "[rank0]: "), traceback(OUT_OF_MEMORY, "[rank3]: ")
+    mixed = [line for pair in zip(ours, theirs, strict=True) for line in pair]
+    found = failure_of(*mixed, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:")
+    assert (found.reason, found.rank) == ("cuda-out-of-memory", 3)
+
+
+def test_a_launcher_tells_the_signal_and_the_rank_of_its_child() -> None:
+    found = failure_of(
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+        "Root Cause (first observed failure):",
+        "  rank      : 5 (local_rank: 1)",
+        "  exitcode  : -11 (pid: 14750)",
+    )
+    assert (found.reason, found.rank) == ("core-dump", 5)
+
+
+def test_what_the_engine_knows_counts_first() -> None:
+    why = "Rank 0 used more host memory than the 64 MiB that it may; raise `memory`."
+    found = failure_of("Killed", code=137, signal="SIGKILL", why=why)
+    assert (found.reason, found.lines) == ("host-out-of-memory", (why,))
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "reason"),
+    [
+        (139, "SIGSEGV", "core-dump"),
+        (137, "SIGKILL", "killed-by-signal"),
+        (127, "", "command-not-found"),
+        (152, "SIGXCPU", "time-limit"),
+        (3, "", "unknown"),
+    ],
+)
+def test_an_end_without_a_word(code: int, signal: str, reason: str) -> None:
+    assert failure_of(code=code, signal=signal).reason == reason
+
+
+def test_a_run_that_is_lost() -> None:
+    lost = classify(Evidence(why="Its supervisor is gone.", is_lost=True), built_in_table())
+    assert (lost.reason, lost.blame, lost.exit_code) == ("lost-heartbeat", Blame.PLATFORM, None)
+
+
+def test_a_dead_worker_of_a_data_loader_is_seen_in_the_traceback() -> None:
+    found = failure_of(
+        "Traceback (most recent call last):",
+        '  File "/lib/torch/utils/data/dataloader.py", line 1291, in _try_get_data',
+        "    data = self._data_queue.get(timeout=timeout)",
+        '  File "/lib/python3.11/multiprocessing/resource_sharer.py", line 86, in get_connection',
+        "    c = Client(address, authkey=process.current_process().authkey)",
+        "ConnectionResetError: [Errno 104] Connection reset by peer",
+    )
+    assert found.reason == "data-loader-worker-died"
+
+
+def test_colours_and_prefixes_of_loggers_do_not_matter() -> None:
+    stamped = traceback(OUT_OF_MEMORY, "2026-11-16 10:00:01.977 [177/train (pid 4)] ")
+    assert (
+        failure_of(*(f"\x1b[31m{line}\x1b[0m" for line in stamped)).reason == "cuda-out-of-memory"
+    )
+
+
+def test_an_empty_table_knows_nothing() -> None:
+    lines = traceback(OUT_OF_MEMORY)
+    assert classify(Evidence(1, lines=lines), ReasonTable()).reason == "unknown"
+
+
+def test_long_logs_with_long_lines_are_classified_at_once() -> None:
+    junk = ("[x: y-" * 4000, "." * 20000, "a.b" * 9000)
+    assert failure_of(*(junk * 100), *traceback(OUT_OF_MEMORY)).reason == "cuda-out-of-memory"
