@@ -41,6 +41,9 @@ def test_jobs_fail_as_often_as_in_the_study(drawn):
     trials = sum(1 + len(each.failed_attempts_ms) for each in failed)
     assert trials / len(failed) == pytest.approx(2.26, abs=0.25)
     assert "chosen to fail" in drawn.notes[-1]
+    passing = [each for each in drawn.jobs if each.outcome is Outcome.SUCCEEDED]
+    recovered = [each for each in passing if each.failed_attempts_ms]
+    assert len(recovered) / len(drawn.jobs) == pytest.approx(0.0105, abs=0.004)
     reasons = Counter(each.failure_reasons[0] for each in failed)
     assert [reason for reason, _ in reasons.most_common(2)] == [
         "incorrect-input",
