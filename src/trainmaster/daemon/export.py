@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import stored_submission
+from trainmaster.model.failure import UNKNOWN_REASON
 from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.store.rows import StoredJob
@@ -33,14 +34,22 @@ def traced(row: StoredJob) -> TracedJob | None:
     """
     stored, history = stored_submission(row), JobHistory.from_json(row.record_json)
     outcome = OUTCOMES[JobState(row.state)]
-    failed = tuple(ms for ms in history.failed_ms if ms > 0)
+    reasons_of = [each.failure.reason for each in history.failed_attempts]
+    unknown = [UNKNOWN_REASON] * max(0, len(history.failed_ms) - len(reasons_of))
+    newest_first = zip(reversed(history.failed_ms), reversed(unknown + reasons_of), strict=False)
+    kept = [(ms, reason) for ms, reason in newest_first if ms > 0][::-1]
+    failed, reasons = tuple(ms for ms, _ in kept), tuple(reason for _, reason in kept)
     last = outcome is Outcome.FAILED and bool(failed)
     before = failed[:-1] if last else failed
+    if outcome is Outcome.FAILED and not last:
+        reasons = (UNKNOWN_REASON,)
+    paths = [each.failure.path for each in history.failed_attempts if each.failure.path]
     if row.start_ms is None and not history.attempts:
         return None
     service = max(SHORTEST_MS, history.run_ms - sum(before))
     job = replace(stored.job, queue=row.queue, app=stored.job.app or row.name)
-    return TracedJob(job, service, outcome, before, stored.recipe.may_stay_in_memory)
+    stays = stored.recipe.may_stay_in_memory
+    return TracedJob(job, service, outcome, before, stays, reasons, paths[-1] if paths else "")
 
 
 def trace_of(store: Store) -> str:

@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from trainmaster.failures.failure_report import failure_report
+from trainmaster.failures.input_blocks import is_to_be_blocked
 from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.failures.retry_rules import FailedAttempt, Resources, RetryLimits, decide
 from trainmaster.model.failure import UNKNOWN_REASON, Failure, RetryRule
 from trainmaster.model.failure_report import FailedRun, JobEnd, RuleEffects, SimulatedFailures
+from trainmaster.model.inputs import InputFailure
 from trainmaster.model.topology import Topology
 from trainmaster.model.trace import Outcome
 from trainmaster.model.units import HOUR, NOMINAL, SECOND, WHOLE
@@ -24,7 +26,7 @@ PRERUN_MS = 60 * SECOND
 NOT_ON_ONE_DEVICE = frozenset({RetryRule.ELSEWHERE, RetryRule.ALWAYS})
 """Failures by these rules are the cluster's: a pre-run on one device does not show them."""
 JOBS_UNTIL_BLOCKED = 3
-"""An input is blocked when so many jobs have failed on it."""
+"""An input is blocked when so many jobs, of several users or programs, have failed on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,9 @@ class FailureJudge:
     new_blocks: list[str] = field(default_factory=list)
     """Inputs blocked since this was last looked at."""
     _earlier: dict[str, list[FailedAttempt]] = field(default_factory=dict)
-    _jobs_of_input: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _failures_of_input: defaultdict[str, list[InputFailure]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
     def failure_of(self, account: Account) -> Failure | None:
         """Why the present attempt will fail; None: it will not."""
@@ -106,7 +110,8 @@ class FailureJudge:
                 path=failure.path,
             )
         )
-        self._count_input(job.id, failure.path)
+        if self.rules.blocks_inputs and failure.path:
+            self._count_input(self.failed_runs[-1])
         if not account.has_failures_left:
             return False, 0
         is_retried, delay_ms = self._by_rules(account, failure, run_ms)
@@ -135,13 +140,12 @@ class FailureJudge:
         memory = node.memory * gpus // max(1, node.gpus) << failures
         return Resources(memory=min(memory, node.memory), most_memory=node.memory)
 
-    def _count_input(self, job: str, path: str) -> None:
-        if self.rules.blocks_inputs and path:
-            self._jobs_of_input[path].add(job)
-            is_enough = len(self._jobs_of_input[path]) >= JOBS_UNTIL_BLOCKED
-            if is_enough and path not in self.blocked:
-                self.blocked.add(path)
-                self.new_blocks.append(path)
+    def _count_input(self, run: FailedRun) -> None:
+        failures = self._failures_of_input[run.path]
+        failures.append(InputFailure(run.path, run.job, run.user, run.program, run.reason, 0))
+        if run.path not in self.blocked and is_to_be_blocked(failures, JOBS_UNTIL_BLOCKED):
+            self.blocked.add(run.path)
+            self.new_blocks.append(run.path)
 
     def is_blocked(self, account: Account) -> bool:
         """Whether it would be started on an input that is blocked."""

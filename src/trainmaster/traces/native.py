@@ -27,7 +27,7 @@ REQUIRED = ("job_id", "submit_s", "gpus", "duration_s")
 OPTIONAL = (
     *("queue", "user", "app", "model", "class", "min_gpus", "max_gpus", "gpu_share"),
     *("gpu_memory_gib", "gpu_util", "iterations", "status", "failed_attempts_s"),
-    *("deadline_s", "priority", "gpu_type", "stays_in_memory"),
+    *("deadline_s", "priority", "gpu_type", "stays_in_memory", "failure_reasons", "bad_input"),
 )
 
 _STATUS = {
@@ -83,7 +83,19 @@ def _traced(row: TraceRow, job_id: str) -> TracedJob:
         iterations=row.whole("iterations", least=0) if row["iterations"] else None,
     )
     outcome, stays = row.choice("status", _STATUS), row.choice("stays_in_memory", _STAYS)
-    return TracedJob(job, service, outcome, failed, stays)
+    reasons = _reasons(row, len(failed) + (outcome is Outcome.FAILED))
+    return TracedJob(job, service, outcome, failed, stays, reasons, intern(row["bad_input"]))
+
+
+def _reasons(row: TraceRow, failures: int) -> tuple[str, ...]:
+    """Why it failed, each time; empty where the cell is."""
+    if not row["failure_reasons"]:
+        return ()
+    reasons = tuple([intern(each.strip()) for each in row["failure_reasons"].split(";")])
+    if len(reasons) != failures:
+        many = f"{len(reasons)} reason{'s' if len(reasons) > 1 else ''}"
+        raise row.problem("failure_reasons", f"{many}, but it fails {failures} times")
+    return reasons
 
 
 def _demand(row: TraceRow, count: int) -> Demand:
@@ -207,4 +219,6 @@ _WRITTEN: tuple[tuple[str, _Cell], ...] = (
     ("priority", lambda t: str(t.job.priority) if t.job.priority else ""),
     ("gpu_type", lambda t: t.job.demand.gpu_type or ""),
     ("stays_in_memory", lambda t: "" if t.stays_in_memory else "no"),
+    ("failure_reasons", lambda t: ";".join(t.failure_reasons)),
+    ("bad_input", lambda t: t.bad_input),
 )

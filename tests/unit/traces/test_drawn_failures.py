@@ -45,10 +45,9 @@ def test_jobs_fail_as_often_as_in_the_study(drawn):
     recovered = [each for each in passing if each.failed_attempts_ms]
     assert len(recovered) / len(drawn.jobs) == pytest.approx(0.0105, abs=0.004)
     reasons = Counter(each.failure_reasons[0] for each in failed)
-    assert [reason for reason, _ in reasons.most_common(2)] == [
-        "incorrect-input",
-        "host-out-of-memory",
-    ]
+    assert {reason for reason, _ in reasons.most_common(3)} == {
+        *("incorrect-input", "host-out-of-memory", "semantic-error"),
+    }
 
 
 def test_there_is_a_reason_for_each_failure_and_retries_for_each_attempt(drawn):

@@ -264,3 +264,29 @@ def test_what_is_written_is_read_back(tmp_path_factory, jobs):
     path = tmp_path_factory.mktemp("round") / "trace.csv"
     native.save(trace, path)
     assert native.read(path) == trace
+
+
+def test_reasons_of_failures_are_read_and_written(tmp_path: Path) -> None:
+    lines = (
+        "job_id,submit_s,gpus,duration_s,status,failed_attempts_s,failure_reasons,bad_input\n"
+        "a,0,1,60,failed,30,missing-file;missing-file,/data/x\n"
+        "b,1,1,60,,30,mpi-error,\n"
+        "c,2,1,60,,,,\n"
+    )
+    path = tmp_path / "t.csv"
+    path.write_text(lines)
+    trace = native.read(path)
+    assert [each.failure_reasons for each in trace.jobs] == [
+        ("missing-file", "missing-file"),
+        ("mpi-error",),
+        (),
+    ]
+    assert trace.jobs[0].bad_input == "/data/x"
+    out = io.StringIO()
+    native.write(trace, out)
+    assert out.getvalue() == lines
+    path.write_text(lines.replace("mpi-error", "mpi-error;mpi-error"))
+    with pytest.raises(
+        TraceError, match=r"line 3, column failure_reasons: 2 reasons, but it fails 1"
+    ):
+        native.read(path)
