@@ -41,6 +41,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "failures.json"
 PAGE = ROOT / "docs" / "measurements" / "failures.md"
 PLOT = PAGE.with_suffix(".png")
 
+POLICY = "fifo backfill=skip"
 RULES: Mapping[str, dict[str, Any]] = {
     "none": {},
     "retry": {"retries": True},
@@ -52,6 +53,7 @@ RULES: Mapping[str, dict[str, Any]] = {
 """`all` is retry, prerun and inputs together."""
 CLUSTERS = {"philly": "312x8", "crowded": "64x8"}
 """As many GPUs as Philly had, where nothing waits; and a fifth of them."""
+CROWDED_RULES = ("none", "retry", "prerun", "all")
 OTHER_INPUTS = (2.0, 8.0)
 """Jobs per bad input, beside the usual number: nobody has published it."""
 
@@ -102,16 +104,17 @@ def simulate(trace: Trace, cluster: str, rules: str) -> Result:
 
 def plan(seeds: int) -> list[tuple[str, str, int, float]]:
     """The simulations to make: cluster, rules, seed, jobs per bad input."""
-    found = [("philly", rules, seed, JOBS_PER_INPUT) for seed in range(seeds) for rules in RULES]
-    found += [
-        ("philly", rules, 0, jobs) for jobs in OTHER_INPUTS for rules in ("none", "inputs", "all")
+    first, *others = [
+        [("philly", rules, seed, JOBS_PER_INPUT) for rules in RULES] for seed in range(seeds)
     ]
-    return found + [("crowded", rules, 0, JOBS_PER_INPUT) for rules in RULES]
+    inputs = [("philly", "inputs", 0, jobs) for jobs in OTHER_INPUTS]
+    crowded = [("crowded", rules, 0, JOBS_PER_INPUT) for rules in CROWDED_RULES]
+    return [*first, *inputs, *crowded, *(run for runs in others for run in runs)]
 
 
 def with_ratios(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each with its loss as a part of that without rules, on the same cluster and the same failures."""
-    keys = ("cluster", "seed", "jobs_per_input")
+    keys = ("cluster", "seed")  # what fails does not depend on how inputs are shared
     base = {tuple(run[key] for key in keys): run for run in runs if run["rules"] == "none"}
     found = []
     for run in runs:
@@ -195,7 +198,7 @@ def write_page(results: Path) -> None:
     inputs = [
         run
         for run in runs
-        if run["cluster"] == "philly" and run["seed"] == 0 and run["rules"] in ("inputs", "all")
+        if run["cluster"] == "philly" and run["seed"] == 0 and run["rules"] == "inputs"
     ]
     text = page(
         "failures_page.md",
@@ -203,7 +206,7 @@ def write_page(results: Path) -> None:
         reasons=reason_rows(runs),
         rules=list(RULES),
         crowded=crowded,
-        inputs=sorted(inputs, key=lambda run: (run["rules"], run["jobs_per_input"])),
+        inputs=sorted(inputs, key=lambda run: run["jobs_per_input"]),
         seeds=len({run["seed"] for run in runs}),
     )
     PAGE.write_text(text)
@@ -221,12 +224,12 @@ def main() -> None:
     if not PHILLY.exists():
         print(f"Skipped: {PHILLY} is not there.", file=sys.stderr)
         return
-    runs = []
+    runs: list[dict[str, Any]] = []
     for each in plan(given.seeds):
         runs.append(in_fresh_process(measure, *each))
+        write_report(given.out, trace=PHILLY.name, policy=POLICY, runs=with_ratios(runs))
         shown = {key: value for key, value in runs[-1].items() if key != "reasons"}
         print("  ".join(f"{key} {value}" for key, value in shown.items()), flush=True)
-    write_report(given.out, trace=PHILLY.name, policy="fifo backfill=skip", runs=with_ratios(runs))
     write_page(given.out)
 
 
