@@ -177,7 +177,7 @@ class Driver:
                     f"Queue {queue.name} is in {queue.parent}, which is not defined, and counts as a"
                     f" queue of its own: define {queue.parent}, or remove it with `trainmaster queue rm`."
                 )
-        notes += [*hang_notes(self.jobs.values())]
+        notes += [*hang_notes(self.jobs.values()), *self.inputs.notes()]
         for node in sorted(state.draining):
             name = state.topology.nodes[node].name
             notes.append(
@@ -449,7 +449,7 @@ class Driver:
         record, topology = live.record, self.controller.state.topology
         for logged in found:
             yield logged if record is None else with_cost(logged, live, record, topology)
-        yield from self.inputs.failures(live, found)
+        yield from self.inputs.news(live, found)
         if isinstance(report, Progressed):
             yield from self._measure_steps(report, live, now)
             row = StoredProgress(live.id, at_ms, report.step, report.loss, report.samples_per_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import structlog
@@ -24,6 +25,7 @@ from trainmaster.model import events as e
 from trainmaster.model.inputs import InputBlock, InputFailure
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.reasons import Reason, Why
+from trainmaster.text.formatting import plural
 
 if TYPE_CHECKING:
     from trainmaster.daemon.driver import Driver
@@ -57,9 +59,11 @@ class InputWatch:
 
     # -- facts ---------------------------------------------------------------------------------------
 
-    def failures(self, live: LiveJob, found: Iterable[LoggedEvent]) -> Iterator[LoggedEvent]:
-        """What a failed run says about its inputs, stored in the same step as its failure."""
+    def news(self, live: LiveJob, found: Iterable[LoggedEvent]) -> Iterator[LoggedEvent]:
+        """What the end of a run says about its inputs, stored in the same step as that end."""
         for logged in found:
+            if isinstance(logged.event, e.RunSucceeded):
+                yield from self._read_again(live)
             failure = logged.event.failure if isinstance(logged.event, e.RunFailed) else None
             if failure is None or not failure.path:
                 continue
@@ -69,6 +73,15 @@ class InputWatch:
                     *(path, job.id, job.user, job.app), failure.reason, self._driver.clock.now()
                 )
                 yield LoggedEvent(e.InputFailed(seen))
+
+    def _read_again(self, live: LiveJob) -> Iterator[LoggedEvent]:
+        """A job that names them has succeeded: what failed on them before does not count any more."""
+        known = self._driver.controller.state.input_failures
+        if known:
+            recipe, data = live.recipe, live.stored.data
+            named = named_paths(recipe.command, recipe.workdir, data)
+            for path in sorted(named & known.keys()):
+                yield LoggedEvent(e.InputReturned(path))
 
     def consequences(self) -> list[LoggedEvent]:
         """Paths to set aside, jobs to hold and jobs to release, as the state is now."""
@@ -136,6 +149,16 @@ class InputWatch:
                 waiting.setdefault(block.path, []).append(live.id)
         found = sorted(self.blocks.values(), key=lambda each: (each.since_ms, each.path))
         return [BlockedInput(each, tuple(waiting.get(each.path, ()))) for each in found]
+
+    def notes(self) -> Iterator[str]:
+        """A sentence for each path that is set aside."""
+        for each in self.listed():
+            jobs = plural(len(each.waiting), "job")
+            path = each.block.path
+            yield (
+                f"Input {path} is set aside because jobs failed on it, and {jobs} wait for it:"
+                f" `trainmaster inputs` says more, `trainmaster inputs unblock {quote(path)}` uses it again."
+            )
 
     def path_of(self, path: str) -> str | None:
         """The path that is set aside under this name; None: there is none."""

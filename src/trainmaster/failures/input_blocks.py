@@ -10,10 +10,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 from trainmaster.model.inputs import InputBlock, InputFailure
+from trainmaster.model.units import DAY
 
 MISSING = "missing"
 """The stamp of a path that does not exist."""
 MISSING_REASON = "missing-file"
+RECENT_MS = 7 * DAY
+"""Older failures do not count."""
 WORDS = re.compile(r"[^\s'\"`=,;|&<>()]+")
 """What may be a path in a command line, or in a script that a shell is given."""
 REMOTE = re.compile(r"^\w+://")
@@ -49,10 +52,12 @@ def failed_inputs(path: str, workdir: str, data: Iterable[str]) -> tuple[str, ..
 
 
 def is_to_be_blocked(failures: Sequence[InputFailure], jobs: int) -> bool:
-    """Whether so many jobs failed on it, and not all of one program of one user."""
-    if len({each.job for each in failures}) < jobs:
+    """Whether so many jobs failed on it within a week, and not all of one program of one user."""
+    last_ms = max((each.at_ms for each in failures), default=0)
+    recent = [each for each in failures if last_ms - each.at_ms <= RECENT_MS]
+    if len({each.job for each in recent}) < jobs:
         return False
-    return len({each.user for each in failures}) > 1 or len({each.program for each in failures}) > 1
+    return len({each.user for each in recent}) > 1 or len({each.program for each in recent}) > 1
 
 
 def named_paths(command: Iterable[str], workdir: str, data: Iterable[str]) -> frozenset[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from trainmaster.failures.input_blocks import (
     MISSING,
+    RECENT_MS,
     absolute,
     block_of,
     failed_inputs,
@@ -35,6 +38,13 @@ def failures(*said: str) -> list[InputFailure]:
 )
 def test_three_jobs_of_several_users_or_programs(said: tuple[str, ...], is_blocked: bool) -> None:
     assert is_to_be_blocked(failures(*said), 3) is is_blocked
+
+
+def test_what_failed_long_ago_does_not_count() -> None:
+    found = failures("1 ada a.py", "2 bob a.py", "3 ada a.py")
+    found[0] = replace(found[0], at_ms=-RECENT_MS)
+    assert not is_to_be_blocked(found, 3)
+    assert not is_to_be_blocked([], 3)
 
 
 def test_paths_are_seen_from_the_folder_of_the_job() -> None:
