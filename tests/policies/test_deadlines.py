@@ -111,7 +111,7 @@ def test_a_margin_is_added_to_what_is_predicted() -> None:
 
 
 def test_the_margin_grows_by_how_wrong_predictions_were() -> None:
-    """Jobs across servers run at less than nominal speed: that is measured, and then reckoned with."""
+    """Jobs across servers run at less than nominal speed: that is measured, and then counted."""
     slow = replace(IDEAL, gpu_speeds={"vgg16": {"gpu": NOMINAL // 2}})
     past = [traced(f"past{n}", 1, 10, at_s=20 * n, model="vgg16") for n in range(3)]
     new = traced("new", 1, 100, at_s=100, model="vgg16")
@@ -169,7 +169,7 @@ def test_without_an_estimate_what_the_policy_has_learned_will_do() -> None:
     assert verdicts(result) == {"known": "accepted"}
 
 
-def test_switching_is_reckoned_with() -> None:
+def test_switching_is_counted() -> None:
     """As the jobs before have shown, starting takes 5 s here."""
     past = seen("past", 30, times=60)
     start_s = after(past)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainmaster.core.holds import hold_if_waiting
 from trainmaster.core.lifecycle import WAITING, Cause, Phase
 from trainmaster.core.pending_launches import released
 from trainmaster.core.prerun import end_prerun
 from trainmaster.core.state import JobRecord, State, is_on_slots
-from trainmaster.core.suspension import hold_if_waiting, order_suspension, suspend
+from trainmaster.core.suspension import order_suspension, suspend
 from trainmaster.model.actions import Rebind
 from trainmaster.model.events import RunAdopted
 from trainmaster.model.placement import Placement

@@ -9,6 +9,9 @@ from typing import NamedTuple
 from trainmaster.core import followed_orders
 from trainmaster.core.adopted_runs import adopt_runs
 from trainmaster.core.followed_orders import Followed
+from trainmaster.core.freeze_check import PlannedMemory
+from trainmaster.core.frozen_clearance import clear_frozen
+from trainmaster.core.holds import end_delays
 from trainmaster.core.invariants import rebuilt
 from trainmaster.core.last_resort import end_protection, protect, runs_to_protect
 from trainmaster.core.lifecycle import Phase
@@ -19,7 +22,6 @@ from trainmaster.core.policy import Policy
 from trainmaster.core.reducer import REDUCERS
 from trainmaster.core.slot_choice import keep_slots
 from trainmaster.core.state import State
-from trainmaster.core.suspension import PlannedMemory, clear_frozen, end_delays
 from trainmaster.core.view import View
 from trainmaster.model.actions import Order, Suspend
 from trainmaster.model.deadline_notices import DeadlineNotice

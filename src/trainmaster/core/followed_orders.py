@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from trainmaster.core.adopted_runs import adopt_runs
+from trainmaster.core.holds import end_delays
 from trainmaster.core.invariants import rebuilt
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.pending_launches import begin_release, released
 from trainmaster.core.prerun import end_prerun
 from trainmaster.core.reducer import REDUCERS, requeue_for_retry, stop
 from trainmaster.core.state import JobRecord, State
-from trainmaster.core.suspension import end_delays, order_suspension, revoke_start
+from trainmaster.core.suspension import order_suspension, revoke_start
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Run

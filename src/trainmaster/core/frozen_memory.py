@@ -1,4 +1,4 @@
-"""What a frozen run keeps: memory on its GPUs and in host memory, reckoned until its engine reports it.
+"""What a frozen run keeps: memory on its GPUs and in host memory, estimated until its engine reports it.
 
 The host memory that runs out first is what the run had on its GPUs. That is what was measured, with a margin,
 else what is booked for it, else all memory of the GPU, which may be more than the host has.
@@ -26,10 +26,10 @@ class KeptMemory(NamedTuple):
     host: int
     gpu: int
     is_reported: bool = False
-    """Whether its engine said so; else it is reckoned."""
+    """Whether its engine said so; else it is estimated."""
 
 
-def reckoned(
+def estimated(
     topology: Topology,
     demand: Demand,
     placement: Placement,
@@ -62,7 +62,7 @@ def _host_on_slots(kind: GpuType, demand: Demand, placement: Placement) -> int:
 def reported(
     before: KeptMemory, placement: Placement, host_bytes: int | None, gpu_bytes: int | None
 ) -> KeptMemory:
-    """What a frozen run keeps by its engine's report, in all; what that does not say is as reckoned."""
+    """What a frozen run keeps by its engine's report, in all; what that does not say is as estimated."""
     if host_bytes is None and gpu_bytes is None:
         return before
     count = len(placement.slices)

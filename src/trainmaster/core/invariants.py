@@ -55,7 +55,7 @@ def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
 
 
 def crowded_nodes(state: State) -> set[int]:
-    """Nodes whose CPUs and memory may be over-booked by what turned out otherwise than was reckoned.
+    """Nodes whose CPUs and memory may be over-booked by what turned out otherwise than was estimated.
 
     A run that was to leave could not be frozen, or a frozen one keeps more than it was expected to.
     """

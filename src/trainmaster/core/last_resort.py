@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from trainmaster.core.freeze_check import PlannedMemory, will_freeze
 from trainmaster.core.lifecycle import ALLOCATED, WAITING
 from trainmaster.core.possible_starts import possible_starts
 from trainmaster.core.state import JobRecord, State
-from trainmaster.core.suspension import PlannedMemory, will_freeze
 from trainmaster.model import actions as a
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Refused

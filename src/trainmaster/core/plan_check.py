@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from trainmaster.core.freeze_check import NOTHING_PLANNED, PlannedMemory
 from trainmaster.core.last_resort import runs_to_protect
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import begin_release, launch
@@ -13,7 +14,7 @@ from trainmaster.core.plan_rules import avoidance_refusal, ending_refusal, shape
 from trainmaster.core.rebinding import rebind
 from trainmaster.core.reducer import stop
 from trainmaster.core.state import JobRecord, State, can_rebind, is_in_place
-from trainmaster.core.suspension import NOTHING_PLANNED, PlannedMemory, order_suspension, suspend
+from trainmaster.core.suspension import order_suspension, suspend
 from trainmaster.model import actions as a
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.plan import Plan

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from trainmaster.core.holds import delay_retry, hold, hold_if_waiting, release
 from trainmaster.core.input_facts import input_blocked, input_failed, input_returned
 from trainmaster.core.last_resort import lift_protection
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
@@ -22,14 +23,7 @@ from trainmaster.core.pending_launches import (
 from trainmaster.core.prerun import end_prerun
 from trainmaster.core.refused_freeze import go_on_unfrozen
 from trainmaster.core.state import GpuAside, JobRecord, State
-from trainmaster.core.suspension import (
-    book_report,
-    delay_retry,
-    hold,
-    hold_if_waiting,
-    release,
-    revoke_start,
-)
+from trainmaster.core.suspension import book_report, revoke_start
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill
 from trainmaster.model.job import Run

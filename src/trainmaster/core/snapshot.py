@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from trainmaster.core.controller import Controller, MakePolicy
-from trainmaster.core.frozen_memory import reckoned
+from trainmaster.core.frozen_memory import estimated
 from trainmaster.core.invariants import rebuilt
 from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import WAITING, Cause, Phase
@@ -218,7 +218,7 @@ def restored(
     if is_same:
         for there, seqs in zip(state.residents, body["residents"], strict=True):
             there.update((seq, records[seq]) for seq in seqs)
-        _reckon_kept(state)
+        _estimate_kept(state)
         state.occupancy = rebuilt(state, is_checked=False)
     else:
         lost = _remap(state, IndexMapping.between(layout, topology, kinds, uuids), body["now"])
@@ -269,11 +269,11 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
         state.pending_launches[job] = PendingLaunch(state.jobs[job], set(awaiting), expires_ms)
 
 
-def _reckon_kept(state: State) -> None:
+def _estimate_kept(state: State) -> None:
     """What frozen runs keep, where a store of an earlier version does not say."""
     for record in state.jobs.values():
         if record.frozen is not None and record.kept is None:
-            record.kept = reckoned(state.topology, record.demand, record.frozen)
+            record.kept = estimated(state.topology, record.demand, record.frozen)
 
 
 # -- another topology ----------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def _remap(state: State, new: IndexMapping, now: int) -> tuple[Run, ...]:
         record.frozen = new.frozen(record.frozen)
         if record.demand.avoid:
             remap_avoided(state, record, new.gpus)
-    _reckon_kept(state)
+    _estimate_kept(state)
     for record in without_goal:
         _forget_goal(state, record)
     _remap_tables(state, new)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from trainmaster.core.change_log import ChangeLog
-from trainmaster.core.frozen_memory import FROZEN_GPU_MEMORY, KeptMemory, reckoned
+from trainmaster.core.frozen_memory import FROZEN_GPU_MEMORY, KeptMemory, estimated
 from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import EDGES, ENDED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.occupancy import Occupancy
@@ -309,7 +309,7 @@ class State:
         self._book_frozen(record, 1)
 
     def correct_frozen(self, record: JobRecord, kept: KeptMemory) -> None:
-        """Book what its frozen run really keeps instead of what was reckoned."""
+        """Book what its frozen run really keeps instead of what was estimated."""
         self._book_frozen(record, -1)
         record.kept = kept
         self._book_frozen(record, 1)
@@ -339,7 +339,7 @@ def kept_memory(topology: Topology, record: JobRecord, placement: Placement) -> 
     if record.frozen is not None and kept is not None:
         return kept
     before = kept if kept is not None and kept.is_reported else None
-    return reckoned(topology, record.demand, placement, record.measured_memory, before)
+    return estimated(topology, record.demand, placement, record.measured_memory, before)
 
 
 def can_continue_at(topology: Topology, old: Placement, new: Placement) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trainmaster.core.freeze_check import Obstacle, freeze_refusal
 from trainmaster.core.state import State
-from trainmaster.core.suspension import Obstacle, freeze_refusal
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.text.formatting import as_sentence, size

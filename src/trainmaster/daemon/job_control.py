@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from trainmaster.core.freeze_check import NOTHING_PLANNED
 from trainmaster.core.last_resort import loses_work_if_suspended, unsaved_ms
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.suspension import NOTHING_PLANNED
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.freeze_remarks import obstacle_sentence
 from trainmaster.daemon.inbox import Request

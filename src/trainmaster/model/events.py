@@ -149,9 +149,9 @@ class RunSuspended:
     shows_saving: bool = True
     """It says that it saved, or wrote a checkpoint when it was told to stop; False: only before."""
     host_bytes: int | None = None
-    """Of a frozen run: host memory that it keeps, in all; None: as the controller reckons."""
+    """Of a frozen run: host memory that it keeps, in all; None: as the controller estimates."""
     gpu_bytes: int | None = None
-    """Of a frozen run: memory that it keeps on its GPUs, in all; None: as the controller reckons."""
+    """Of a frozen run: memory that it keeps on its GPUs, in all; None: as the controller estimates."""
 
 
 @dataclass(frozen=True, slots=True)
