@@ -70,6 +70,7 @@ class Limits:
     hang_busy: int = _time(60 * MINUTE, "The same where its device is busy.")
     hang_start: int = _time(30 * MINUTE, "The same before its first step, with an idle device.")
     disk_free: int = _size(1 * GIB, "Free space of the data folder below which /healthz says so.")
+    disk_full: int = _size(4 * MIB, "Free space of the data folder below which no job is started.")
     connections: int = _number(512, "Open connections to the API.")
     header_deadline: int = _time(10 * SECOND, "Time for the head of a request to come.")
     body_deadline: int = _time(1 * MINUTE, "Time for the body of a request to come.")

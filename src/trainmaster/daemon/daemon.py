@@ -34,6 +34,7 @@ from trainmaster.daemon.data_folder import (
     write_mark,
 )
 from trainmaster.daemon.device_change import apply_change, refuse_lost_runs, refuse_other_devices
+from trainmaster.daemon.disk_watch import DiskWatch
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.export import events_of, trace_of
 from trainmaster.daemon.failure_evidence import FailureReader
@@ -141,7 +142,8 @@ class Daemon:
         self._tests_devices = tests_devices
         """Whether idle devices are tested at the start."""
         self._self_tests: SelfTests
-        """While it leads."""
+        self._disks: DiskWatch
+        """Both while it leads."""
         self._say = say
         """Prints a line for the user."""
         self._parts: _Parts | None = None
@@ -190,6 +192,7 @@ class Daemon:
                 driver.readings.watch(),
                 driver.inputs.watch(self._stamp_of),
                 self._test_devices(driver),
+                self._disks.watch(),
                 self._snapshots(driver),
                 self._tidy(driver),
                 self._check_store(),
@@ -307,6 +310,7 @@ class Daemon:
             last = max(self._store.last_number(), runs, identity.left_alone or 0)
             await asyncio.to_thread(remove_leftovers, self._folder, last)
         self._self_tests = SelfTests(driver, self._folder)
+        self._disks = DiskWatch(driver, self._folder)
         cluster, outputs = ClusterControl(driver, self._self_tests), JobOutputs(files)
         self._parts = _Parts(driver, files, submissions, outputs, control, cluster, queries)
         return driver
@@ -499,7 +503,7 @@ class Daemon:
         )
         notes = [*driver.notes(), *([self._not_copied] if self._not_copied else [])]
         notes += [*self._engine.troubles(), *driver.readings.notes(), *self._self_tests.notes()]
-        notes += signs.notes(self.limits)
+        notes += [*self._disks.notes(), *signs.notes(self.limits)]
         trouble = (
             driver.writer.trouble or self._removed or self._damage or signs.trouble(self.limits)
         )

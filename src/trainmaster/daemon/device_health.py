@@ -159,10 +159,13 @@ class DeviceHealth:
     def notes(self) -> list[str]:
         """What is set aside, and what is not although it should be: a sentence each."""
         state = self._state()
+        together: dict[str, list[str]] = {}
+        for gpu, aside in sorted(state.gpus_aside.items()):
+            together.setdefault(aside.why, []).append(device_name(state.topology, gpu))
         said = [
-            f"{device_name(state.topology, gpu)} is set aside: {aside.why} `trainmaster node unblock"
-            f" {device_name(state.topology, gpu)}` brings it back."
-            for gpu, aside in sorted(state.gpus_aside.items())
+            f"{listing(devices)} {'is' if len(devices) == 1 else 'are'} set aside: {why}"
+            f" `trainmaster node unblock {devices[0]}` brings {devices[0]} back."
+            for why, devices in together.items()
         ]
         names = {device_key(state.topology, g): g for g in range(state.topology.gpu_count)}
         said += [

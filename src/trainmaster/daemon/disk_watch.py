@@ -1,0 +1,106 @@
+"""Looks at the disks that jobs need: nothing is started while the data folder's is full.
+
+Runs cannot be started then: their folders, journals and logs could not be written. The devices come back
+by themselves as soon as there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from trainmaster.core.lifecycle import ALLOCATED
+from trainmaster.core.state import State
+from trainmaster.daemon.device_health import set_aside
+from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.model import events as e
+from trainmaster.text.formatting import listing, size
+
+LOOK_S = 10.0
+WHY = "The disk of the data folder is full (the limit disk_full)."
+ENOUGH = 2
+"""How many times the limit must be free before devices come back: else they would come and go."""
+NAMED = 3
+
+
+class DiskWatch:
+    """What is free for the data folder and for the checkpoints of running jobs."""
+
+    def __init__(self, driver: Driver, folder: Path) -> None:
+        self._driver = driver
+        self._folder = folder
+        self._thread = ThreadPoolExecutor(1, "disks")
+        """A disk that hangs holds up no other work."""
+        self._short: Mapping[tuple[str, ...], int] = {}
+
+    async def watch(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            places = self._places()
+            free, shared = await loop.run_in_executor(self._thread, looked, self._folder, places)
+            self.take(free, shared)
+            await asyncio.sleep(LOOK_S)
+
+    def _places(self) -> dict[str, str]:
+        """Of each running job the folder of its checkpoints."""
+        live = self._driver.jobs.values()
+        running = [each for each in live if each.record and each.record.phase in ALLOCATED]
+        return {each.id: each.recipe.checkpoint_dir for each in running}
+
+    def take(self, free: int, shared: Mapping[tuple[str, ...], int]) -> None:
+        """What is free for the data folder, and for the checkpoints of jobs that are elsewhere."""
+        limits = self._driver.site_limits
+        self._short = {jobs: left for jobs, left in shared.items() if left < limits.disk_free}
+        state = self._driver.controller.state
+        self._driver.inbox.follow_up(disk_events(state, free, limits.disk_full))
+
+    def notes(self) -> list[str]:
+        """Disks of checkpoints that are nearly full; of the data folder the vital signs say it."""
+        return [
+            f"Only {size(left)} are free where job{'s' * (len(jobs) > 1)} {listing(list(jobs[:NAMED]))}"
+            f"{' and others' * (len(jobs) > NAMED)} write checkpoints (the limit disk_free): make room."
+            for jobs, left in self._short.items()
+        ]
+
+
+def looked(folder: Path, places: Mapping[str, str]) -> tuple[int, dict[tuple[str, ...], int]]:
+    """Bytes that are free for the folder, and by the jobs on each other disk for their checkpoints."""
+    own, free = device_of(str(folder)), free_at(str(folder))
+    on: dict[int, list[str]] = {}
+    for job, place in places.items():
+        device = device_of(place)
+        if device is not None and device != own:
+            on.setdefault(device, []).append(job)
+    return free, {tuple(jobs): free_at(places[jobs[0]]) for jobs in on.values()}
+
+
+def device_of(place: str) -> int | None:
+    try:
+        return os.stat(place).st_dev
+    except OSError:  # it is made when the job first writes
+        return None
+
+
+def free_at(place: str) -> int:
+    try:
+        return shutil.disk_usage(place).free
+    except OSError:  # it is gone: nothing can be written there
+        return 0
+
+
+def disk_events(state: State, free: int, least: int) -> Iterable[LoggedEvent]:
+    """Set all devices aside where too little is free, and bring them back where there is enough again."""
+    topology = state.topology
+    ours = {gpu for gpu, aside in state.gpus_aside.items() if aside.why == WHY}
+    if free < least:
+        others = (gpu for gpu in range(topology.gpu_count) if gpu not in state.gpus_aside)
+        return [set_aside(topology, gpu, WHY) for gpu in others]
+    if free >= ENOUGH * least:
+        return [LoggedEvent(e.GpuReturned(topology.node_of_gpu[gpu], gpu)) for gpu in sorted(ours)]
+    return []
