@@ -107,7 +107,7 @@ def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
     beside = f" and {status.transition}" if status.transition is not None else ""
     hang = status.history.hang
     if hang is not None and not hang.is_over:
-        said = " ".join((hang_sentence(hang), *hang.stacks))
+        said = " ".join((hang_sentence(hang.at(now)), *hang.stacks))
         silent = f"its last sign of life was {when(hang.since_ms, now)}"
         return HUNG, f"It is {row.state}{place}{beside}, and hangs: {silent}. {said}"
     return None, f"It is {row.state}{place}{beside}."

@@ -112,8 +112,8 @@ def job_row(status: JobStatus, now: int) -> JobRow:
         array=row.array,
         array_index=row.array_index,
         progress=progress_row(history.progress),
-        hung=hang_row(status),
         prerun=messages.prerun(status),
+        hung=hang_row(status, now),
     )
 
 
@@ -178,13 +178,13 @@ def deadline_words(notice: DeadlineNotice, status: JobStatus, now: int) -> str:
     return past_deadline_sentence(notice.deadline_ms, row.finish_ms)
 
 
-def hang_row(status: JobStatus) -> HangRow | None:
+def hang_row(status: JobStatus, now: int) -> HangRow | None:
     hang = status.history.hang
     if hang is None or hang.is_over or status.row.state != JobState.RUNNING:
         return None
     return HangRow(
         since_s=hang.since_ms / 1000,
-        sentence=hang_sentence(hang),
+        sentence=hang_sentence(hang.at(now)),
         stacks=list(hang.stacks),
         trouble=hang.trouble or None,
     )

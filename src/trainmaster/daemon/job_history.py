@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from trainmaster.failures.retry_rules import FailedAttempt
@@ -59,6 +59,12 @@ class LastHang:
     """The attempt that hung."""
     is_over: bool = False
     """Whether it has gone on, or ended, since."""
+
+    def at(self, now: int) -> LastHang:
+        """As it is now: it has been silent for longer than when it was found."""
+        more_ms = 0 if self.is_over else max(0, now - self.since_ms - self.silent_ms)
+        stepless_ms = None if self.stepless_ms is None else self.stepless_ms + more_ms
+        return replace(self, silent_ms=self.silent_ms + more_ms, stepless_ms=stepless_ms)
 
 
 @stored_as("daemon.Prerun")

@@ -13,6 +13,9 @@ LAUNCHERS = ("torch/distributed/run.py", "torch/distributed/launcher/", "acceler
 WORKER_LOOP = "_worker_loop"
 """What the processes that load data for others are in."""
 MOST_NAMES = 3
+MOST_RANKS = 16
+MOST_CHARS = 200
+STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,9 @@ class ProcessStack:
     state: str = ""
     """`sleeping`, `running`, `disk sleep`, `stopped`."""
     wchan: str = ""
-    """The kernel's function that it waits in, where that may be read."""
+    """The kernel's function that it waits in, where that may be read, ..."""
+    kernel: tuple[str, ...] = ()
+    """... and its stack there, which only root may read."""
     threads: tuple[Thread, ...] = ()
     """Empty: no Python program, or its stacks could not be taken."""
 
@@ -83,7 +88,15 @@ def rank_sentences(processes: Iterable[ProcessStack]) -> tuple[str, ...]:
     for process in processes:
         by_rank.setdefault(process.rank, []).append(process)
     ranks = sorted(by_rank, key=lambda rank: (rank is None, rank or 0))
-    return tuple(_sentence(rank, by_rank[rank]) for rank in ranks)
+    said = [_printable(_sentence(rank, by_rank[rank])) for rank in ranks[:MOST_RANKS]]
+    more = len(ranks) - MOST_RANKS
+    return (*said, f"{more} more ranks are in the file.") if more > 0 else tuple(said)
+
+
+def _printable(text: str) -> str:
+    """Programs choose the names of their functions and files."""
+    shown = "".join(each if each.isprintable() else "?" for each in text)
+    return shown if len(shown) <= MOST_CHARS else f"{shown[: MOST_CHARS - 4]}...."
 
 
 def _sentence(rank: int | None, processes: Sequence[ProcessStack]) -> str:
@@ -103,6 +116,7 @@ def _place_words(process: ProcessStack) -> str:
     thread = next((each for each in threads if _call(each) is not None), threads[0])
     called, user = _call(thread), _users(thread)
     verb = "is" if thread.is_active else "waits"
+    verb = "is stopped" if process.state == STOPPED else verb
     if user is None:
         frame = thread.frames[0]
         return f"{verb} in {frame.name} ({frame.place})"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainmaster.failures.stacks import Frame, ProcessStack, Thread, rank_sentences
 
 TORCH = "/env/lib/python3.11/site-packages/torch"
@@ -29,7 +31,8 @@ LOADER = (
 
 def process(pid: int, rank: int | None, *frames: Frame, active: bool = False) -> ProcessStack:
     thread = Thread("MainThread", True, active, frames)
-    return ProcessStack(pid, "python train.py", rank, "sleeping", "", (thread,) if frames else ())
+    threads = (thread,) if frames else ()
+    return ProcessStack(pid, "python train.py", rank, "sleeping", threads=threads)
 
 
 def test_each_rank_is_where_its_own_line_waits_in_a_library() -> None:
@@ -48,6 +51,20 @@ def test_the_thread_that_trains_is_named_where_the_main_one_shows_nothing() -> N
     (said,) = rank_sentences([ProcessStack(1, "python", 0, threads=threads)])
     assert said == "Rank 0 waits in all_reduce (train.py:41)."
     assert rank_sentences([process(1, 0, *JOINS)]) == ("Rank 0 waits in join (train.py:50).",)
+
+
+def test_a_process_that_was_stopped_is_said_to_be() -> None:
+    stopped = replace(process(1, 0, *ALL_REDUCE), state="stopped")
+    assert rank_sentences([stopped]) == ("Rank 0 is stopped in all_reduce (train.py:41).",)
+
+
+def test_what_programs_choose_is_shown_as_text_and_not_for_ever() -> None:
+    evil = Frame("\x1b[2Jmain", "/home/ada/" + "x" * 500 + ".py", 1)
+    (said,) = rank_sentences([process(1, 0, evil)])
+    assert said.isprintable()
+    assert len(said) == 200
+    many = rank_sentences([process(each, each, *SLEEPS) for each in range(40)])
+    assert (len(many), many[-1]) == (17, "24 more ranks are in the file.")
 
 
 def test_launchers_and_processes_that_load_data_are_not_the_training() -> None:

@@ -66,6 +66,7 @@ def taken(pids: Sequence[int], spy: str | None) -> tuple[list[ProcessStack], str
                 int(rank[0]) if rank[0].isdecimal() else None,
                 _state(pid),
                 _text(pid, "wchan").strip("0\n"),
+                tuple(_text(pid, "stack").splitlines()),
                 threads,
             )
         )
@@ -92,6 +93,7 @@ def text_of(found: Sequence[ProcessStack], trouble: str) -> str:
         rank = "" if process.rank is None else f"rank {process.rank}, "
         where = f" in {process.wchan}" if process.wchan else ""
         lines.append(f"{rank}process {process.pid}, {process.state}{where}: {process.command}")
+        lines += [f"  kernel {each}" for each in process.kernel]
         for thread in process.threads:
             how = "active" if thread.is_active else "waiting"
             lines.append(f"  thread {thread.name} ({how})")
