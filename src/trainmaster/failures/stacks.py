@@ -62,7 +62,7 @@ class ProcessStack:
     wchan: str = ""
     """The kernel's function that it waits in, where that may be read, ..."""
     kernel: tuple[str, ...] = ()
-    """... and its stack there, which only root may read."""
+    """... and its stack there, which only root may read: for one without Python stacks."""
     threads: tuple[Thread, ...] = ()
     """Empty: no Python program, or its stacks could not be taken."""
 

@@ -93,7 +93,7 @@ def text_of(found: Sequence[ProcessStack], trouble: str) -> str:
         rank = "" if process.rank is None else f"rank {process.rank}, "
         where = f" in {process.wchan}" if process.wchan else ""
         lines.append(f"{rank}process {process.pid}, {process.state}{where}: {process.command}")
-        lines += [f"  kernel {each}" for each in process.kernel]
+        lines += [f"  kernel {each}" for each in process.kernel if not process.threads]
         for thread in process.threads:
             how = "active" if thread.is_active else "waiting"
             lines.append(f"  thread {thread.name} ({how})")
