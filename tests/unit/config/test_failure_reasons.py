@@ -13,8 +13,8 @@ from trainmaster.model.failure import Blame, RetryRule
 STUDY = """
 host-out-of-memory incorrect-input semantic-error core-dump illegal-memory-access checkpoint-error cuda-error
 syntax-error traceback-from-crash mpi-error cuda-out-of-memory mpi-runtime-failure permission-error
-import-error job-preempted cuda-init-failed model-diverged cuda-version-mismatch gpu-ecc-error output-node-error
-library-not-loaded unknown
+import-error job-preempted cuda-init-failed model-diverged cuda-version-mismatch gpu-ecc-error
+output-node-error library-not-loaded unknown
 """
 """The 22 reasons of Microsoft's study, by our keys."""
 
