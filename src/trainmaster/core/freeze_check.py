@@ -36,18 +36,25 @@ class PlannedMemory:
             record = state.jobs.get(action.job)
             if record is None or not isinstance(action, a.Start | a.Resume | a.Migrate | a.Resize):
                 continue
-            stays = record.placement if isinstance(action, a.Resize) else None
-            held = frozenset(() if stays is None else stays.gpus())
-            given_back = 0
-            if state.can_thaw_at(record, action.placement):
-                given_back = kept_memory(state.topology, record, action.placement).gpu
+            held = frozenset(() if record.placement is None else record.placement.gpus())
+            kept = _kept_by_gpu(state, record, action.placement)
             for piece in [each for each in action.placement.slices if each.gpu not in held]:
                 part = state.occupancy.host_part(piece.node, piece.share, record.demand)
                 host[piece.node] = host.get(piece.node, 0) + part
+                given_back = kept.get(piece.gpu, 0)
                 memory[piece.gpu] = memory.get(piece.gpu, 0) + piece.memory - given_back
                 uses = piece.memory or record.measured_memory
                 expected[piece.gpu] = expected.get(piece.gpu, 0) + max(0, uses - given_back)
         return cls(host, memory, expected)
+
+
+def _kept_by_gpu(state: State, record: JobRecord, placement: Placement) -> Mapping[int, int]:
+    """What its frozen run keeps on GPUs, and gives back when it goes on there."""
+    if record.frozen is None or not state.can_thaw_at(record, placement):
+        return {}
+    return dict.fromkeys(
+        record.frozen.gpus(), kept_memory(state.topology, record, record.frozen).gpu
+    )
 
 
 NOTHING_PLANNED = PlannedMemory({}, {}, {})
@@ -97,9 +104,13 @@ def freeze_refusal(
         return FreezeRefusal(Obstacle.TRIED_JUST_NOW)
     if placement.sharing is Sharing.MPS and not is_slot:
         return FreezeRefusal(Obstacle.MPS)
-    # Its memory is copied to the host before anything of what it holds is free.
-    found = None if is_slot else _shortage(state, record, placement, NOTHING_PLANNED)
-    return found or _shortage(state, record, placement, planned, with_its_own=True)
+    if not is_slot:  # its memory is copied to the host before anything of what it holds is free
+        found = _host_shortage(state, record, placement, NOTHING_PLANNED)
+        if found is not None:
+            return found
+        if _is_gpu_memory_needed(state, placement, planned):
+            return FreezeRefusal(Obstacle.GPU_MEMORY)
+    return _host_shortage(state, record, placement, planned, with_its_own=True)
 
 
 def memory_to_keep(state: State, record: JobRecord, planned: PlannedMemory) -> int | None:
@@ -116,7 +127,7 @@ def memory_to_keep(state: State, record: JobRecord, planned: PlannedMemory) -> i
     return max(FROZEN_GPU_MEMORY, min(left)) if left else None
 
 
-def _shortage(
+def _host_shortage(
     state: State,
     record: JobRecord,
     placement: Placement,
@@ -124,25 +135,27 @@ def _shortage(
     *,
     with_its_own: bool = False,
 ) -> FreezeRefusal | None:
-    """What memory is missing for its frozen run; `with_its_own`: counting what it would release itself."""
+    """What host memory is missing for its frozen run; `with_its_own`: counting what it would release."""
     is_alone = placement.sharing is Sharing.EXCLUSIVE
-    host = kept_memory(state.topology, record, placement).host
+    kept = kept_memory(state.topology, record, placement).host
     space = state.occupancy
-    own_host: dict[int, int] = {}
-    own_memory: dict[int, int] = {}
+    own: dict[int, int] = {}
     for piece in placement.slices if with_its_own else ():
         share = WHOLE if is_alone else piece.share
         part = space.booked_host(piece.node, share, record.demand, placement)
-        own_host[piece.node] = own_host.get(piece.node, 0) + part
-        own_memory[piece.gpu] = piece.memory
+        own[piece.node] = own.get(piece.node, 0) + part
     for node in placement.nodes:
-        needed = host * sum(piece.node == node for piece in placement.slices)
-        free = space.free_host[node] + own_host.get(node, 0) - planned.host.get(node, 0)
+        needed = kept * sum(piece.node == node for piece in placement.slices)
+        free = space.free_host[node] + own.get(node, 0) - planned.host.get(node, 0)
         if free < needed:
             return FreezeRefusal(Obstacle.HOST_MEMORY, needed, max(0, free))
-    least = 0 if is_on_slots(state.topology, placement) else FROZEN_GPU_MEMORY
-    for gpu in placement.gpus():
-        free = space.free_memory[gpu] + own_memory.get(gpu, 0) - planned.memory.get(gpu, 0)
-        if free < least:
-            return FreezeRefusal(Obstacle.GPU_MEMORY)
     return None
+
+
+def _is_gpu_memory_needed(state: State, placement: Placement, planned: PlannedMemory) -> bool:
+    """Whether jobs that come need even the little that every frozen run keeps of its own on its GPUs."""
+    free = state.occupancy.free_memory
+    return any(
+        free[gpu] + own - planned.memory.get(gpu, 0) < FROZEN_GPU_MEMORY
+        for _, gpu, _, own, _ in placement.slices
+    )

@@ -202,6 +202,17 @@ def test_a_run_that_was_to_have_the_whole_gpu_gives_its_half_back() -> None:
     )
 
 
+def test_what_the_other_has_there_already_is_not_counted_twice() -> None:
+    """Two halves of a GPU's memory: one leaves, frozen, and the other has the GPU for itself."""
+    stage = Strings("1x1", can_freeze=True, cannot_save_at_first=True)
+    for name in ("host", "a"):
+        stage.submit(name, Demand(Shape(1, memory=8 * GIB), 1, 1))
+        stage.start(name, 0, **HALF | {"memory": 8 * GIB})
+    alone = stage.on(0, memory=8 * GIB)
+    orders = stage.plan(a.Suspend("a"), a.Migrate("host", alone))
+    assert orders == [a.Freeze(A), a.Rebind(HOST, alone)]
+
+
 def test_neither_of_a_pair_is_lost_where_both_were_to_leave_one_after_the_other() -> None:
     stage = a_pair()
     stage.plan(a.Suspend("a"), a.Resize("host", stage.on(0, memory=4 * GIB)))

@@ -280,6 +280,12 @@ def test_what_it_kept_the_last_time_is_expected_the_next_time_and_no_more_than_i
     assert stage.tell(report) == [a.Launch(Run("b", 1), large, 0)]
 
 
+def test_a_job_that_states_all_memory_of_its_gpu_can_be_frozen() -> None:
+    stage = one_h200().submit("a", needs(40 * GIB)).start("a", 0, memory=40 * GIB)
+    frozen(stage, "a")
+    assert stage.phase("a") is Phase.SUSPENDED
+
+
 def test_what_was_measured_of_the_job_that_comes_decides_where_it_states_nothing() -> None:
     stage = one_h200().submit("a").start("a", 0).submit("b")
     stage.tell(e.JobProfiled("a", profile=Profile(gpu_memory=10 * GIB)))
