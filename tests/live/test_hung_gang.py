@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.live.daemons import live, until
-from trainmaster.config.job_file import JobFile
 from trainmaster.engines.local.stack_dump import py_spy
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-NO_PRERUN = {"preflight": False} if "preflight" in JobFile.model_fields else {}
 TRAIN = """
 import os, threading, time
 import torch
@@ -57,7 +55,7 @@ def test_a_gang_that_hangs_is_found_shown_with_its_stacks_and_restarted(tmp_path
             ranks="gpu",
             on_hang="restart",
             grace_period="1s",
-            **NO_PRERUN,
+            preflight=False,
         )
         again = until(lambda: _second_attempt(daemon.job(job)), "it to be started again", 180)
         daemon.until_state(job, "succeeded")

@@ -7,11 +7,11 @@ import subprocess
 import sys
 import time
 
-from trainmaster.engines.local.hang_watch import CpuMeter, GpuMeter, RhythmClock
+import pytest
+
+from trainmaster.engines.local.hang_watch import GpuMeter, ProcessMeter, RhythmClock
 from trainmaster.engines.local.stack_dump import NOT_INSTALLED, taken, text_of
 from trainmaster.failures.stacks import rank_sentences
-
-SPIN = "import time\nwhile True: time.thread_time()"
 
 
 def test_the_longest_silence_and_the_longest_step_are_learned() -> None:
@@ -45,30 +45,33 @@ def test_time_in_which_the_machine_stood_still_does_not_count() -> None:
     assert clock.rhythm(3_600.0).silent_ms == 90_000
 
 
-def test_a_process_that_computes_is_seen() -> None:
-    spinning = subprocess.Popen([sys.executable, "-S", "-c", SPIN])
+PROGRAMS = {
+    "computes": "while True: pass",
+    "writes": "while True: out.write(bytes(1 << 20)); time.sleep(0.01)",
+}
+
+
+@pytest.mark.parametrize("code", PROGRAMS.values(), ids=PROGRAMS)
+def test_a_process_that_computes_or_writes_is_busy_and_one_that_sleeps_is_not(code: str) -> None:
+    code = f"import time; out = open('/dev/null', 'wb', 0)\n{code}"
+    working = subprocess.Popen([sys.executable, "-S", "-c", code])
     sleeping = subprocess.Popen(["sleep", "600"])
+    meter = ProcessMeter(lambda: [working.pid, sleeping.pid])
+    other = ProcessMeter(lambda: [sleeping.pid])
     try:
-        busy, idle = (
-            CpuMeter(lambda: [spinning.pid, sleeping.pid]),
-            CpuMeter(lambda: [sleeping.pid]),
-        )
-        for meter in (busy, idle):
-            meter.look(time.monotonic())
-        while _ticks(spinning.pid) < 30:
-            time.sleep(0.1)
-        now = time.monotonic()
-        assert idle.look(now) < 0.1
-        assert busy.look(now) > 0
+        assert not meter.is_busy(time.monotonic())  # nothing is known before
+        assert not other.is_busy(time.monotonic())
+        for _ in range(100):
+            time.sleep(0.3)
+            if meter.is_busy(time.monotonic()):
+                break
+        else:
+            raise AssertionError("it is never seen to work")
+        assert not other.is_busy(time.monotonic())
     finally:
-        for each in (spinning, sleeping):
+        for each in (working, sleeping):
             each.kill()
             each.wait()
-
-
-def _ticks(pid: int) -> int:
-    with open(f"/proc/{pid}/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[11])
 
 
 def test_a_gpu_of_which_nothing_is_known_lately_may_be_busy() -> None:

@@ -1,7 +1,7 @@
 """A supervisor's watch over its run: notices that it hangs, has its stacks taken, and says so.
 
-It hears of steps and output as they come, and looks at the CPU time of the run's processes by itself, so it
-needs no manager; only how busy a GPU is must be told to it.
+It hears of steps and output as they come, and looks at what the run's processes do by itself, so it needs no
+manager; only how busy a GPU is must be told to it.
 Only the standard library is imported here: supervisors load it.
 """
 
@@ -22,13 +22,15 @@ from trainmaster_sdk.process_tree import stat_of
 from trainmaster_sdk.wire import FULL_PACE, Message
 
 LOOKS = 20
-"""How often the CPU time is looked at in the shortest time that may be a hang, ..."""
+"""How often its processes are looked at in the shortest time that may be a hang, ..."""
 MOST_EVERY_S = 30.0
 LEAST_EVERY_S = 0.25
 LATE = 3
 """A look that comes so many times too late: the machine, or this process, stood still meanwhile."""
 BUSY_CORE = 0.1
 """Part of a core above which a process computes: threads that only wait for others use less."""
+BUSY_BYTES = 100_000
+"""Bytes in a second above which a process reads data or writes a checkpoint."""
 BUSY_PPM = 50_000
 """The same for a GPU."""
 FRESH_S = 60.0
@@ -36,7 +38,7 @@ FRESH_S = 60.0
 STACKS_S = 20.0
 """How long taking stacks may last."""
 STACKS = "trainmaster.engines.local.stack_dump"
-TOO_SLOW = f"Its stacks could not be taken within {STACKS_S:.0f} s."
+NO_STACKS: Message = {"stacks": [], "trouble": f"they could not be read in {STACKS_S:.0f} s"}
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -99,25 +101,35 @@ class RhythmClock:
         )
 
 
-class CpuMeter:
-    """Which part of a core the busiest process of a run has used since the last look."""
+class ProcessMeter:
+    """Whether a process of a run has computed, read or written since the last look."""
 
     def __init__(self, members: Members) -> None:
         self._members = members
-        self._used: dict[int, int] = {}
+        self._used: dict[int, tuple[int, int]] = {}
         self._at = 0.0
 
-    def look(self, now: float) -> float:
-        before, since_s = self._used, max(now - self._at, 0.001)
+    def is_busy(self, now: float) -> bool:
+        before, since_s = self._used, now - self._at
         self._at = now
-        self._used = {pid: _cpu_ticks(pid) for pid in self._members()}
-        most = max((ticks - before.get(pid, ticks) for pid, ticks in self._used.items()), default=0)
-        return most / TICKS_PER_S / since_s
+        self._used = {pid: (_cpu_ticks(pid), _bytes_moved(pid)) for pid in self._members()}
+        ticks, moved = BUSY_CORE * TICKS_PER_S * since_s, BUSY_BYTES * since_s
+        known = ((used, before[pid]) for pid, used in self._used.items() if pid in before)
+        return any(new[0] - old[0] > ticks or new[1] - old[1] > moved for new, old in known)
 
 
 def _cpu_ticks(pid: int) -> int:
     """Its CPU time so far, that of children that have ended included."""
     return sum(map(int, stat_of(pid)[11:15]))
+
+
+def _bytes_moved(pid: int) -> int:
+    """What it has read and written so far, from disks or not; 0 where that may not be read."""
+    try:
+        with open(f"/proc/{pid}/io", "rb") as file:
+            return sum(int(file.readline().split()[1]) for _ in ("rchar", "wchar"))
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 class GpuMeter:
@@ -169,7 +181,7 @@ class HangWatch:
         self._tell = tell
         self._end = end
         self._clock = RhythmClock(now, 0 if plan is None else plan.known_ms)
-        self._cpu = CpuMeter(members)
+        self._processes = ProcessMeter(members)
         self._gpu = GpuMeter(has_gpus)
         self._due_at = now + self._every_s
         self._hang: Hang | None = None
@@ -210,7 +222,7 @@ class HangWatch:
         if now >= self._due_at:
             self._due_at = now + self._every_s
             self._clock.pass_time(now, LATE * self._every_s, 0 if is_suspended else pace)
-            if self._cpu.look(now) >= BUSY_CORE or self._gpu.is_busy(now):
+            if self._processes.is_busy(now) or self._gpu.is_busy(now):
                 self._clock.busy(now)
             if self._hang is None and not is_suspended:
                 self._hang = hang_of(self._clock.rhythm(now), self._limits)
@@ -218,7 +230,7 @@ class HangWatch:
                     self._take_stacks(now)
         helper = self._helper
         if helper is not None and (helper.is_over or now >= self._helper_until):
-            self._report(helper)
+            self._report(helper.lines[-1] if helper.lines else NO_STACKS)
 
     def close(self) -> None:
         """It stops: nothing is watched any more."""
@@ -229,13 +241,16 @@ class HangWatch:
         """By a process of its own, which may be killed: reading another process may last."""
         pids = [str(pid) for pid in self._members()]
         argv = ["-m", STACKS, self._folder, *pids]
-        self._helper = HelperProcess(argv, self._selector, self._outsiders)
-        self._helper_until = now + STACKS_S
+        try:
+            self._helper = HelperProcess(argv, self._selector, self._outsiders)
+            self._helper_until = now + STACKS_S
+        except OSError as problem:
+            why = f"no process could be started to read them: {problem.strerror}"
+            self._report({"stacks": [], "trouble": why})
 
-    def _report(self, helper: HelperProcess) -> None:
+    def _report(self, found: Message) -> None:
         assert self._hang is not None
         assert self._plan is not None
-        found = helper.lines[-1] if helper.lines else {"stacks": [], "trouble": TOO_SLOW}
         self._drop_helper()
         restarts = self._plan.restarts
         self.words = " ".join((hang_sentence(self._hang), *found["stacks"]))
