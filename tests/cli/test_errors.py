@@ -197,6 +197,12 @@ CASES = {
     "a bad perf value": Case(
         f"{RUN} --perf perf-word.yaml", 2, "switch.suspend_s must be a number"
     ),
+    "failures of nobody": Case(f"{RUN} --failures stdy", 2, "is neither trace nor study"),
+    "a rule that is misspelt": Case(
+        f"{RUN} --failure-rules retry,input", 2, "there is no rule 'input'; did you mean inputs?"
+    ),
+    "a pre-run without end": Case(f"{RUN} --failure-rules prerun:x", 2, "number of seconds"),
+    "a length of another rule": Case(f"{RUN} --failure-rules retry:5", 2, "there is no rule"),
     "bad estimates": Case(f"{RUN} --estimates wild", 2, "none of exact, none and noisy:F"),
     "estimates that are too noisy": Case(f"{RUN} --estimates noisy:7", 2, "F from 0 to 1"),
     "a negative seed": Case(f"{RUN} --seed -1", 2, "'--seed'"),

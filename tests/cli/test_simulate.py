@@ -65,6 +65,28 @@ def test_the_same_bytes_whatever_the_hash_seed(process: Process, folder: Path) -
     assert without_wall_time(said[0]) == without_wall_time(said[1])
 
 
+def test_failures_and_what_rules_save(tm, write: Callable[[str, str], Path]) -> None:
+    trace = write(
+        "failing.csv",
+        "job_id,submit_s,gpus,duration_s,status,failed_attempts_s,failure_reasons\n"
+        "a,0,4,30,failed,20;40,syntax-error;syntax-error;syntax-error\n"
+        "b,0,1,600,,,\n",
+    )
+    line = f"simulate {trace} --cluster 1x8 --policy fifo"
+    before = json.loads(tm(f"{line} --json -").out)["results"][0]
+    assert "failures" not in before
+    lost = {}
+    for rules in ("", "retry", "prerun", "retry,prerun,inputs"):
+        said = tm(f"{line} --failures trace --failure-rules '{rules}' --json -").out
+        (result,) = json.loads(said)["results"]
+        assert result["failures"]["rules"] == [each for each in rules.split(",") if each]
+        lost[rules] = round(result["failures"]["gpu_hours"] * 3600)
+    assert lost == {"": 360, "retry": 80, "prerun": 90, "retry,prerun,inputs": 20}
+    shown = tm(f"{line} --failure-rules retry").out
+    assert "failures with retry: 1 failed run of 1 job, 0.02 GPU hours lost." in shown
+    assert "1 job not tried again (0 would have ended well)" in shown
+
+
 def test_the_table_has_the_policies_side_by_side(tm, fig7: Path) -> None:
     said = tm("simulate fig7.csv --cluster 1x2 --policy srsf,las --set quantum_s=1 --perf ideal")
     assert said.code == 0
