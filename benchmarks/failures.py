@@ -4,7 +4,7 @@
 Microsoft's study (docs/traces.md), once for each seed, and the same for all rules. A ratio is against no
 rules under the same seed. Skipped, saying so, where ../shared/data is not there.
 
-    python -m benchmarks.failures [--seeds 3] [--out benchmarks/results/failures.json]
+    python -m benchmarks.failures [--seeds 3] [--out benchmarks/results/failures.json] [--go-on]
     python -m benchmarks.failures --page     # the page and its plot from the results
 """
 
@@ -55,6 +55,7 @@ RULES: Mapping[str, dict[str, Any]] = {
 CLUSTERS = {"philly": "312x8", "crowded": "64x8"}
 """As many GPUs as Philly had, where nothing waits; and a fifth of them."""
 CROWDED_RULES = ("none", "retry", "prerun", "all")
+PLANNED = ("cluster", "rules", "seed", "jobs_per_input")
 OTHER_INPUTS = (2.0, 8.0)
 """Jobs per bad input, beside the usual number: nobody has published it."""
 
@@ -227,6 +228,7 @@ def main() -> None:
     reading = argparse.ArgumentParser(description=__doc__)
     reading.add_argument("--seeds", type=int, default=3)
     reading.add_argument("--out", type=Path, default=RESULTS)
+    reading.add_argument("--go-on", action="store_true", help="keep the runs that --out has")
     reading.add_argument("--page", action="store_true", help="write the page from the results")
     given = reading.parse_args()
     if given.page:
@@ -235,8 +237,9 @@ def main() -> None:
     if not PHILLY.exists():
         print(f"Skipped: {PHILLY} is not there.", file=sys.stderr)
         return
-    runs: list[dict[str, Any]] = []
-    for each in plan(given.seeds):
+    runs = json.loads(given.out.read_text())["runs"] if given.go_on else []
+    done = {tuple(run[key] for key in PLANNED) for run in runs}
+    for each in (each for each in plan(given.seeds) if each not in done):
         runs.append(measure(*each))
         write_report(given.out, trace=PHILLY.name, policy=POLICY, runs=with_ratios(runs))
         shown = {key: value for key, value in runs[-1].items() if key != "reasons"}

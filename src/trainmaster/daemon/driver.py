@@ -448,7 +448,7 @@ class Driver:
             return
         record, topology = live.record, self.controller.state.topology
         for logged in found:
-            yield logged if record is None else with_cost(logged, live, record, topology)
+            yield logged if record is None else with_cost(logged, live, record, topology, now)
         yield from self.inputs.news(live, found)
         if isinstance(report, Progressed):
             yield from self._measure_steps(report, live, now)

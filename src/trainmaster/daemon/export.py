@@ -42,7 +42,7 @@ def traced(row: StoredJob) -> TracedJob | None:
     last = outcome is Outcome.FAILED and bool(failed)
     before = failed[:-1] if last else failed
     if outcome is Outcome.FAILED and not last:
-        reasons = (UNKNOWN_REASON,)
+        reasons = (reasons_of[-1] if reasons_of else UNKNOWN_REASON,)
     paths = [each.failure.path for each in history.failed_attempts if each.failure.path]
     if row.start_ms is None and not history.attempts:
         return None

@@ -29,14 +29,14 @@ PAGE = 1000
 
 
 def with_cost(
-    logged: LoggedEvent, live: LiveJob, record: JobRecord, topology: Topology
+    logged: LoggedEvent, live: LiveJob, record: JobRecord, topology: Topology, now: int
 ) -> LoggedEvent:
     """Add to the failure or loss of a run how long it ran, on which devices and on which input."""
     if not isinstance(logged.event, e.RunFailed | e.RunLost) or record.placement is None:
         return logged
-    history, failure = live.history, logged.event.failure
+    failure = logged.event.failure
     cost = {
-        "run_s": max(0, history.run_ms - history.before_ms) / SECOND,
+        "run_s": _ran_ms(live, record, now) / SECOND,
         "gpus": record.placement.total_share,
         "on": named_devices(record.placement, topology),
         "reason": UNKNOWN_REASON if failure is None else failure.reason,
@@ -44,6 +44,14 @@ def with_cost(
         "path": "" if failure is None else failure.path,
     }
     return replace(logged, detail={**logged.detail, COST: cost})
+
+
+def _ran_ms(live: LiveJob, record: JobRecord, now: int) -> int:
+    """How long its run lasted that has ended just now; the time of a pre-run is not in its run time."""
+    if not record.is_prerun:
+        return max(0, live.history.run_ms - live.history.before_ms)
+    began = now if record.run_since_ms is None else record.run_since_ms
+    return max(0, (now if live.ended_ms is None else live.ended_ms) - began)
 
 
 def failed_run(job: str, user: str, name: str, detail: dict[str, Any]) -> FailedRun | None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from trainmaster.failures.failure_report import failure_report
 from trainmaster.failures.input_blocks import is_to_be_blocked
+from trainmaster.failures.prerun_rules import counts_against_program
 from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.failures.retry_rules import FailedAttempt, Resources, RetryLimits, decide
-from trainmaster.model.failure import UNKNOWN_REASON, Failure, RetryRule
+from trainmaster.model.failure import UNKNOWN_REASON, Failure
 from trainmaster.model.failure_report import FailedRun, JobEnd, RuleEffects, SimulatedFailures
 from trainmaster.model.inputs import InputFailure
 from trainmaster.model.topology import Topology
@@ -23,8 +24,6 @@ from trainmaster.sim.accounting import Account
 
 PRERUN_MS = 60 * SECOND
 """How long a pre-run lasts that does not fail before."""
-NOT_ON_ONE_DEVICE = frozenset({RetryRule.ELSEWHERE, RetryRule.ALWAYS})
-"""Failures by these rules are the cluster's: a pre-run on one device does not show them."""
 JOBS_UNTIL_BLOCKED = 3
 """An input is blocked when so many jobs, of several users or programs, have failed on it."""
 
@@ -82,14 +81,11 @@ class FailureJudge:
         path = account.traced.bad_input
         return Failure(row.key, row.blame, path=path)
 
-    def shows_on_one_device(self, failure: Failure) -> bool:
-        return self.rules.reasons.of(failure.reason).retry not in NOT_ON_ONE_DEVICE
-
     def prerun(self, account: Account) -> tuple[int, Failure | None]:
         """How long a pre-run of it lasts, and why it fails, if it does."""
         most, failure = self.rules.prerun_ms or 0, self.failure_of(account)
         ends_ms = account.target // NOMINAL
-        if failure is not None and ends_ms <= most and self.shows_on_one_device(failure):
+        if failure is not None and ends_ms <= most and counts_against_program(failure):
             return ends_ms, failure
         return min(most, ends_ms), None
 

@@ -15,6 +15,7 @@ from trainmaster.daemon.metrics import Metrics, count_events
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
 from trainmaster.model.failure import Blame, Failure
+from trainmaster.model.job import gpus
 from trainmaster.store.rows import Batch, JobFilter, StepRow, StoryRow
 from trainmaster.store.store import Store
 from trainmaster.text.messages import story_sentence
@@ -36,7 +37,7 @@ def a_failing(id: str = "1", user: str = "ada", ran_ms: int = 90_000) -> LiveJob
 def failed(live: LiveJob, failure: Failure | None) -> LoggedEvent:
     assert live.record is not None
     event = e.RunFailed(live.record.run, failure=failure)
-    return with_cost(LoggedEvent(event, {"code": 1}), live, live.record, TOPOLOGY)
+    return with_cost(LoggedEvent(event, {"code": 1}), live, live.record, TOPOLOGY, 5000)
 
 
 MISSING = Failure("missing-file", Blame.USER, path="/data/x")
@@ -56,11 +57,21 @@ def test_the_entry_of_a_failed_run_says_what_it_cost() -> None:
     assert story_sentence("failed", logged.detail) == "Failed (exit code 1)"
 
 
+def test_a_prerun_costs_its_time_on_one_device() -> None:
+    live = a_failing(ran_ms=0)
+    assert live.record is not None
+    live.record.demand_after_prerun = gpus(8)
+    live.record.placement = on(TOPOLOGY, 3)
+    live.record.run_since_ms, live.ended_ms = 1000, 4500
+    cost = failed(live, MISSING).detail["cost"]
+    assert (cost["run_s"], cost["gpus"]) == (3.5, 1000)
+
+
 def test_other_events_have_no_cost() -> None:
     live = a_failing()
     assert live.record is not None
     saved = LoggedEvent(e.RunSaved(live.record.run, 1))
-    assert with_cost(saved, live, live.record, TOPOLOGY) is saved
+    assert with_cost(saved, live, live.record, TOPOLOGY, 5000) is saved
 
 
 def test_a_report_is_made_of_what_is_stored(store: Store) -> None:

@@ -183,11 +183,10 @@ class Philly(FairSharing[PhillyOptions, PhillyMemo]):
 
     def _cause(self, round_: QueuePass, queue: str, demand: Demand) -> Why:
         """Why jobs of this queue and demand wait: locality, the queue's share, or too few free GPUs."""
-        space, leaf, need = (
-            round_.draft.space,
-            round_.tree.leaves[queue],
-            demand.nominal.total_share,
-        )
+        space, need = round_.draft.space, demand.nominal.total_share
+        leaf = round_.tree.leaves.get(queue)
+        if leaf is None:  # all its jobs are on hold, or wait for the time of a retry
+            return Why.NOT_ENOUGH_FREE
         if not has_headroom(leaf, need):
             return Why.SHARE_USED_UP
         reserved = sum([len(held.slices) for held in round_.draft.view.reservations.values()])
