@@ -281,8 +281,7 @@ def _estimate_kept(state: State) -> None:
 
 def _remap(state: State, new: IndexMapping, now: int) -> tuple[Run, ...]:
     """Move the state to the new indices; runs on devices that are gone are lost."""
-    aside = tuple(state.occupancy.whole_slices[gpu] for gpu in state.gpus_aside if gpu in new.gpus)
-    new = new.exchanging_slots((aside, *_held_by_runs(state), *_goals(state)))
+    new = new.exchanging_slots((*_held_by_runs(state), *_goals(state)), state.gpus_aside)
     gone = [record for record in state.jobs.values() if _has_lost_its_run(state, record, new)]
     without_goal = [
         record for record in state.jobs.values() if _has_lost_its_goal(state, record, new)

@@ -65,13 +65,17 @@ class IndexMapping:
             first += count
         return cls(topology, nodes, gpus)
 
-    def exchanging_slots(self, held: Iterable[Collection[Slice]]) -> IndexMapping:
+    def exchanging_slots(
+        self, held: Iterable[Collection[Slice]], aside: Iterable[int] = ()
+    ) -> IndexMapping:
         """The same, with free slots of their nodes for those that are gone and held.
 
         `held` are the slots of each run, the most important first: a run gets all that it lacks, or none.
+        Slots that are set aside are not given to others.
         """
         runs = [tuple(each) for each in held]
         taken = {self.gpus[piece.gpu] for run in runs for piece in run if self.has((piece,))}
+        taken |= {self.gpus[gpu] for gpu in aside if gpu in self.gpus}
         exchanged: dict[int, int] = {}
         for run in runs:
             gone = [piece for piece in run if not (self.has((piece,)) or piece.gpu in exchanged)]
