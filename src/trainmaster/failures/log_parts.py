@@ -36,7 +36,7 @@ CLOSING = re.compile(r"^(?:(?:[A-Za-z_]\w*\.)+\w+|[A-Z]\w*[a-z]\w*)(?:\[[^\]]*\]
 """The line after the frames of a traceback: `torch.OutOfMemoryError: CUDA out of memory. ...`"""
 BARE = re.compile(
     rf"^(?:E\s+|.*?(?:[\]>|:-] +))?"
-    rf"(?P<text>(?:{TYPED}\.)?\w*(?:Error|Exception|Interrupt|Timeout)(?:: .*|:)?)$"
+    rf"(?P<text>(?:{TYPED}\.)?\w+(?:Error|Exception|Interrupt|Timeout)(?:: .*|:)?)$"
 )
 """An exception whose traceback is not there: cut off, drawn by another tool, or written by a logger."""
 WHAT = re.compile(r"^\s*what\(\):\s*(?P<text>.*)$")
