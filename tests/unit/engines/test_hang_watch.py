@@ -6,12 +6,22 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from trainmaster.engines.local import runfile
 from trainmaster.engines.local.hang_watch import GpuMeter, ProcessMeter, RhythmClock
+from trainmaster.engines.local.runfile import CgroupPlan, HangPlan
 from trainmaster.engines.local.stack_dump import NOT_INSTALLED, taken, text_of
+from trainmaster.engines.local.worker_environment import Host, run_file
+from trainmaster.failures.hang_rule import HangLimits
 from trainmaster.failures.stacks import rank_sentences
+from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import LaunchSpec, OnHang
+from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.topology import parse_shorthand
 
 
 def test_the_longest_silence_and_the_longest_step_are_learned() -> None:
@@ -43,6 +53,24 @@ def test_time_in_which_the_machine_stood_still_does_not_count() -> None:
     clock = RhythmClock(0.0)
     clock.pass_time(3_600.0, 90.0, pace=100)
     assert clock.rhythm(3_600.0).silent_ms == 90_000
+
+
+def test_the_run_file_says_when_it_hangs_and_what_is_done_then(tmp_path: Path) -> None:
+    limits = HangLimits(1, 2, 3)
+    host = Host(parse_shorthand("1x1"), (), CgroupPlan(), hang_limits=limits)
+    placement = Placement((Slice(0, 0),), 0)
+
+    def plan(spec: LaunchSpec) -> HangPlan | None:
+        file = run_file(Run("1", 1), placement, spec, host, str(tmp_path / "s"), 0)
+        runfile.write(str(tmp_path), file)
+        return runfile.read(str(tmp_path)).hang
+
+    spec = LaunchSpec(("true",), "/", "", longest_silence_ms=4)
+    assert plan(spec) == HangPlan(limits, known_ms=4)
+    assert plan(replace(spec, on_hang=OnHang.RESTART)) == HangPlan(limits, True, 4)
+    docker = replace(spec, prefix=("/bin/sh", "-c", "docker run x", "docker"))
+    assert plan(docker) == HangPlan(limits, known_ms=4, sees_processes=False)
+    assert plan(replace(spec, command=("python", "-m", "trainmaster_sdk.terminal"))) is None
 
 
 PROGRAMS = {

@@ -222,7 +222,7 @@ class HangWatch:
         if now >= self._due_at:
             self._due_at = now + self._every_s
             self._clock.pass_time(now, LATE * self._every_s, 0 if is_suspended else pace)
-            if self._processes.is_busy(now) or self._gpu.is_busy(now):
+            if self._is_busy(now):
                 self._clock.busy(now)
             if self._hang is None and not is_suspended:
                 self._hang = hang_of(self._clock.rhythm(now), self._limits)
@@ -236,6 +236,11 @@ class HangWatch:
         """It stops: nothing is watched any more."""
         self._plan = None
         self._drop_helper()
+
+    def _is_busy(self, now: float) -> bool:
+        """Or may be, where nothing is known."""
+        is_seen = self._plan is not None and self._plan.sees_processes
+        return not is_seen or self._processes.is_busy(now) or self._gpu.is_busy(now)
 
     def _take_stacks(self, now: float) -> None:
         """By a process of its own, which may be killed: reading another process may last."""

@@ -46,6 +46,8 @@ class HangPlan:
     restarts: bool = False
     known_ms: int = 0
     """Its longest silence in earlier attempts."""
+    sees_processes: bool = True
+    """False: its program runs out of sight, so nothing is known of it but its steps and its output."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ HANDED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR",
 """All that a program gets of the manager's own environment, which may hold secrets."""
 SESSION = "trainmaster_sdk.terminal"
 """The program of `trainmaster shell`."""
+DOCKER = "docker"
+"""The last word of the prefix of a command that Docker's daemon runs, out of our sight."""
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -119,7 +121,12 @@ def hang_plan(spec: LaunchSpec, host: Host) -> HangPlan | None:
     """None for sessions, which wait for their user and are suspended when they are idle."""
     if SESSION in spec.command:
         return None
-    return HangPlan(host.hang_limits, spec.on_hang is OnHang.RESTART, spec.longest_silence_ms)
+    return HangPlan(
+        host.hang_limits,
+        restarts=spec.on_hang is OnHang.RESTART,
+        known_ms=spec.longest_silence_ms,
+        sees_processes=spec.prefix[-1:] != (DOCKER,),
+    )
 
 
 def mps_gpu(placement: Placement, spec: LaunchSpec, host: Host) -> str | None:
