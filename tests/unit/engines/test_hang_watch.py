@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from trainmaster.engines.local import runfile
 from trainmaster.engines.local.hang_watch import GpuMeter, ProcessMeter, RhythmClock
 from trainmaster.engines.local.runfile import CgroupPlan, HangPlan
-from trainmaster.engines.local.stack_dump import NOT_INSTALLED, taken, text_of
+from trainmaster.engines.local.stack_dump import NOT_ALLOWED, NOT_INSTALLED, taken, text_of
 from trainmaster.engines.local.worker_environment import Host, run_file
 from trainmaster.failures.hang_rule import HangLimits
 from trainmaster.failures.stacks import rank_sentences
@@ -113,19 +114,57 @@ def test_a_gpu_of_which_nothing_is_known_lately_may_be_busy() -> None:
     assert meter.is_busy(301.0)
 
 
-def test_without_py_spy_proc_says_what_it_can() -> None:
-    env = {**os.environ, "RANK": "3"}
+@pytest.fixture
+def asleep() -> Iterator[int]:
+    """A Python program of rank 3."""
     code = "import time; print(flush=True); time.sleep(600)"
-    asleep = subprocess.Popen([sys.executable, "-S", "-c", code], env=env, stdout=subprocess.PIPE)
-    try:
-        assert asleep.stdout is not None
-        asleep.stdout.readline()
-        found, trouble = taken([asleep.pid], None)
-        assert trouble == NOT_INSTALLED
-        (said,) = rank_sentences(found)
-        assert said.startswith("Rank 3 (python")
-        assert f"shows no Python stack: process {asleep.pid} is " in said
-        assert "No Python stacks: py-spy is not installed" in text_of(found, trouble)
-    finally:
-        asleep.kill()
-        asleep.wait()
+    env = {**os.environ, "RANK": "3"}
+    process = subprocess.Popen([sys.executable, "-S", "-c", code], env=env, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process.pid
+    process.kill()
+    process.communicate()
+
+
+def test_without_py_spy_proc_says_what_it_can(asleep: int) -> None:
+    found, trouble = taken([asleep], None)
+    assert trouble == NOT_INSTALLED
+    (said,) = rank_sentences(found)
+    assert said.startswith("Rank 3 (python")
+    assert f"shows no Python stack: process {asleep} is " in said
+    assert "No Python stacks: py-spy is not installed" in text_of(found, trouble)
+
+
+DUMPED = """[{"pid": 7, "thread_id": 1, "thread_name": "MainThread", "os_thread_id": 7, "active": false,
+"frames": [{"name": "main", "filename": "/home/ada/train.py", "line": 5, "short_filename": "train.py"}]}]"""
+ANSWERS = {
+    "stacks": (f"echo '{DUMPED}'", "", "Rank 3 waits in main (train.py:5)."),
+    "not allowed": (
+        "echo 'Permission Denied: Try again' >&2; exit 1",
+        NOT_ALLOWED,
+        "no Python stack",
+    ),
+    "failed": (
+        "printf 'Error: Failed to find it\\n\\nStack backtrace:\\n 0: main' >&2; exit 1",
+        "py-spy failed: Failed to find it",
+        "no Python stack",
+    ),
+    "not JSON": (
+        "echo hello",
+        "py-spy failed: Expecting value: line 1 column 1 (char 0)",
+        "no Python",
+    ),
+}
+
+
+@pytest.mark.parametrize(("script", "trouble", "said"), ANSWERS.values(), ids=ANSWERS)
+def test_what_py_spy_answers_is_read_and_its_trouble_told(
+    script: str, trouble: str, said: str, asleep: int, tmp_path: Path
+) -> None:
+    spy = tmp_path / "py-spy"
+    spy.write_text(f"#!/bin/sh\n{script}\n")
+    spy.chmod(0o755)
+    found, why = taken([asleep], str(spy))
+    assert why == trouble
+    assert said in rank_sentences(found)[0]

@@ -119,7 +119,8 @@ def _threads(pid: int, spy: str | None, left_s: float) -> tuple[tuple[Thread, ..
     said = done.stderr.decode(errors="replace").strip()
     if "ermission" in said or "not permitted" in said:
         return (), NOT_ALLOWED
-    return (), f"py-spy failed: {said.splitlines()[-1] if said else done.returncode}"
+    first = said.partition("\n")[0].removeprefix("Error: ")
+    return (), f"py-spy failed: {first or done.returncode}"
 
 
 def _is_python(pid: int) -> bool:
