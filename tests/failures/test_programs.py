@@ -59,3 +59,5 @@ def test_an_input_that_cannot_be_read_is_named(cases: dict[str, Case]) -> None:
 def test_the_first_rank_that_failed_is_named_by_the_launchers_log(cases: dict[str, Case]) -> None:
     assert cases["torchrun_child"].found.rank == 1
     assert cases["torchrun_child"].found.lines[-1] == "KeyError: 'labels'"
+    assert cases["ddp_rank"].found.rank == 1
+    assert "ddp_rank.py" in cases["ddp_rank"].found.lines[0]

@@ -17,6 +17,7 @@ MOST_MORE = 12
 MOST_FRAMES = 30
 PLACE = 'File "'
 """How the place of a frame begins."""
+LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib(?:64)?/python\d|<frozen |<string>")
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 STREAM = re.compile(
     r"^(?:\[(?:rank|default|Rank |\d+,)(?P<rank>\d+)\](?:<std(?:err|out)>)?: ?"
@@ -26,8 +27,7 @@ STREAM = re.compile(
 LOGGED = re.compile(r"^\S.*[\]>:|-] *$")
 """The end of what a logger writes before a message: a bracket, a colon, a bar or a dash."""
 DIGITS = re.compile(r"(\d+)")
-HEADER = re.compile(r"Traceback \(most recent call last\)")
-NESTED = re.compile(r"^\s*(?:Original Traceback|.*Process \d+ terminated with the following error)")
+HEADER = "Traceback (most recent call last)"
 HANDLING = re.compile(
     r"^(?:During handling of the above exception|The above exception was the direct)"
 )
@@ -39,6 +39,8 @@ BARE = re.compile(
     rf"(?P<text>(?:{TYPED}\.)?\w+(?:Error|Exception|Interrupt|Timeout)(?:: .*|:)?)$"
 )
 """An exception whose traceback is not there: cut off, drawn by another tool, or written by a logger."""
+NAMES_ONE = re.compile(r"Error|Exception|Interrupt|Timeout|what\(\)|terminate called")
+"""Lines without any of this are not about an exception: most lines, so this is looked for first."""
 WHAT = re.compile(r"^\s*what\(\):\s*(?P<text>.*)$")
 TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'")
 NOISE = re.compile(
@@ -48,10 +50,17 @@ NOISE = re.compile(
 """Lines that say nothing: frames of native stacks, progress bars, rulers."""
 PROGRESS = re.compile(
     r"\b(?:step|epoch|iter|iteration|batch|it)s?\b['\"]?\W{0,3}\d|\bloss\b['\"]?\W{0,4}\d"
-    r"|^(?:retry|retrying|resum|continuing|skipping)",
+    r"|^(?:resum|continuing|skipping)",
     re.IGNORECASE,
 )
-"""A program that writes this goes on."""
+"""A program that writes this goes on, ..."""
+ENDING = re.compile(
+    r"fail|error|abort|interrupt|crash|stop|exit|terminat|kill|sav(?:ed|ing)|checkpoint|exception",
+    re.IGNORECASE,
+)
+"""... unless it is about its end."""
+SURVIVES = 2
+"""Lines of progress after which a program has survived what it wrote before."""
 RECOVERED = re.compile(r"\b(?:retrying|trying again|skipping|ignor(?:ed|ing)|continuing)\b", re.I)
 LEVEL = re.compile(
     r"^.{0,60}?(?<![\w=])(?:WARN(?:ING)?|INFO|DEBUG)\b|\b[A-Z]\w{0,40}Warning: "
@@ -79,9 +88,10 @@ class LoggedException:
 
     @property
     def frame(self) -> tuple[str, ...]:
-        """The last frame of its traceback."""
+        """The last frame of its traceback in the program itself, and not in a library."""
         places = [at for at, line in enumerate(self.frames) if line.startswith(PLACE)]
-        return self.frames[places[-1] :] if places else ()
+        own = [at for at in places if not LIBRARY.search(self.frames[at])] or places
+        return self.frames[own[-1] :][:2] if own else ()
 
     @property
     def whole(self) -> str:
@@ -124,6 +134,8 @@ class _Stream:
     """The C++ type that `terminate` named."""
     takes_more: int = 0
     """Lines that may still belong to the last message."""
+    steps: int = 0
+    """Lines of progress since the last exception."""
 
 
 def parts_of(log: Iterable[str]) -> LogParts:
@@ -142,7 +154,8 @@ def _cleaned(log: Iterable[str]) -> Iterator[tuple[str, int | None, str]]:
     """Each line without colours and without what its launcher wrote before it: (stream, rank, line)."""
     own: re.Pattern[str] | None = None
     for raw in log:
-        for piece in COLOUR.sub("", raw[: 8 * MOST_LINE]).split("\r"):
+        text = raw[: 8 * MOST_LINE]
+        for piece in (COLOUR.sub("", text) if "\x1b" in text else text).split("\r"):
             line = piece.rstrip()[:MOST_LINE]
             prefix = STREAM.match(line)
             if prefix is not None:
@@ -156,7 +169,7 @@ def _cleaned(log: Iterable[str]) -> Iterator[tuple[str, int | None, str]]:
 
 def _prefix(line: str) -> re.Pattern[str] | None:
     """What a logger writes before each line, learned from the first line of a traceback."""
-    before, header, _ = line.partition("Traceback (most recent call last)")
+    before, header, _ = line.partition(HEADER)
     if not header or not LOGGED.match(before):
         return None
     return re.compile(
@@ -165,7 +178,7 @@ def _prefix(line: str) -> re.Pattern[str] | None:
 
 
 def _take(stream: _Stream, at: int, line: str) -> None:
-    if HEADER.search(line):
+    if HEADER in line:
         stream.is_open, stream.frames, stream.takes_more = True, [], 0
         return
     if HANDLING.match(line):
@@ -178,7 +191,7 @@ def _take(stream: _Stream, at: int, line: str) -> None:
         if CLOSING.match(line) and not LEVEL.match(line):
             _close(stream, at, line)
             return
-    text = "" if LEVEL.search(line) else _bare(stream, line)
+    text = _bare(stream, line)
     if text:
         _close(stream, at, text)
         return
@@ -204,6 +217,8 @@ def _take_frame(stream: _Stream, line: str) -> None:
 
 def _bare(stream: _Stream, line: str) -> str:
     """The exception of a line that stands without a traceback."""
+    if not NAMES_ONE.search(line) or LEVEL.search(line):
+        return ""
     named = TERMINATE.search(line)
     if named is not None:
         stream.instance = named["type"]
@@ -221,16 +236,18 @@ def _close(stream: _Stream, at: int, text: str) -> None:
     found = LoggedException(at, text, (), frames, stream.rank, stream.is_chained)
     stream.exceptions.append(found)
     stream.is_open, stream.is_chained, stream.frames = False, False, []
-    stream.takes_more = MOST_MORE
+    stream.takes_more, stream.steps = MOST_MORE, 0
 
 
 def _take_line(stream: _Stream, at: int, line: str) -> None:
     if NOISE.search(line):
         return
-    if PROGRESS.search(line):
-        stream.survived += stream.exceptions
-        stream.exceptions.clear()
-        stream.lines.clear()
+    if PROGRESS.search(line) and not ENDING.search(line):
+        stream.steps += 1
+        if stream.steps >= SURVIVES:
+            stream.survived += stream.exceptions
+            stream.exceptions.clear()
+            stream.lines.clear()
         return
     is_warning = LEVEL.search(line) is not None and NCCL_WARN.search(line) is None
     if not is_warning and not RECOVERED.search(line):

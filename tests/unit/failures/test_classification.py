@@ -60,6 +60,11 @@ def test_a_traceback_that_the_program_survived_is_not_the_cause() -> None:
     assert own.reason == "semantic-error"
 
 
+def test_a_last_word_about_the_end_is_not_progress() -> None:
+    said = ("Training was aborted at step 512", "epoch 3: saving what there is", "loss: 0.3")
+    assert failure_of(*traceback(OUT_OF_MEMORY), *said).reason == "cuda-out-of-memory"
+
+
 def test_warnings_and_words_are_not_signatures() -> None:
     said = (
         "WARNING: [Errno 28] No space left on device",
