@@ -28,8 +28,9 @@ def ask_for_more(state: State, record: JobRecord, gpu_memory: int, memory: int) 
             demand = replace(demand, host_memory=max(memory, demand.host_memory or 0))
         return demand
 
-    wanted = with_more(record.demand)
-    if wanted != record.demand and _devices_for(state, wanted) >= wanted.nominal.count:
+    asked = record.demand_after_prerun or record.demand
+    wanted = with_more(asked)
+    if wanted != asked and _devices_for(state, wanted) >= wanted.nominal.count:
         _change(state, record, with_more)
 
 
@@ -47,11 +48,20 @@ def avoid_devices(
     others = _devices_for(state, asked, frozenset(avoid))
     must = bool(avoid) and others >= asked.nominal.count
     _change(state, record, lambda demand: replace(demand, avoid=avoid, must_avoid=must))
-    record.avoid_until_ms = begin_ms + AVOID_MS if must else None
     if must:
+        record.avoid_until_ms = begin_ms + AVOID_MS
         state.avoiding[record.id] = record
     else:
-        state.avoiding.pop(record.id, None)
+        _stop_waiting(state, record)
+
+
+def check_avoidance(state: State, record: JobRecord) -> None:
+    """A job that asks for more devices than before: it does not wait for others that are too few now."""
+    demand = record.demand
+    if demand.must_avoid:
+        others = _devices_for(state, demand, frozenset(demand.avoid))
+        if others < demand.nominal.count:
+            _stop_waiting(state, record)
 
 
 def prefer_where_too_few(state: State, record: JobRecord) -> None:
@@ -68,10 +78,15 @@ def end_avoidance(state: State, now: int) -> None:
     """Let jobs start where they failed if nothing else is free, once they have waited long enough."""
     for record in list(state.avoiding.values()):
         if record.avoid_until_ms is not None and record.avoid_until_ms <= now:
-            record.avoid_until_ms = None
-            del state.avoiding[record.id]
-            _change(state, record, lambda demand: replace(demand, must_avoid=False))
+            _stop_waiting(state, record)
             state.log.caches_stale = state.log.needs_pass = True
+
+
+def _stop_waiting(state: State, record: JobRecord) -> None:
+    """From now on it only prefers other devices."""
+    record.avoid_until_ms = None
+    state.avoiding.pop(record.id, None)
+    _change(state, record, lambda demand: replace(demand, must_avoid=False))
 
 
 def remap_avoided(state: State, record: JobRecord, gpus: Mapping[int, int]) -> None:

@@ -6,7 +6,7 @@ is kept: what ends it early costs its time alone.
 
 from __future__ import annotations
 
-from trainmaster.core.next_attempt import prefer_where_too_few
+from trainmaster.core.next_attempt import check_avoidance, prefer_where_too_few
 from trainmaster.core.state import JobRecord, State
 
 
@@ -18,6 +18,7 @@ def end_prerun(state: State, record: JobRecord) -> None:
     record.end_prerun(cannot_save=state.cannot_save_at_first)
     prefer_where_too_few(state, record)
     record.group = state.group_of(record.demand)
+    check_avoidance(state, record)
     state.drop_reservation(record.id)
     state.log.note_job(record)
     state.log.requeued.append(record)

@@ -80,7 +80,7 @@ def judged(
     bounds = RetryLimits(
         record.job.retries, record.failures, limits.retry_delay, limits.max_retry_delay
     )
-    had = resources_of(record.placement, record.demand, terms.space)
+    had = resources_of(record.placement, record.demand_after_prerun or record.demand, terms.space)
     row = terms.table.of(failed.failure.reason)
     decision = decide(failed, earlier, row, had, bounds)
     if decision.avoids_place and record.placement is not None:
@@ -125,6 +125,8 @@ def resources_of(placement: Placement | None, demand: Demand, space: Occupancy) 
     for piece in placement.slices:
         shares[piece.node] = shares.get(piece.node, 0) + (WHOLE if is_alone else piece.share)
     nodes = space.topology.nodes
+    for node in shares if demand.nominal.count > len(placement.slices) else ():  # a pre-run
+        shares[node] = WHOLE * min(demand.nominal.count, nodes[node].gpus)
     return Resources(
         is_shared,
         min(parts) if is_shared else whole,

@@ -154,3 +154,20 @@ def test_a_job_that_waits_for_all_its_devices_avoids_them_too() -> None:
     record = world.job("a")
     assert (record.demand.nominal.count, record.demand.avoid) == (2, (0,))
     assert record.demand.must_avoid
+
+
+def test_a_pre_run_does_not_make_its_job_wait_for_what_there_will_never_be() -> None:
+    world = Strings(cluster("n1[2slow] n2[1fast]"))
+    world.script.wake_at = 1
+    world.tell(e.JobSubmitted(a_job("a", gpus(2), retries=9), preflight=True))
+    world.plan(a.Start("a", world.on(0)))
+    world.started("a")
+    world.tell(failed(world, (0, 0), (0, 1), gpu_memory=32 * GIB))
+    record = world.job("a")
+    assert record.demand.nominal.memory == 0  # only one of its two GPUs could have so much
+    assert record.demand.must_avoid  # one device is left for the pre-run ...
+    world.plan(a.Start("a", world.on(2)))
+    world.started("a")
+    world.tell(e.RunPassed(record.run))
+    assert (record.demand.avoid, record.demand.must_avoid) == ((0, 1), False)  # ... and not two
+    world.plan(a.Start("a", world.on(0, 1)))

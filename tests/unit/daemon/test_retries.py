@@ -144,6 +144,8 @@ def test_host_memory_is_bounded_by_the_node() -> None:
     memory = world.topology.nodes[0].memory
     had = resources_of(world.on(0, 1), gpus(2), world.state.occupancy)
     assert (had.memory, had.most_memory) == (memory // 4, memory // 2)
+    prerun = resources_of(world.on(0), gpus(4), world.state.occupancy)
+    assert (prerun.memory, prerun.most_memory) == (memory // 4, memory // 4)
     assert resources_of(None, gpus(2), world.state.occupancy) == Resources()
 
 
