@@ -44,19 +44,21 @@ NAMES_ONE = re.compile(r"Error|Exception|Interrupt|Timeout|what\(\)|terminate ca
 WHAT = re.compile(r"^\s*what\(\):\s*(?P<text>.*)$")
 TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'")
 NOISE = re.compile(
-    r"^\s*$|^\s*frame #\d+|^\s*#\d+ |^wandb: |%\||^-+$|^=+$|^\s*\^+|^\s*~+\^*"
+    r"^\s*$|^\s*frame #\d+|^\s*#\d+ |^wandb: |^-+$|^=+$|^\s*\^+|^\s*~+\^*"
     r"|^[EWIF]\d{4} |^Exception raised from |^\s*\[?0x[0-9a-f]+"
 )
-"""Lines that say nothing: frames of native stacks, progress bars, rulers."""
+"""Lines that say nothing: frames of native stacks, rulers; ..."""
+BAR = "%|"
+"""... and progress bars."""
 PROGRESS = re.compile(
     r"\b(?:step|epoch|iter|iteration|batch|it)s?\b['\"]?\W{0,3}\d|\bloss\b['\"]?\W{0,4}\d"
     r"|^(?:resum|continuing|skipping)",
     re.IGNORECASE,
 )
 """A program that writes this goes on, ..."""
-ENDING = re.compile(
-    r"fail|error|abort|interrupt|crash|stop|exit|terminat|kill|sav(?:ed|ing)|checkpoint|exception",
-    re.IGNORECASE,
+ENDING = (
+    *("fail", "error", "abort", "interrupt", "crash", "stop", "exit", "terminat", "kill"),
+    *("saved", "saving", "checkpoint", "exception"),
 )
 """... unless it is about its end."""
 SURVIVES = 2
@@ -185,7 +187,7 @@ def _take(stream: _Stream, at: int, line: str) -> None:
         stream.is_chained, stream.takes_more = True, 0
         return
     if stream.is_open:
-        if line[:1] in (" ", "\t", "│", "|", "╭", "╰", "") or NOISE.search(line):
+        if line[:1] in (" ", "\t", "│", "|", "╭", "╰", "") or _is_noise(line):
             _take_frame(stream, line)
             return
         if CLOSING.match(line) and not LEVEL.match(line):
@@ -195,7 +197,7 @@ def _take(stream: _Stream, at: int, line: str) -> None:
     if text:
         _close(stream, at, text)
         return
-    if stream.takes_more and line and not NOISE.search(line) and not PROGRESS.search(line):
+    if stream.takes_more and line and not _is_noise(line) and not PROGRESS.search(line):
         last = stream.exceptions[-1]
         stream.exceptions[-1] = replace(last, more=(*last.more, line.strip()))
         stream.takes_more -= 1
@@ -206,12 +208,16 @@ def _take(stream: _Stream, at: int, line: str) -> None:
     _take_line(stream, at, line)
 
 
+def _is_noise(line: str) -> bool:
+    return BAR in line or NOISE.match(line) is not None
+
+
 def _take_frame(stream: _Stream, line: str) -> None:
     """Remember a frame of a traceback: its place, and the first line of its code."""
     text = line.strip()
     is_place = text.startswith(PLACE)
     is_code = bool(stream.frames) and stream.frames[-1].startswith(PLACE) and bool(text)
-    if is_place or (is_code and not NOISE.search(line)):
+    if is_place or (is_code and not _is_noise(line)):
         stream.frames = [*stream.frames[-2 * MOST_FRAMES :], text]
 
 
@@ -240,9 +246,9 @@ def _close(stream: _Stream, at: int, text: str) -> None:
 
 
 def _take_line(stream: _Stream, at: int, line: str) -> None:
-    if NOISE.search(line):
+    if _is_noise(line):
         return
-    if PROGRESS.search(line) and not ENDING.search(line):
+    if PROGRESS.search(line) and not any(word in line.lower() for word in ENDING):
         stream.steps += 1
         if stream.steps >= SURVIVES:
             stream.survived += stream.exceptions

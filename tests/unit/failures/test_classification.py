@@ -65,6 +65,11 @@ def test_a_last_word_about_the_end_is_not_progress() -> None:
     assert failure_of(*traceback(OUT_OF_MEMORY), *said).reason == "cuda-out-of-memory"
 
 
+def test_a_line_that_says_why_it_stops_at_a_step_is_not_progress_either() -> None:
+    said = ("step 11 loss 9.1", "step 12: loss is nan, stopping training")
+    assert failure_of(*said).reason == "model-diverged"
+
+
 def test_warnings_and_words_are_not_signatures() -> None:
     said = (
         "WARNING: [Errno 28] No space left on device",
