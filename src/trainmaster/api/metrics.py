@@ -69,6 +69,7 @@ async def page(service: Daemon, metrics: Metrics) -> bytes:
             *_gpus(service),
             *_progress(service),
             _hung(service),
+            _inputs(service),
         ]
     registry = CollectorRegistry()
     registry.register(_Now(families))
@@ -118,6 +119,12 @@ def _progress(service: Daemon) -> list[Metric]:
         _gauge("job_step", "Training steps that a running job has made.", own, steps),
         _gauge("job_steps_per_second", "How fast a running job makes steps.", own, rates),
     ]
+
+
+def _inputs(service: Daemon) -> Metric:
+    found = [((each.path,), len(each.waiting)) for each in service.queries.inputs()]
+    words = "Jobs that wait for an input which is set aside."
+    return _gauge("input_waiting_jobs", words, ("path",), found)
 
 
 def _hung(service: Daemon) -> Metric:

@@ -116,7 +116,7 @@ class InputWatch:
 
     # -- questions -----------------------------------------------------------------------------------
 
-    def is_blocked(self, recipe: LaunchSpec, data: Iterable[str]) -> bool:
+    def is_blocked(self, recipe: LaunchSpec, data: tuple[str, ...]) -> bool:
         """Whether such a job would have to wait for an input."""
         blocks = self.blocks
         if not blocks:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from trainmaster.model.inputs import InputBlock, InputFailure
 from trainmaster.model.units import DAY
@@ -60,8 +61,9 @@ def is_to_be_blocked(failures: Sequence[InputFailure], jobs: int) -> bool:
     return len({each.user for each in recent}) > 1 or len({each.program for each in recent}) > 1
 
 
-def named_paths(command: Iterable[str], workdir: str, data: Iterable[str]) -> frozenset[str]:
-    """The paths that a job names, in its data and in its arguments."""
+@lru_cache(maxsize=4096)
+def named_paths(command: tuple[str, ...], workdir: str, data: tuple[str, ...]) -> frozenset[str]:
+    """The paths that a job names, in its data and in its arguments. Cached: arrays have many such jobs."""
     words = (word for argument in command for word in WORDS.findall(argument))
     return frozenset(absolute(each, workdir) for each in (*command, *words, *data) if each)
 
