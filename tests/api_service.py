@@ -333,12 +333,12 @@ class MemoryService:
         ]
 
     async def stack_files(self, job: str) -> Mapping[int, Path]:
-        known = self._named(job)
-        found = (
-            self.log_path(known.row.id, attempt, 0).with_name("stacks.txt")
-            for attempt in range(1, known.attempt + 1)
-        )
-        return {number: path for number, path in enumerate(found, 1) if path.exists()}
+        path = self.folder / f"{job}.stacks"
+        return {1: path} if path.exists() else {}
+
+    def hang(self, job: str, stacks: str) -> None:
+        """Its first attempt hung, with these stacks."""
+        (self.folder / f"{job}.stacks").write_text(stacks)
 
     async def log_files(self, job: str) -> Sequence[LogFile]:
         known = self._named(job)

@@ -251,6 +251,19 @@ def test_story_progress_and_environment(client: TestClient, service: MemoryServi
     assert client.get(f"{V1}/jobs/1/environment").json()["environment"] == {"RANK": "0", "LR": "1"}
 
 
+def test_stacks_of_a_job_that_hung(client: TestClient, service: MemoryService) -> None:
+    submit(client)
+    missing = client.get(f"{V1}/jobs/1/stacks")
+    assert missing.status_code == 404
+    assert missing.json()["error"]["sentence"] == (
+        "No attempt of job 1 has hung: there are no stacks."
+    )
+    service.hang("1", "rank 0, process 7, sleeping: python train.py\n")
+    assert client.get(f"{V1}/jobs/1/stacks").text.startswith("rank 0, process 7")
+    assert client.get(f"{V1}/jobs/1/stacks?attempt=1").status_code == 200
+    assert client.get(f"{V1}/jobs/1/stacks?attempt=2").status_code == 404
+
+
 @pytest.mark.parametrize(
     "page", ["", "/explain", "/story", "/progress", "/logs", "/environment", "/logs?follow=true"]
 )
