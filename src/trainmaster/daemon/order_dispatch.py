@@ -15,10 +15,9 @@ from trainmaster.daemon.lease import Lease
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.engines.protocol import Engine
 from trainmaster.model.actions import Kill, Order, Rebind
-from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.launch_spec import PRERUN_MS, LaunchSpec
 from trainmaster.model.placement import Placement
 from trainmaster.model.stop_reasons import EndCode, EndReason
-from trainmaster.model.units import SECOND
 from trainmaster.store.errors import LeadershipLost, StoreError
 
 log = structlog.get_logger("trainmaster.daemon")
@@ -36,7 +35,7 @@ class OrderDispatcher:
         clock: Clock,
         most_grace_ms: int,
         seq: int = 0,
-        prerun_ms: int = 60 * SECOND,
+        prerun_ms: int = PRERUN_MS,
     ) -> None:
         self._engine = engine
         self._jobs = jobs

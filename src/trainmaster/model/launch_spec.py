@@ -7,6 +7,9 @@ from enum import Enum
 
 from trainmaster.model.units import MIB, SECOND
 
+PRERUN_MS = 60 * SECOND
+"""How long a pre-run takes at most, where nothing else is said."""
+
 
 class Ranks(Enum):
     """How many processes a gang has."""
@@ -72,7 +75,7 @@ class LaunchSpec:
     """The longest that earlier attempts have lived through; only in what an engine is given to launch."""
     preflight: bool = False
     """Whether it is run on one of its devices first, where it asks for several."""
-    prerun_ms: int = 60 * SECOND
+    prerun_ms: int = PRERUN_MS
     """How long a pre-run takes at most, ..."""
     prerun_steps: int = 20
     """... and after how many steps it is over before that."""

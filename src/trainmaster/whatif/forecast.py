@@ -83,7 +83,7 @@ def _simulated_start(
                 if record is not None and record.run == fact.run:
                     engine.ends(record, now)
         record = jobs.get(name)
-        if record is None or record.phase is Phase.RUNNING:
+        if record is None or (record.phase is Phase.RUNNING and not record.is_prerun):
             return now
         for order in decision.orders:
             engine.execute(order, now)

@@ -15,6 +15,7 @@ from trainmaster.daemon.report_events import assumed_speed
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import PRERUN_MS
 from trainmaster.model.units import ceil_div
 
 ExpectedWorkOf = Callable[[JobRecord], int]
@@ -51,7 +52,7 @@ class ForecastEngine:
         record = self._state.jobs.get(run.job)
         if record is None or record.run != run:
             return isinstance(event, e.RunSuspended) and run in self._state.leaving
-        return not isinstance(event, e.RunSucceeded) or record.since_ms is not None
+        return not isinstance(event, e.RunSucceeded | e.RunPassed) or record.since_ms is not None
 
     def _later(self, time: int, run: Run, event: e.Event) -> None:
         self._serial += 1
@@ -80,7 +81,11 @@ class ForecastEngine:
             self._later(later, run, e.RunStopped(run))
 
     def ends(self, record: JobRecord, now: int) -> None:
-        """Schedule the end of a run at its present speed."""
+        """Schedule the end of a run at its present speed; a pre-run is assumed to pass in all its time."""
+        if record.is_prerun:
+            ran = 0 if record.run_since_ms is None else now - record.run_since_ms
+            self._later(now + max(1, PRERUN_MS - ran), record.run, e.RunPassed(record.run))
+            return
         left = max(0, self._expected(record) - record.work_at(now))
         time = now + max(1, ceil_div(left, max(1, record.speed_ppm)))
         self._later(time, record.run, e.RunSucceeded(record.run))

@@ -1,0 +1,149 @@
+"""Who pre-runs a program, who waits for that, and what is remembered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tests.builders import a_job
+from trainmaster.core.job_record import JobRecord
+from trainmaster.core.lifecycle import Phase
+from trainmaster.daemon.dependencies import Dependencies
+from trainmaster.daemon.job_history import JobHistory, Prerun
+from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
+from trainmaster.daemon.preruns import Preruns, program_digest
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.model import events as e
+from trainmaster.model.failure import Failure
+from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.store.rows import KeyRow
+
+RECIPE = LaunchSpec(("python", "a.py"), "/w", "/c", preflight=True, program_digest="f00")
+
+
+class Stage:
+    """Pre-runs of jobs that the test makes, with a store that keeps keys alone."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, LiveJob] = {}
+        self.keys: dict[str, KeyRow] = {}
+        store = cast(Any, SimpleNamespace(key=self.keys.get))
+        self.preruns = Preruns(store, self.jobs, Dependencies(self.jobs))
+
+    def submit(self, *names: str, recipe: LaunchSpec = RECIPE, size: int = 4) -> list[str]:
+        """All at once; those that are held for a pre-run."""
+        lives = []
+        for name in names:
+            job = a_job(name, size)
+            lives.append(LiveJob(job, name, StoredSubmission(recipe, job), {"workdir": "/w"}))
+        self.preruns.plan(lives)
+        for live in lives:
+            prerun = live.history.prerun
+            live.record = JobRecord(live.job, 0, 0, None, None)
+            if prerun is not None and not prerun.passed_as:
+                live.record.begin_with_prerun()
+            self.jobs[live.id] = live
+        self.preruns.register(lives)
+        return [live.id for live in lives if Hold.PRERUN in live.holds]
+
+    def said(self, name: str) -> str:
+        prerun = self.jobs[name].history.prerun
+        return "none" if prerun is None else prerun.result
+
+    def passes(self, name: str, failure: Failure | None = None) -> list[str]:
+        live = self.jobs[name]
+        event = e.RunPassed(Run(name, 1), failure)
+        self.keys |= {row.key: row for row in self.preruns.note([LoggedEvent(event)], 0)}
+        prerun = live.history.prerun or Prerun()
+        result = "passed" if failure is None else "unsure"
+        live.history = replace(live.history, prerun=replace(prerun, result=result))
+        assert live.record is not None
+        live.record.end_prerun(cannot_save=True)
+        return self.after(name)
+
+    def after(self, name: str) -> list[str]:
+        found = self.preruns.follow_up([self.jobs[name]])
+        return [f"{type(each.event).__name__} {cast(Any, each.event).job}" for each in found]
+
+
+def test_of_several_jobs_of_a_program_the_first_pre_runs_and_the_others_follow() -> None:
+    stage = Stage()
+    assert stage.submit("a", "b") == ["b"]
+    assert stage.submit("c") == ["c"]
+    assert stage.after("a") == [], "it goes on"
+    released = ["PrerunWaived b", "JobReleased b", "PrerunWaived c", "JobReleased c"]
+    assert stage.passes("a") == released
+    assert stage.submit("d") == []
+    assert (stage.said("a"), stage.said("b"), stage.said("d")) == ("passed", "skipped", "skipped")
+
+
+def test_it_is_remembered_by_the_store() -> None:
+    stage = Stage()
+    stage.submit("a")
+    stage.passes("a")
+    again = Stage()
+    again.keys |= stage.keys
+    assert again.submit("b") == []
+    assert again.jobs["b"].history.prerun == Prerun(
+        program_digest(again.jobs["b"]), "skipped", passed_as="a"
+    )
+
+
+def test_where_the_first_ends_or_is_held_the_next_takes_its_turn() -> None:
+    stage = Stage()
+    assert stage.submit("a", "b", "c") == ["b", "c"]
+    record = stage.jobs["a"].record
+    assert record is not None
+    record.phase = Phase.FAILED
+    assert stage.after("a") == ["JobReleased b"]
+    stage.jobs["b"].holds.add(Hold.OWNER)
+    assert stage.after("b") == ["JobReleased c"]
+
+
+def test_one_that_is_unsure_lets_those_that_wait_go_and_is_not_remembered() -> None:
+    stage = Stage()
+    stage.submit("a", "b")
+    assert stage.passes("a", Failure("cuda-out-of-memory")) == ["PrerunWaived b", "JobReleased b"]
+    assert not stage.keys
+    assert stage.submit("c") == []
+    assert stage.said("c") == ""
+
+
+def test_who_needs_none_and_who_is_not_known_again() -> None:
+    stage = Stage()
+    assert (
+        stage.submit("one", size=1)
+        == stage.submit("off", recipe=replace(RECIPE, preflight=False))
+        == []
+    )
+    assert (stage.said("one"), stage.said("off")) == ("none", "none")
+    nameless = replace(RECIPE, program_digest="")
+    assert stage.submit("x", "y", recipe=nameless) == []
+    assert (stage.said("x"), stage.said("y")) == ("", "")
+
+
+def test_another_file_argument_or_variable_is_another_program() -> None:
+    stage = Stage()
+    others = (
+        replace(RECIPE, program_digest="ba2"),
+        replace(RECIPE, command=("python", "a.py", "--lr", "1")),
+        replace(RECIPE, env=(("LR", "1"),)),
+        replace(RECIPE, array_index=7, checkpoint_dir="/other", uuid="u"),
+    )
+    stage.submit("a")
+    for number, recipe in enumerate(others):
+        stage.submit(f"b{number}", recipe=recipe)
+    assert [Hold.PRERUN in stage.jobs[f"b{n}"].holds for n in range(4)] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_it_is_stored_with_the_job() -> None:
+    history = JobHistory(prerun=Prerun("f00", "passed", 1, 1, 2_000), attempts=2)
+    assert JobHistory.from_json(history.to_json()) == history
+    assert history.restarts == 0
