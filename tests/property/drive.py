@@ -122,7 +122,7 @@ class Drive:
         away = simulation.controller.state.away
         for order in last.decision.orders:
             if isinstance(order, a.Launch | a.Reshape):
-                self._gang_is_whole(order.run.job, order.placement)
+                self._gang_is_whole(order)
                 assert away.isdisjoint(order.placement.nodes), (
                     f"{order.run} is sent to a node that is gone"
                 )
@@ -171,8 +171,11 @@ class Drive:
             assert memory[gpu] <= kinds[gpu].memory, f"GPU {gpu} is out of memory"
             assert len(modes[gpu]) == 1, f"GPU {gpu} is shared in two modes"
 
-    def _gang_is_whole(self, name: str, placement: Placement) -> None:
+    def _gang_is_whole(self, order: a.Launch | a.Reshape) -> None:
+        name, placement = order.run.job, order.placement
         demand = self.simulation.ledger.accounts[name].traced.job.demand
+        if isinstance(order, a.Launch) and order.is_prerun:
+            demand = demand.on_one_device()
         count = len(placement.slices)
         splits = {len(split.parts) for split in demand.splits}
         is_sized = demand.min_count <= count <= demand.max_count

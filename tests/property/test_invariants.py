@@ -40,7 +40,8 @@ def test_every_policy_of_the_catalog_is_among_the_contenders() -> None:
 def test_nothing_is_overbooked_lost_or_left_over(contender: str, scenario: Scenario) -> None:
     drive = driven(scenario, contender)
     drive.everything_ended()
-    drive.work_is_conserved()
+    if scenario.failure_rules is None:  # a job that fails in its pre-run has not done its work
+        drive.work_is_conserved()
 
 
 @every_contender

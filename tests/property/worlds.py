@@ -18,6 +18,7 @@ from trainmaster.model.trace import Outcome, Trace, TracedJob
 from trainmaster.model.units import GIB, SECOND, WHOLE
 from trainmaster.perf.perf_model import DEFAULT, IDEAL, FailureModel, PreemptionCost
 from trainmaster.sim.driver import Estimates, Scenario
+from trainmaster.sim.failure_judge import FailureRules
 
 SAMPLES = str(Path(__file__).with_name("service_samples.csv"))
 
@@ -177,6 +178,8 @@ FRAIL = replace(FREEZING, name="frail", node_failures=BREAKING.node_failures)
 WORLDS = (IDEAL, DEFAULT, FREEZING, REFUSING, BREAKING, FREE_FREEZING, FRAIL)
 
 
+PRERUNS = FailureRules(prerun_ms=4 * SECOND)
+
 WORLD = st.sampled_from(WORLDS)
 ESTIMATES = st.sampled_from(
     [Estimates(), Estimates(), Estimates(known=False), Estimates(error=0.5)]
@@ -307,6 +310,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         perf=draw(WORLD),
         estimates=draw(ESTIMATES),
         node_changes=draw(st.one_of(st.just(()), changes(topology))),
+        failure_rules=draw(among(None, None, PRERUNS)),
         seed=draw(st.integers(0, 3)),
     )
 

@@ -53,6 +53,8 @@ class Dependencies:
         self.free_places: dict[str, int] = {}
         """By array: how many places are free; absent = as many as there are elements."""
         self._limits: dict[str, int] = {}
+        self.waits_for_prerun: list[LiveJob] = []
+        """Jobs that nothing but the pre-run of another job holds any more: to be looked at."""
 
     # -- new jobs ------------------------------------------------------------------------------------
 
@@ -123,6 +125,8 @@ class Dependencies:
         if hold not in live.holds:
             return
         live.holds.discard(hold)
+        if live.holds == {Hold.PRERUN}:
+            self.waits_for_prerun.append(live)
         if not live.holds:
             by = {"by": user} if user else {}
             yield LoggedEvent(e.JobReleased(live.id), {"hold": hold.value, **by})

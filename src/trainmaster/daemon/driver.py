@@ -570,7 +570,8 @@ class Driver:
                 self.check_dependencies(waiting, lambda id: states.get(id) or self.state_of(id))
             self.inbox.follow_up(self.dependencies.release_next(live))
             self.preruns.forget(live)
-        self.inbox.follow_up(self.preruns.follow_up(found))
+        unheld, self.dependencies.waits_for_prerun = self.dependencies.waits_for_prerun, []
+        self.inbox.follow_up(self.preruns.follow_up([*found, *unheld]))
 
     def state_of(self, id: str) -> str | None:
         """The state of any job, live or ended."""

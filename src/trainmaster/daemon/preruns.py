@@ -51,7 +51,7 @@ class Preruns:
 
     def plan(self, new_jobs: Sequence[LiveJob]) -> None:
         """Decide for new jobs, beside the event loop: the store is asked."""
-        leading: dict[str, str] = {}
+        others: list[LiveJob] = []
         for live in new_jobs:
             if not live.recipe.preflight or not live.job.demand.can_prerun:
                 continue
@@ -61,11 +61,10 @@ class Preruns:
                 self._note(live, Prerun(program, "skipped", passed_as=passed))
                 continue
             self._note(live, Prerun(program))
-            leader = leading.get(program) or self._leader(program)
-            if program and leader:
+            if program and self._leader(live, [*self._of(program), *others]):
                 live.holds.add(Hold.PRERUN)
-            elif program and not live.holds:
-                leading[program] = live.id
+            elif program:
+                others.append(live)
 
     def register(self, lives: Iterable[LiveJob]) -> None:
         """Take in new jobs, or those of before a restart."""
@@ -93,13 +92,15 @@ class Preruns:
             self._passed[program] = str(json.loads(row.answer_json))
         return self._passed[program]
 
-    def _leader(self, program: str) -> str:
-        """The live job that pre-runs for this program, or is about to."""
-        for live in self._of(program):
-            record = live.record
-            is_to_prerun = record is None or record.is_prerun
-            if is_to_prerun and not live.has_ended and not live.holds and _wants(live):
-                return live.id
+    def _leader(self, live: LiveJob, others: Sequence[LiveJob]) -> str:
+        """The job among them that pre-runs its program, or will before this one could; empty: none."""
+        program, holds = _program(live), live.holds - {Hold.PRERUN}
+        for other in others:
+            if other is live or _program(other) != program or not other.holds <= holds:
+                continue
+            is_to_prerun = other.record is None or other.record.is_prerun
+            if is_to_prerun and not other.has_ended and _wants(other):
+                return other.id
         return ""
 
     def _of(self, program: str) -> list[LiveJob]:
@@ -154,24 +155,23 @@ class Preruns:
                 yield LoggedEvent(e.PrerunWaived(live.id), {"passed_as": passed})
                 yield from self._dependencies.remove_hold(live, Hold.PRERUN)
             return
-        if not waiting or self._leader(program):
-            return
         for live in waiting:
-            is_free = live.holds == {Hold.PRERUN}
-            yield from self._dependencies.remove_hold(live, Hold.PRERUN)
-            if is_free:
-                return
+            if not self._leader(live, self._of(program)):
+                yield from self._dependencies.remove_hold(live, Hold.PRERUN)
 
     def reason(self, live: LiveJob) -> Reason:
         """Why a job waits that is held for the pre-run of another."""
-        prerun = live.history.prerun
-        leader = "" if prerun is None else self._leader(prerun.program)
+        leader = self._leader(live, self._of(_program(live)))
         held_by = (leader,) if leader else ()
         return Reason(Why.PRERUN, live.job.demand.nominal.total_share, held_by=held_by)
 
     @staticmethod
     def _note(live: LiveJob, prerun: Prerun) -> None:
         live.history = replace(live.history, prerun=prerun)
+
+
+def _program(live: LiveJob) -> str:
+    return "" if live.history.prerun is None else live.history.prerun.program
 
 
 def _wants(live: LiveJob) -> bool:

@@ -32,12 +32,15 @@ class Stage:
         store = cast(Any, SimpleNamespace(key=self.keys.get))
         self.preruns = Preruns(store, self.jobs, Dependencies(self.jobs))
 
-    def submit(self, *names: str, recipe: LaunchSpec = RECIPE, size: int = 4) -> list[str]:
+    def submit(
+        self, *names: str, recipe: LaunchSpec = RECIPE, size: int = 4, hold: Hold | None = None
+    ) -> list[str]:
         """All at once; those that are held for a pre-run."""
         lives = []
         for name in names:
             job = a_job(name, size)
             lives.append(LiveJob(job, name, StoredSubmission(recipe, job), {"workdir": "/w"}))
+            lives[-1].holds.update(() if hold is None else {hold})
         self.preruns.plan(lives)
         for live in lives:
             prerun = live.history.prerun
@@ -100,6 +103,18 @@ def test_where_the_first_ends_or_is_held_the_next_takes_its_turn() -> None:
     assert stage.after("a") == ["JobReleased b"]
     stage.jobs["b"].holds.add(Hold.OWNER)
     assert stage.after("b") == ["JobReleased c"]
+
+
+def test_one_that_is_held_leads_only_those_that_are_held_likewise() -> None:
+    stage = Stage()
+    assert stage.submit("a", "b", hold=Hold.DEPENDENCY) == ["b"]
+    assert stage.submit("c") == [], "it need not wait for what `a` depends on"
+    stage.jobs["b"].holds.discard(Hold.DEPENDENCY)
+    assert stage.after("b") == [], "it waits for `c` now"
+    record = stage.jobs["c"].record
+    assert record is not None
+    record.phase = Phase.CANCELLED
+    assert stage.after("c") == ["JobReleased b"], "before `a`, which is still held"
 
 
 def test_one_that_is_unsure_lets_those_that_wait_go_and_is_not_remembered() -> None:
