@@ -82,15 +82,17 @@ class DeviceHealth:
             return
         topology, program = self._state().topology, program_key(live)
         ran_ms = live.ran_ms(now) - live.history.before_ms
-        if isinstance(event, GOOD_ENDS) or is_lasting(ran_ms):
+        failure = event.failure if isinstance(event, e.RunFailed | e.RunPassed) else None
+        is_good = isinstance(event, GOOD_ENDS) and failure is None
+        if is_good or is_lasting(ran_ms):
             names = [device_key(topology, gpu) for gpu in record.placement.gpus()]
             self.failures = self.failures.worked(program, names)
             for name in names:
                 self._spared.pop(name, None)
-        elif isinstance(event, e.RunFailed) and counts(event.failure, ran_ms):
-            gpu = failed_device(record, live.recipe.ranks, event.failure)
+        elif _may_be_devices(event, failure) and counts(failure, ran_ms):
+            gpu = failed_device(record, live.recipe.ranks, failure)
             if gpu is not None and gpu not in self._state().gpus_aside:
-                yield from self._count(gpu, record, program, event.failure)
+                yield from self._count(gpu, record, program, failure)
 
     def _count(
         self, gpu: int, record: JobRecord, program: str, failure: Failure | None
@@ -175,6 +177,13 @@ class DeviceHealth:
             if key in names
         ]
         return said
+
+
+def _may_be_devices(event: e.Event, failure: Failure | None) -> bool:
+    """Whether the device may be to blame: of a pre-run, which has too few devices, only where it is known."""
+    if isinstance(event, e.RunPassed):
+        return failure is not None and failure.blame is Blame.PLATFORM
+    return isinstance(event, e.RunFailed)
 
 
 def set_aside(topology: Topology, gpu: int, why: str) -> LoggedEvent:

@@ -133,3 +133,15 @@ def test_of_a_gang_the_device_of_the_rank_that_failed_first_counts() -> None:
     assert failed_device(record, Ranks.PER_GPU, ranked) == 3
     assert failed_device(record, Ranks.PER_GPU, UNKNOWN) is None
     assert failed_device(record, Ranks.PER_NODE, ranked) is None, "its rank is not a device"
+
+
+def test_a_pre_run_accuses_a_device_only_where_the_platform_is_known_to_be_at_fault() -> None:
+    stage, ecc = Stage(), Failure("gpu-ecc-error", Blame.PLATFORM)
+    for job in ("a", "b", "c", "d"):
+        stage.runs(job, 0)
+        assert stage.ends(job, e.RunPassed(Run(job, 1), UNKNOWN)) == [], "it may need more devices"
+    for job in ("f", "g"):
+        stage.runs(job, 0)
+        assert stage.ends(job, e.RunPassed(Run(job, 1), ecc)) == []
+    stage.runs("h", 0)
+    assert [each.gpu for each in stage.ends("h", e.RunPassed(Run("h", 1), ecc))] == [0]
