@@ -193,6 +193,18 @@ def test_a_guest_that_stands_still_is_suspended_until_its_host_uses_less_of_the_
     assert world.later(MINUTE).tell() == [a.Freeze(GUEST)], "it still makes no step"
 
 
+def test_a_suspended_guest_of_unknown_memory_goes_on_where_it_had_all_of_it() -> None:
+    """What it keeps on the GPU is its own."""
+    world = World("antman", can_freeze=True)
+    world.tell(e.JobSubmitted(a_job("guest", role=Role.OPPORTUNISTIC)))
+    world.tell(e.RunStarted(GUEST, NOMINAL))
+    [order] = world.tell(e.JobSubmitted(a_job("host"), profile=KNOWN))
+    assert isinstance(order, a.Freeze)
+    world.tell(e.RunSuspended(GUEST, 0, frozen=True))
+    world.tell(e.RunStarted(HOST, NOMINAL))
+    assert world.tell(e.RunSucceeded(HOST)) == [a.Thaw(GUEST)]
+
+
 def test_or_until_its_host_has_left() -> None:
     world = with_a_still_guest()
     assert world.tell(e.RunSucceeded(HOST)) == [a.Thaw(GUEST)]

@@ -170,12 +170,12 @@ class SpareCycles:
         self, record: JobRecord, frozen: Placement, avoided: AbstractSet[int]
     ) -> bool:
         """Whether its frozen run could share its GPUs again with those that have them now."""
-        gpus, space = frozen.gpus(), self._space
+        gpus, space = tuple(frozen.gpus()), self._space
         is_open = set(gpus) <= {gpu for _, gpu in self._open} - avoided
         if not is_open or not is_opportunistic(frozen):
             return False
         host, memory, _ = kept_memory(space.topology, record, frozen)
-        return space.refusal_without(tuple(gpus), memory, host, frozen, record.demand) is None
+        return space.refusal_without(gpus, memory, host, frozen, record.demand) is None
 
     def _least_busy(
         self,
