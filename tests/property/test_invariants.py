@@ -100,8 +100,9 @@ def test_equal_jobs_start_in_order_of_submission_then_row(
         earlier[twins] = account.start_ms
 
 
-JUDGED_BY_THEIR_LIVES = ("themis",)
-"""Twins of another age had other company, and so another rho: only those of one birth are alike."""
+JUDGED_BY_THEIR_LIVES = ("themis", "qssf")
+"""Only twins of one birth are alike: others had other company, and so another rho, or were predicted from
+another history."""
 
 
 def _likeness(job: Job) -> tuple[object, ...]:
