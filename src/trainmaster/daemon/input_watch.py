@@ -20,6 +20,7 @@ from trainmaster.failures.input_blocks import (
     has_changed,
     is_to_be_blocked,
     named_paths,
+    program_key,
 )
 from trainmaster.model import events as e
 from trainmaster.model.inputs import InputBlock, InputFailure
@@ -67,10 +68,11 @@ class InputWatch:
             failure = logged.event.failure if isinstance(logged.event, e.RunFailed) else None
             if failure is None or not failure.path:
                 continue
-            job, workdir = live.job, live.recipe.workdir
+            job, workdir, command = live.job, live.recipe.workdir, live.recipe.command
+            program = program_key(job.app, str(live.spec.get("workdir") or ""), command)
             for path in failed_inputs(failure.path, workdir, live.stored.data):
                 seen = InputFailure(
-                    *(path, job.id, job.user, job.app), failure.reason, self._driver.clock.now()
+                    *(path, job.id, job.user, program), failure.reason, self._driver.clock.now()
                 )
                 yield LoggedEvent(e.InputFailed(seen))
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from trainmaster.failures.retry_rules import unchanging
 from trainmaster.model.inputs import InputBlock, InputFailure
 from trainmaster.model.units import DAY
 
@@ -20,6 +21,7 @@ RECENT_MS = 7 * DAY
 """Older failures do not count."""
 WORDS = re.compile(r"[^\s'\"`=,;|&<>()]+")
 """What may be a path in a command line, or in a script that a shell is given."""
+INTERPRETER = re.compile(r"python[\d.]*")
 REMOTE = re.compile(r"^\w+://")
 ROOT = "/"
 
@@ -50,6 +52,15 @@ def failed_inputs(path: str, workdir: str, data: Iterable[str]) -> tuple[str, ..
     found = absolute(path, workdir)
     around = [each for each in (absolute(each, workdir) for each in data) if is_in(found, each)]
     return tuple(each for each in dict.fromkeys((found, *around)) if each != ROOT)
+
+
+def program_key(app: str, folder: str, command: tuple[str, ...]) -> str:
+    """What makes two jobs of one user jobs of one program: the name and the folder it was submitted from.
+
+    Code that is given to Python on the command line is told apart by its text, numbers left out.
+    """
+    code = unchanging(" ".join(command)) if INTERPRETER.fullmatch(app) else ""
+    return f"{folder}/{app} {code}".rstrip()
 
 
 def is_to_be_blocked(failures: Sequence[InputFailure], jobs: int) -> bool:

@@ -15,6 +15,7 @@ from trainmaster.failures.input_blocks import (
     has_changed,
     is_to_be_blocked,
     named_paths,
+    program_key,
 )
 from trainmaster.model.inputs import InputBlock, InputFailure
 
@@ -45,6 +46,15 @@ def test_what_failed_long_ago_does_not_count() -> None:
     found[0] = replace(found[0], at_ms=-RECENT_MS)
     assert not is_to_be_blocked(found, 3)
     assert not is_to_be_blocked([], 3)
+
+
+def test_programs_are_told_apart_by_name_folder_and_inline_code() -> None:
+    train = program_key("train.py", "/home/ada", ("python", "train.py", "--lr", "1"))
+    assert train == program_key("train.py", "/home/ada", ("python", "train.py", "--lr", "2"))
+    assert train != program_key("train.py", "/home/ada/other", ("python", "train.py"))
+    inline = program_key("python3", "/w", ("python3", "-c", "open('/x'); fit(lr=1)"))
+    assert inline == program_key("python3", "/w", ("python3", "-c", "open('/x'); fit(lr=2)"))
+    assert inline != program_key("python3", "/w", ("python3", "-c", "open('/x').read()"))
 
 
 def test_paths_are_seen_from_the_folder_of_the_job() -> None:
