@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from trainmaster.failures.reason_table import FailureReason
 from trainmaster.model.codec import stored_as
-from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure, RetryRule
+from trainmaster.model.failure import UNKNOWN_REASON, Failure, RetryRule
 from trainmaster.model.retry import RetryDecision, RetryWhy
 from trainmaster.model.units import MINUTE, SECOND
 
@@ -25,7 +25,9 @@ NODE_REASONS = frozenset({"disk-full", "storage-error", "driver-library-mismatch
 AFTER_FAILURE = 2
 AFTER_LOSS = 4
 """How much longer each delay is than the one before: what loses runs takes longer to mend."""
-PYTHON_ERROR = re.compile(r"Traceback \(most recent call last\)|^(\w+\.)*\w*(Error|Exception)\b")
+PYTHON_ERROR = re.compile(
+    r"Traceback \(most recent call last\)|^(\w+\.)*\w*(Error|Exception)\b|^File \".+\", line \d+"
+)
 """A line of a Python exception that nobody caught."""
 CHANGING = (
     (re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b", re.IGNORECASE), "#"),
@@ -166,12 +168,9 @@ def is_first_batch(failed: FailedAttempt) -> bool:
     """Whether its own program raised an error within the first minutes, before it had made a second step."""
     failure = failed.failure
     is_late = max(failed.ran_ms, failed.job_ran_ms) > EARLY_MS or (failed.step or 0) > 1
-    if failure.blame is Blame.PLATFORM or is_late:
+    if is_late or failure.reason != UNKNOWN_REASON:  # else the table says what helps
         return False
-    if failure.blame is Blame.USER:
-        return True
-    is_unknown = failure.reason == UNKNOWN_REASON
-    return is_unknown and any(PYTHON_ERROR.search(line.strip()) for line in failure.lines)
+    return any(PYTHON_ERROR.search(line.strip()) for line in failure.lines)
 
 
 def devices_to_avoid(
