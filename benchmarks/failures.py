@@ -29,12 +29,13 @@ from trainmaster.model.result import Result, Status
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.trace import Trace
 from trainmaster.model.units import SECOND
-from trainmaster.perf.perf_model import DEFAULT
+from trainmaster.perf.perf_model import IDEAL
 from trainmaster.sim.driver import Scenario, Simulation
 from trainmaster.sim.failure_judge import PRERUN_MS, FailureRules
 from trainmaster.sim.metrics import result_of
 from trainmaster.traces.drawn_failures import JOBS_PER_INPUT, draw_failures
 from trainmaster.traces.formats import load
+from trainmaster.traces.philly_like import generate
 
 ROOT = Path(__file__).resolve().parent.parent
 PHILLY = ROOT.parent / "shared" / "data" / "philly" / "philly-82k.csv"
@@ -43,6 +44,8 @@ PAGE = ROOT / "docs" / "measurements" / "failures.md"
 PLOT = PAGE.with_suffix(".png")
 
 POLICY = "fifo backfill=skip"
+PERF = replace(IDEAL, has_failures=True)
+"""Without slowdowns by placement, so that a failed run takes as long under all rules."""
 RULES: Mapping[str, dict[str, Any]] = {
     "none": {},
     "retry": {"retries": True},
@@ -52,8 +55,8 @@ RULES: Mapping[str, dict[str, Any]] = {
     "all": {"retries": True, "prerun_ms": PRERUN_MS, "blocks_inputs": True},
 }
 """`all` is retry, prerun and inputs together."""
-CLUSTERS = {"philly": "312x8", "crowded": "64x8"}
-"""As many GPUs as Philly had, where nothing waits; and a fifth of them."""
+CLUSTERS = {"philly": "312x8", "crowded": "64x8", "generated": "64x8"}
+"""As many GPUs as Philly had, where nothing waits; a fifth of them; generated jobs, a third of them gangs."""
 CROWDED_RULES = ("none", "retry", "prerun", "all")
 PLANNED = ("cluster", "rules", "seed", "jobs_per_input")
 OTHER_INPUTS = (2.0, 8.0)
@@ -62,7 +65,7 @@ OTHER_INPUTS = (2.0, 8.0)
 
 def measure(cluster: str, rules: str, seed: int, jobs_per_input: float) -> dict[str, Any]:
     """One simulation."""
-    trace = failing_trace(seed, jobs_per_input)
+    trace = failing_trace(cluster == "generated", seed, jobs_per_input)
     began = time.process_time()
     result = simulate(trace, CLUSTERS[cluster], rules)
     assert result.failures is not None
@@ -90,8 +93,9 @@ def measure(cluster: str, rules: str, seed: int, jobs_per_input: float) -> dict[
 
 
 @lru_cache(maxsize=1)
-def failing_trace(seed: int, jobs_per_input: float) -> Trace:
-    return draw_failures(philly(), seed, jobs_per_input)
+def failing_trace(is_generated: bool, seed: int, jobs_per_input: float) -> Trace:
+    whole = generate(10_000, 512, 0.7, seed) if is_generated else philly()
+    return draw_failures(whole, seed, jobs_per_input)
 
 
 @cache
@@ -106,7 +110,7 @@ def simulate(trace: Trace, cluster: str, rules: str) -> Result:
         trace,
         parse_shorthand(cluster),
         cluster,
-        DEFAULT,
+        PERF,
         failure_rules=FailureRules(built_in_table(), **RULES[rules]),
     )
     simulation = Simulation(scenario, kind(options))
@@ -121,7 +125,8 @@ def plan(seeds: int) -> list[tuple[str, str, int, float]]:
     ]
     inputs = [("philly", "inputs", 0, jobs) for jobs in OTHER_INPUTS]
     crowded = [("crowded", rules, 0, JOBS_PER_INPUT) for rules in CROWDED_RULES]
-    return [*first, *crowded, *inputs, *(run for runs in others for run in runs)]
+    generated = [("generated", rules, 0, JOBS_PER_INPUT) for rules in RULES]
+    return [*first, *crowded, *inputs, *generated, *(run for runs in others for run in runs)]
 
 
 def with_ratios(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -139,14 +144,14 @@ def with_ratios(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 # -- the page --------------------------------------------------------------------------------------
 
 
-def rows_of(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Philly's cluster: the mean over the seeds for each rule, and the range of its ratio."""
+def rows_of(runs: Sequence[Mapping[str, Any]], cluster: str = "philly") -> list[dict[str, Any]]:
+    """The mean over the seeds for each rule, and the range of its ratio."""
     found = []
     for rules in RULES:
         own = [
             run
             for run in runs
-            if (run["cluster"], run["rules"]) == ("philly", rules)
+            if (run["cluster"], run["rules"]) == (cluster, rules)
             and run["jobs_per_input"] == JOBS_PER_INPUT
         ]
         ratios = [run["ratio"] for run in own]
@@ -215,6 +220,7 @@ def write_page(results: Path) -> None:
     text = page(
         "failures_page.md",
         rows=rows_of(runs),
+        generated=rows_of(runs, "generated"),
         reasons=reason_rows(runs),
         rules=list(RULES),
         crowded=crowded,
