@@ -57,7 +57,7 @@ RULES: Mapping[str, dict[str, Any]] = {
 """`all` is retry, prerun and inputs together."""
 CLUSTERS = {"philly": "312x8", "crowded": "64x8", "generated": "64x8"}
 """As many GPUs as Philly had, where nothing waits; a fifth of them; generated jobs, a third of them gangs."""
-CROWDED_RULES = ("none", "retry", "prerun", "all")
+CROWDED_RULES = ("none", "retry", "all")
 PLANNED = ("cluster", "rules", "seed", "jobs_per_input")
 OTHER_INPUTS = (2.0, 8.0)
 """Jobs per bad input, beside the usual number: nobody has published it."""
@@ -126,7 +126,7 @@ def plan(seeds: int) -> list[tuple[str, str, int, float]]:
     inputs = [("philly", "inputs", 0, jobs) for jobs in OTHER_INPUTS]
     crowded = [("crowded", rules, 0, JOBS_PER_INPUT) for rules in CROWDED_RULES]
     generated = [("generated", rules, 0, JOBS_PER_INPUT) for rules in RULES]
-    return [*first, *crowded, *inputs, *generated, *(run for runs in others for run in runs)]
+    return [*first, *generated, *inputs, *crowded, *(run for runs in others for run in runs)]
 
 
 def with_ratios(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
