@@ -187,7 +187,7 @@ def draw_plot(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
 
     reasons = reason_rows(runs)
     names = list(RULES)
-    figure, axes = pyplot.subplots(figsize=(8, 4), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     left = [0.0] * len(names)
     for row in reasons:
         values = [row[name] / 1000 for name in names]
@@ -202,7 +202,7 @@ def draw_plot(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
     axes.margins(x=0.1)
     axes.set_xlabel("GPU hours lost to failed runs, thousands (grey: other reasons and pre-runs)")
     axes.set_ylabel("rules")
-    axes.legend(fontsize="small", frameon=False)
+    figure.legend(loc="outside lower center", ncol=4, fontsize="small", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=120, metadata={"Software": None})
     pyplot.close(figure)
