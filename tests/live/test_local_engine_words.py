@@ -42,6 +42,8 @@ def asked():
     return json.loads(text)
 say(say="hello", rank=int(os.environ["RANK"]), pid=os.getpid())
 """
+LOOP = "while :; do sleep 0.05; done"
+"""Not `sleep 60 & wait`: a child that is forked while its group is signalled misses the signal, and lingers."""
 
 
 def talking(stage: Stage, code: str) -> LaunchSpec:
@@ -155,7 +157,7 @@ def test_a_program_that_says_nothing_has_saved_up_to_its_last_file(
     async def act(stage: Stage) -> None:
         recipe = stage.shell(
             f"trap '{last}exit 0' TERM; mkdir -p $TRAINMASTER_CHECKPOINT_DIR;"
-            " echo 1 > $TRAINMASTER_CHECKPOINT_DIR/one; sleep 1.2; echo up; sleep 60 & wait"
+            f" echo 1 > $TRAINMASTER_CHECKPOINT_DIR/one; sleep 1.2; echo up; {LOOP}"
         )
         await stage.up(RUN, recipe)
         await until(lambda: stage.log(RUN))
@@ -174,7 +176,7 @@ def test_time_in_memory_is_not_unsaved_work(tmp_path: Path) -> None:
     async def act(stage: Stage) -> None:
         recipe = stage.shell(
             "trap 'exit 0' TERM; mkdir -p $TRAINMASTER_CHECKPOINT_DIR;"
-            " echo 1 > $TRAINMASTER_CHECKPOINT_DIR/one; echo up; sleep 60 & wait"
+            f" echo 1 > $TRAINMASTER_CHECKPOINT_DIR/one; echo up; {LOOP}"
         )
         written_s = time.time()
         await stage.up(RUN, recipe)
