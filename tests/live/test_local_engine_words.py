@@ -43,7 +43,7 @@ def asked():
 say(say="hello", rank=int(os.environ["RANK"]), pid=os.getpid())
 """
 LOOP = "while :; do sleep 0.05; done"
-"""Not `sleep 60 & wait`: a child that is forked while its group is signalled misses the signal, and lingers."""
+"""Not `sleep 60 & wait`: a child that is forked while its group is signalled may miss that, and linger."""
 
 
 def talking(stage: Stage, code: str) -> LaunchSpec:
