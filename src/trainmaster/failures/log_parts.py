@@ -136,6 +136,8 @@ class _Stream:
     """The C++ type that `terminate` named."""
     takes_more: int = 0
     """Lines that may still belong to the last message."""
+    takes_indented: bool = False
+    """Only indented ones, after an empty line."""
     steps: int = 0
     """Lines of progress since the last exception."""
 
@@ -197,7 +199,11 @@ def _take(stream: _Stream, at: int, line: str) -> None:
     if text:
         _close(stream, at, text)
         return
-    if stream.takes_more and line and not _is_noise(line) and not PROGRESS.search(line):
+    if stream.takes_more and not line.strip():
+        stream.takes_indented = True
+        return
+    is_more = line[:1] in (" ", "\t") or not stream.takes_indented
+    if stream.takes_more and is_more and not _is_noise(line) and not PROGRESS.search(line):
         last = stream.exceptions[-1]
         stream.exceptions[-1] = replace(last, more=(*last.more, line.strip()))
         stream.takes_more -= 1
@@ -242,7 +248,7 @@ def _close(stream: _Stream, at: int, text: str) -> None:
     found = LoggedException(at, text, (), frames, stream.rank, stream.is_chained)
     stream.exceptions.append(found)
     stream.is_open, stream.is_chained, stream.frames = False, False, []
-    stream.takes_more, stream.steps = MOST_MORE, 0
+    stream.takes_more, stream.takes_indented, stream.steps = MOST_MORE, False, 0
 
 
 def _take_line(stream: _Stream, at: int, line: str) -> None:

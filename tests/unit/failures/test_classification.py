@@ -53,6 +53,25 @@ def test_an_exception_of_its_own_is_unknown_whatever_was_written_before() -> Non
     assert (found.reason, found.lines[-1]) == ("unknown", "train.Tired: 3 of 4")
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "RuntimeError: the batch provider reported that it was aborted: UNSUPPORTED",
+        "TimeoutError: timed out waiting for the coffee machine",
+        "RuntimeError: ambiguous result of the vote",
+        "RuntimeError: validation accuracy 0.31 is below the threshold of 0.5",
+        "RuntimeError: memory of the replay buffer is too small for the batch",
+        "RuntimeError: worker 3 is unhappy with its gradient",
+        "ValueError: invalid schedule: warmup longer than training",
+        "RuntimeError: the checkpoint interval must divide the number of steps",
+        "RuntimeError: the loss is not improving, giving up",
+        "ValueError: port must be even",
+    ],
+)
+def test_messages_that_only_sound_like_others_are_unknown(message: str) -> None:
+    assert failure_of(*traceback(message)).reason == "unknown"
+
+
 def test_a_traceback_that_the_program_survived_is_not_the_cause() -> None:
     after = ("step 7 loss 0.21", "step 8 loss 0.20")
     assert failure_of(*traceback(OUT_OF_MEMORY), *after).reason == "unknown"
