@@ -14,7 +14,7 @@ from trainmaster.engines.local.logs import rank_logs
 from trainmaster.failures.classification import Evidence, RankLog, classify
 from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.model.engine_reports import Ended, Lost, Report, StopOrder
-from trainmaster.model.failure import Failure
+from trainmaster.model.failure import UNKNOWN_REASON, Failure
 from trainmaster.model.job import Run
 
 log = structlog.get_logger("trainmaster.daemon")
@@ -43,12 +43,15 @@ class FailureReader:
         return {each.run: self.failure(each) for each in reports if is_failure(each)}
 
     def failure(self, report: Report) -> Failure:
-        """Why one run failed; reading its logs may take a moment."""
+        """Why one run failed; reading its logs may take a moment. Whatever is in them, it does not raise."""
         try:
             return classify(self._evidence(report), self.table)
-        except (OSError, ValueError, RecursionError):
+        except Exception:
             log.exception("a failure could not be classified", run=str(report.run))
-            return classify(without_logs(report), self.table)
+            said = without_logs(report)
+            return Failure(
+                UNKNOWN_REASON, rank=said.rank, exit_code=said.exit_code, signal=said.signal
+            )
 
     def _evidence(self, report: Report) -> Evidence:
         said = without_logs(report)
