@@ -54,7 +54,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "four on a GPU, restless": lambda: ours(
         locality=replace(NEAR, look_ms=1, rest_ms=1, ignored_ppm=0),
         packing=replace(PACKED, most=4, gain_ppm=100_000),
-        resizing=replace(GROWN, rest_ms=1),
+        resizing=replace(GROWN, rest_ms=1_000),  # each ms would be too many steps to watch
         min_run_s=0,
     ),
     "patient, MPS, guarded": lambda: ours(
