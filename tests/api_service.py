@@ -19,6 +19,7 @@ from trainmaster.config.limits import Limits
 from trainmaster.config.options import OptionError, read_options
 from trainmaster.daemon import response_models
 from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
+from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.response_models import (
     ChangeRow,
     DeviceRow,
@@ -323,6 +324,9 @@ class MemoryService:
 
     async def progress(self, job: str) -> Sequence[StoredProgress]:
         return list(self._named(job).progress)
+
+    def stragglers(self) -> Sequence[tuple[LiveJob, int, str]]:
+        return ()
 
     def running_hangs(self) -> Sequence[tuple[str, str, LastHang]]:
         statuses = [self._status(each) for each in self.known.values()]

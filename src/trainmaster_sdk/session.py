@@ -187,6 +187,8 @@ class Session:
             self._total_steps = int(total_steps)
         if self.is_rank_zero:
             self._report(self._step, loss, samples_per_s, total_steps, epoch_steps)
+        else:
+            self._report_time(self._step)
         self._keep_pace()
 
     def _report(
@@ -214,6 +216,16 @@ class Session:
         if self._steps_per_s is not None:
             said["steps_per_s"] = self._steps_per_s
         self._client.say_newest(said, now=is_due)
+
+    def _report_time(self, step: int) -> None:
+        """How long this rank takes for a step, so that one that is slower than its peers can be named."""
+        now = time.monotonic()
+        if now < self._reported_at + REPORT_S:
+            return
+        if self._reported_step is not None and step > self._reported_step:
+            ms = (now - self._reported_at) / (step - self._reported_step) * 1000
+            self._client.say_newest({"say": "step time", "ms": ms}, now=True)
+        self._reported_at, self._reported_step = now, step
 
     def _keep_pace(self) -> None:
         now = time.monotonic()

@@ -9,6 +9,7 @@ A program sends:
      "total_steps": 9000, "epoch_steps": 500}                all but `step` may be left out
     {"say": "progress", "step": 120, "steps_per_s": 7.2, "counted": true}
                                                              counted, without a hello: it cannot save
+    {"say": "step time", "ms": 138.9}                        of each rank but 0: for a step, lately
     {"say": "heeds stops"}                                   it looks whether it is to stop, and saves then
     {"say": "saved", "step": 120}                            a checkpoint has become durable
     {"say": "leaving", "step": 120}                          told to stop, saved, about to exit: go on later

@@ -70,6 +70,7 @@ async def page(service: Daemon, metrics: Metrics) -> bytes:
             *_progress(service),
             _hung(service),
             _inputs(service),
+            _slow_ranks(service),
         ]
     registry = CollectorRegistry()
     registry.register(_Now(families))
@@ -125,6 +126,15 @@ def _inputs(service: Daemon) -> Metric:
     found = [((each.path,), len(each.waiting)) for each in service.queries.inputs()]
     words = "Jobs that wait for an input which is set aside."
     return _gauge("input_waiting_jobs", words, ("path",), found)
+
+
+def _slow_ranks(service: Daemon) -> Metric:
+    found = [
+        ((live.id, live.recipe.name, str(rank), device), live.history.slow_percent / 100)
+        for live, rank, device in service.queries.stragglers()
+    ]
+    words = "Step time of a rank that is slower than its peers, divided by theirs."
+    return _gauge("job_straggler_ratio", words, ("job", "name", "rank", "device"), found)
 
 
 def _hung(service: Daemon) -> Metric:

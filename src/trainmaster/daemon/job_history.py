@@ -152,6 +152,10 @@ class JobHistory:
     pace_why: str = ""
     """... and why: a sentence."""
     hang: LastHang | None = None
+    slow_rank: int | None = None
+    """A rank of its run that is slower than the others, ..."""
+    slow_percent: int = 0
+    """... and how much of their time it takes for a step."""
     longest_silence_ms: int = 0
     """The longest without a step and output that an attempt of it has lived through."""
     failures: int = 0

@@ -50,6 +50,7 @@ from trainmaster.gpu.mps import MEMORY
 from trainmaster.mechanisms.base_policy import free_for
 from trainmaster.model.failure_report import FailureReport
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
+from trainmaster.model.launch_spec import Ranks
 from trainmaster.model.placement import Sharing
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
@@ -58,7 +59,7 @@ from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
 from trainmaster.text.deadlines import BASIS, DEADLINE_OF_HELD
 from trainmaster.text.formatting import length, listing
-from trainmaster.text.messages import pace_sentence
+from trainmaster.text.messages import pace_sentence, straggler_sentence
 
 Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
 """Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
@@ -266,6 +267,26 @@ class Queries:
         free, block = free_for(self._driver.controller.view.occupancy, record.demand)
         return Reason(Why.POLICY_FAILED, need, free, block, detail=raised)
 
+    def stragglers(self) -> Sequence[tuple[LiveJob, int, str]]:
+        """Running jobs with a rank that is slower than its peers, that rank and its device."""
+        topology = self._driver.controller.state.topology
+        found = []
+        for live in self._driver.jobs.values():
+            rank, record = live.history.slow_rank, live.record
+            if rank is None or record is None or record.phase is not Phase.RUNNING:
+                continue
+            devices = named_devices(record.placement, topology)
+            is_known = live.recipe.ranks is Ranks.PER_GPU and rank < len(devices)
+            found.append((live, rank, devices[rank] if is_known else ""))
+        return found
+
+    def _straggler(self, job: str) -> tuple[str, ...]:
+        return tuple(
+            straggler_sentence(rank, device, live.history.slow_percent)
+            for live, rank, device in self.stragglers()
+            if live.id == job
+        )
+
     def _with_place(self, array: str) -> tuple[str, ...]:
         """The jobs of an array that its limit does not hold back."""
         if array not in self._places:
@@ -282,6 +303,7 @@ class Queries:
         lost_ms = live.history.lost_ms
         said = (LOST.format(lost=length(lost_ms)),) if lost_ms >= SECOND else ()
         said = (*said, *self._drained()) if record.phase in WAITING else said
+        said = (*said, *self._straggler(live.id))
         is_unjudged = live.job.deadline_ms is not None and live.history.deadline is None
         if live.holds and is_unjudged and self.policy().judges_deadlines:
             said = (*said, DEADLINE_OF_HELD)

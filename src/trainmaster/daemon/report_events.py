@@ -97,6 +97,7 @@ def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Ite
         by_mps=said.by_mps,
         pace=100,
         pace_why="",
+        slow_rank=None,
     )
     live.began(_moment(said, live, now))
     if record.is_prerun:
@@ -157,7 +158,7 @@ def _reshaped(
     said: r.Reshaped, live: LiveJob, record: JobRecord, now: int
 ) -> Iterator[LoggedEvent]:
     then = _moment(said, live, now)
-    live.history = replace(_without_hang(live.history), pids=said.pids)
+    live.history = replace(_without_hang(live.history), pids=said.pids, slow_rank=None)
     live.began(then)
     if live.is_catching_up:
         return
@@ -212,6 +213,13 @@ def _went_on(said: r.WentOn, live: LiveJob, record: JobRecord, now: int) -> Iter
     live.history = _without_hang(live.history)
     if not live.is_catching_up:
         yield LoggedEvent(e.RunWentOn(said.run))
+
+
+def _straggled(
+    said: r.Straggled, live: LiveJob, record: JobRecord, now: int
+) -> Iterator[LoggedEvent]:
+    live.history = replace(live.history, slow_rank=said.rank, slow_percent=said.percent or 0)
+    return iter(())
 
 
 def _without_hang(history: JobHistory) -> JobHistory:
@@ -460,6 +468,7 @@ EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent
     r.Paced: _paced,
     r.Hung: _hung,
     r.WentOn: _went_on,
+    r.Straggled: _straggled,
 }
 """Of a run that goes on."""
 

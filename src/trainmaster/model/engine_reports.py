@@ -148,6 +148,18 @@ class WentOn:
 
 
 @dataclass(frozen=True, slots=True)
+class Straggled:
+    """One of its ranks is slower than the others, or none is any more."""
+
+    run: Run
+    at_ms: int
+    rank: int | None = None
+    percent: int | None = None
+    """Of the time that the others take for a step."""
+    steady_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HeedsStops:
     """Its program looks for requests to stop, and saves before it leaves."""
 
@@ -221,6 +233,7 @@ Report = (
     | Paced
     | Hung
     | WentOn
+    | Straggled
     | Ended
     | Lost
 )

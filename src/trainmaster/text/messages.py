@@ -194,6 +194,12 @@ def _hung(detail: Detail) -> Opening:
     return f"hangs{ends}", ("stacks", "restarts", "attempt")
 
 
+def straggler_sentence(rank: int, device: str, percent: int) -> str:
+    """That a rank is slower than the others of its gang."""
+    where = f" on {device}" if device else ""
+    return f"Rank {rank}{where} takes {percent / 100:.1f} times as long for a step as its peers."
+
+
 def pace_sentence(percent: int, why: str) -> str:
     """How far a job is held back now, and why."""
     opening, _ = _paced({"pace": percent})

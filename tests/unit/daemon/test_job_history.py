@@ -69,7 +69,7 @@ def test_it_is_written_under_the_same_names() -> None:
         "hang",
         "longest_silence_ms",
     }
-    later |= {"failed_attempts", "retry", "by_mps", "prerun"}
+    later |= {"failed_attempts", "retry", "by_mps", "prerun", "slow_rank", "slow_percent"}
     assert json.loads(found.to_json()).keys() - later == json.loads(EARLIER).keys()
 
 

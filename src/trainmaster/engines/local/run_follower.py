@@ -51,6 +51,7 @@ REPORTS: dict[str, type[Report]] = {
     "paced": r.Paced,
     "hung": r.Hung,
     "went on": r.WentOn,
+    "straggler": r.Straggled,
     "progress": r.Progressed,
     "ended": Ended,
     "lost": Lost,

@@ -26,6 +26,7 @@ from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.prerun_end import PrerunEnd, remove_folder
 from trainmaster.engines.local.process_freezer import send
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
+from trainmaster.engines.local.rank_times import RankTimes
 from trainmaster.engines.local.run_freezing import RunFreezing
 from trainmaster.engines.local.run_pacing import MPS, RunPacing
 from trainmaster.engines.local.run_reports import RunReports
@@ -82,6 +83,7 @@ class Supervisor:
         self._freezing = self._new_freezing()
         self._pacing = self._new_pacing()
         self._hangs = self._new_hang_watch()
+        self._rank_times = RankTimes(self._reports.write)
         self._prerun_end = PrerunEnd(run)
         self._has_left = False
         self._has_saved: bool | None = None  # since it was told to stop; None: it reports no saves
@@ -192,6 +194,7 @@ class Supervisor:
         self._freezing, self._lost_because = self._new_freezing(), ""
         self._pacing = self._new_pacing()
         self._hangs = self._new_hang_watch()
+        self._rank_times = RankTimes(self._reports.write)
         self._control.forget_ranks()
         self._not_started = self._gang.start(self._run, self._folder)
         for rank in self._gang.ranks:
@@ -385,7 +388,11 @@ class Supervisor:
                 self._reports.hold_progress(report)
                 self._pacing.step_done(report["step"])
                 self._hangs.step_done(report["step"])
+                if connection.rank is not None and report.get("steps_per_s"):
+                    self._rank_times.take(connection.rank, 1000 / report["steps_per_s"])
                 self._prerun_end.note_step(report["step"])
+        elif word == "step time" and connection.rank is not None:
+            self._rank_times.take(connection.rank, said.get("ms"))
         elif word == "saved":
             self._has_saved = self._stopping is not None
             self._reports.hold_save(said)
