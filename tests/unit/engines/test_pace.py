@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import selectors
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from trainmaster.engines.local import gpu_neighbours, pace_keeper, runfile
+from trainmaster.engines.local.control_socket import ControlSocket
 from trainmaster.engines.local.duty_cycle import PERIOD_S, DutyCycle
 from trainmaster.engines.local.freezer_choice import gpu_names
 from trainmaster.engines.local.gpu_neighbours import Notice
 from trainmaster.engines.local.pace_keeper import PaceKeeper, StepClock
 from trainmaster.engines.local.pace_law import Pace, next_pace, slowdown_ppm
+from trainmaster.engines.local.run_pacing import RunPacing
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
 from trainmaster.engines.local.worker_environment import Host, rebound, run_file
 from trainmaster.model.job import Run
@@ -120,6 +123,10 @@ def test_the_run_file_says_its_role_and_follows_it() -> None:
     assert (on_slots.role, on_slots.gpus_folder, gpu_names(on_slots)) == ("", "", [])
 
 
+def gpus_of(run: RunFile) -> list[str]:
+    return run.ranks[0].env.get("TRAINMASTER_DEVICES", "vm:0").split(",")
+
+
 class Shared:
     """A guaranteed and an opportunistic run on one GPU; time is played, steps follow the pace."""
 
@@ -158,7 +165,7 @@ class Shared:
         return PaceKeeper(
             str(place),
             run,
-            ["vm:0"],
+            gpus_of,
             ask,
             lambda what, said: self.said.append({"what": what, **said}),
         )
@@ -171,9 +178,9 @@ class Shared:
         self.guest_pace = 100
         self.guest = self.keeper("2.1", "opportunistic", ask)
 
-    def run(self, seconds: int, slowdown_of: Callable[[int], float], reports: bool = True) -> None:
+    def run(self, seconds: float, slowdown_of: Callable[[int], float], reports: bool = True) -> None:
         """A step takes 10 ms alone, and so much longer beside a guest of this pace."""
-        for _ in range(seconds * 10):
+        for _ in range(round(seconds * 10)):
             self.now += 0.1
             pace = self.guest_pace if self.guest is not None else 0
             self.steps += 10 / (1 + slowdown_of(pace))
@@ -286,6 +293,49 @@ def test_a_suspended_run_is_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
     shared.now += 2
     shared.guaranteed.tick(shared.now, True)
     assert gpu_neighbours.read(str(tmp_path / "gpus"), ["vm:0"], "2.1", shared.now) == []
+
+
+def test_a_run_that_goes_on_on_another_gpu_is_seen_there(shared: Shared, tmp_path: Path) -> None:
+    shared.run(3, lambda pace: 0.0)
+    assert shared.guest is not None
+    assert shared.guest.pace < 100
+    file = runfile.read(str(tmp_path / "2.1"))
+    moved = replace(file.ranks[0], env={"TRAINMASTER_DEVICES": "vm:1"})
+    shared.guest.tick(shared.now + 1, True)  # it is frozen, and told to go on elsewhere
+    runfile.write(str(tmp_path / "2.1"), replace(file, ranks=(moved,)))
+    shared.run(2, lambda pace: 0.0)
+    gpus = str(tmp_path / "gpus")
+    assert shared.guest.pace == 100, "nobody is there"
+    assert gpu_neighbours.read(gpus, ["vm:0"], "1.1", shared.now) == []
+    assert [each.run for each in gpu_neighbours.read(gpus, ["vm:1"], "", shared.now)] == ["2.1"]
+
+
+@pytest.mark.parametrize(("sharing", "first_held_s"), [("time", 60), ("mps", None)])
+def test_a_silent_guest_that_is_not_stopped_is_not_taken_for_one_that_stands_still(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, sharing: str, first_held_s: int | None
+) -> None:
+    """Else the guaranteed run would take its speed beside the guest for its speed alone."""
+    shared.guest = None
+    monkeypatch.setattr("trainmaster.engines.local.duty_cycle.freeze", lambda members: True)
+    began, gpus = shared.now, str(shared.folder / "gpus")
+    on_gpu = RankSpec(("true",), {"CUDA_VISIBLE_DEVICES": "GPU-a", "TRAINMASTER_DEVICES": "vm:0"})
+    run = replace(runfile.read(str(shared.folder / "2.1")), ranks=(on_gpu,), sharing=sharing)
+    runfile.write(str(shared.folder / "2.1"), run)
+    with selectors.DefaultSelector() as selector:
+        control = ControlSocket(str(shared.folder / "2.sock"), selector, lambda *said: None)
+        guest = RunPacing(str(shared.folder / "2.1"), run, list, control, lambda *said: None)
+        held = []
+        for _ in range(900):
+            is_stopped = guest.pace == 0 and shared.now > began + (first_held_s or math.inf)
+            shared.run(0.1, lambda pace, slower=0.0 if is_stopped else 0.5: slower)
+            guest.tick(shared.now, is_suspended=False, is_stopping=False)
+            (notice,) = gpu_neighbours.read(gpus, ["vm:0"], "1.1", shared.now)
+            if guest.pace == 0 and notice.pace == 0:
+                held.append(shared.now - began)
+        control.close()
+    assert held == [] if first_held_s is None else held[0] >= first_held_s
+    (guaranteed,) = gpu_neighbours.read(gpus, ["vm:0"], "2.1", shared.now)
+    assert guaranteed.alone_us == pytest.approx(10_000, rel=0.02)
 
 
 def test_a_silent_program_runs_for_its_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,24 +78,30 @@ class StepClock:
 
 
 class PaceKeeper:
-    """`ask` sends a pace to the program; `tell` writes into the journal. Times are in seconds since 1970."""
+    """`ask` sends a pace to the program; `tell` writes into the journal. Times are in seconds since 1970.
+
+    `gpus_of` says which GPUs a run has: a frozen one may go on on others.
+    """
 
     def __init__(
         self,
         folder: str,
         run: RunFile,
-        gpus: list[str],
+        gpus_of: Callable[[RunFile], list[str]],
         ask: Callable[[int], None],
         tell: Callable[[str, Message], None],
     ) -> None:
         self._path = runfile.path_of(folder, run.generation)
         self._run_folder = folder
         self._run = run
-        self._gpus = gpus if run.gpus_folder else []
+        self._gpus_of = gpus_of
+        self._gpus = gpus_of(run) if run.gpus_folder else []
         self._ask = ask
         self._tell = tell
         self._clock = StepClock()
         self._pace = Pace()
+        self.is_heeded = True
+        """Whether its program can be held back now; else it runs at full speed, whatever its pace is."""
         self._why = ""
         self._changed_at = 0.0
         self._is_begun = False
@@ -129,7 +135,7 @@ class PaceKeeper:
             self._clock.reset()
             self._withdraw()
             return
-        self._read_role()
+        self._read_run()
         at = time.time()
         others = gpu_neighbours.read(self._run.gpus_folder, self._gpus, self._run.name, at)
         if self._run.role == OPPORTUNISTIC:
@@ -196,7 +202,7 @@ class PaceKeeper:
             self._run.name,
             self._run.role,
             at,
-            self._pace.percent,
+            self._pace.percent if self.is_heeded else FULL_PACE,
             self._run.tolerance_ppm,
             clock.lately_us(at),
             clock.alone_us,
@@ -210,15 +216,19 @@ class PaceKeeper:
             self._is_published = False
             gpu_neighbours.remove(self._run.gpus_folder, self._gpus, self._run.name)
 
-    def _read_role(self) -> None:
-        """The manager writes another role into the run's file when it changes."""
+    def _read_run(self) -> None:
+        """The manager writes another role, and other GPUs, into the run's file when they change."""
         try:
             changed_at = os.stat(self._path).st_mtime_ns
-            if changed_at != self._read_at:
-                self._run = runfile.read(self._run_folder, self._run.generation)
-                self._read_at = changed_at
+            if changed_at == self._read_at:
+                return
+            run = runfile.read(self._run_folder, self._run.generation)
         except (OSError, ValueError):
             return
+        gpus = self._gpus_of(run)
+        if gpus != self._gpus:
+            self._withdraw()
+        self._run, self._gpus, self._read_at = run, gpus, changed_at
 
 
 def _slowdown(notice: Notice) -> int:

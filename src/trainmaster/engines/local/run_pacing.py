@@ -34,7 +34,7 @@ class RunPacing:
     ) -> None:
         self._control = control
         self._is_mps_client = run.sharing == MPS
-        self._keeper = PaceKeeper(folder, run, gpu_names(run), self._ask, tell)
+        self._keeper = PaceKeeper(folder, run, gpu_names, self._ask, tell)
         self._duty = DutyCycle(members)
         self._started = time.monotonic()
         self._has_session = False
@@ -74,12 +74,14 @@ class RunPacing:
 
     def tick(self, now: float, *, is_suspended: bool, is_stopping: bool) -> None:
         """A program that says nothing of its steps is held back by stopping it."""
+        says_steps = self._has_session or self._counter is not None
+        is_silent = not says_steps and time.monotonic() - self._started > SILENT_S
+        is_stoppable = is_silent and not self._is_mps_client
+        self._keeper.is_heeded = says_steps or is_stoppable
         self._keeper.tick(now, is_suspended)
         if is_suspended or is_stopping:
             return
-        says_steps = self._has_session or self._counter is not None
-        is_silent = not says_steps and time.monotonic() - self._started > SILENT_S
-        self._duty.pace = self._keeper.pace if is_silent and not self._is_mps_client else FULL_PACE
+        self._duty.pace = self._keeper.pace if is_stoppable else FULL_PACE
         self._duty.tick(now)
 
     def let_go(self) -> None:
