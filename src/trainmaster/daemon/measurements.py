@@ -1,8 +1,9 @@
 """What is measured of runs, as facts: part of the GPU kept busy, peak of GPU memory, time of a step.
 
-A measurement becomes a fact when it is noticeable: the first one after a warm-up, then one that differs by a
-tenth, at most every ten seconds for each job. Utilisation and step time count only while a run has its GPUs
-for itself; memory is its own whoever is beside it. Policies read them through the job's record.
+A measurement becomes a fact when it is noticeable: the first one after a warm-up, or after three reports of
+steps, then one that differs by a tenth, at most every ten seconds for each job. Utilisation and step time
+count only while a run has its GPUs for itself; memory is its own whoever is beside it. Policies read them
+through the job's record.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Watched:
     run: Run
     since_ms: int
     told_ms: int | None = None
+    steps_told_ms: int | None = None
+    """When a step time was told last; the other is of what is read of its GPUs."""
     peak: int = 0
     busy: deque[tuple[int, int]] = field(default_factory=deque)
     """(when, utilisation) since it has been alone, within the window."""
@@ -61,7 +64,7 @@ class Measurements:
         watched.peak = max(watched.peak, memory)
         _note_util(watched, util_ppm if is_alone else None, now)
         known = record.profile or Profile()
-        if now - watched.since_ms < WARM_UP_MS or _is_soon(watched, now):
+        if now - watched.since_ms < WARM_UP_MS or _is_soon(watched.told_ms, now):
             return None
         news = Profile(
             gpu_util_ppm=_new_util(watched, known.gpu_util_ppm),
@@ -81,11 +84,14 @@ class Measurements:
             return None
         watched = self._of(record, now)
         watched.steps_us.append(max(1, round(1e6 / steps_per_s)))
-        if len(watched.steps_us) < LEAST_STEP_REPORTS:
+        if len(watched.steps_us) < LEAST_STEP_REPORTS or _is_soon(watched.steps_told_ms, now):
             return None
         step_us = round(median(watched.steps_us))
         known = 0 if record.profile is None else record.profile.step_us
-        return Profile(step_us=step_us) if _differs(step_us, known) else None
+        if not _differs(step_us, known):
+            return None
+        watched.steps_told_ms = now
+        return Profile(step_us=step_us)
 
     def _of(self, record: JobRecord, now: int) -> Watched:
         watched = self._watched.get(record.id)
@@ -117,8 +123,8 @@ def is_alone(state: State, record: JobRecord) -> bool:
     )
 
 
-def _is_soon(watched: Watched, now: int) -> bool:
-    return watched.told_ms is not None and now - watched.told_ms < AGAIN_MS
+def _is_soon(told_ms: int | None, now: int) -> bool:
+    return told_ms is not None and now - told_ms < AGAIN_MS
 
 
 def _note_util(watched: Watched, util_ppm: int | None, now: int) -> None:

@@ -142,9 +142,8 @@ def refusal(
             f"Process {unknown[0]} has GPU memory, and the driver cannot suspend it.", False
         )
     has_communicators = any(each.has_communicators() for each in found.values())
-    rooms = [conditions.machine_room(needed)]
-    for pid, size in held.items():
-        rooms += conditions.cgroup_rooms(pid, size)
+    sizes = held or {pid: -(-needed // len(found)) for pid in found}  # NVML counts otherwise
+    rooms = [conditions.machine_room(needed), *conditions.cgroup_rooms(sizes)]
     return conditions.nccl_refusal(len(found), has_communicators) or conditions.room_refusal(rooms)
 
 

@@ -6,7 +6,7 @@ Managed memory cannot be seen from outside: the driver refuses it in the middle,
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LEAST_DRIVER = 570
@@ -16,6 +16,15 @@ GIB = 1 << 30
 RESERVE = GIB // 2
 """Host memory that stays free for everybody."""
 UNLIMITED = 1 << 60
+FILES = {
+    1: (
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        ("total_inactive_file", "total_active_file"),
+    ),
+    2: ("memory.max", "memory.current", ("inactive_file", "active_file")),
+}
+"""By the version of control groups: the files that say its limit and its use, and what is cached of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,32 +94,44 @@ def machine_room(needed: int) -> Room:
     return Room("on this machine", said.get("MemAvailable", UNLIMITED) - RESERVE, needed)
 
 
-def cgroup_rooms(pid: int, needed: int) -> list[Room]:
-    """In its control groups of both versions, with all above them."""
+def cgroup_rooms(held: Mapping[int, int]) -> list[Room]:
+    """In the control groups of processes that have so many bytes on GPUs, with all groups above them.
+
+    Processes that share a group need room for all of them there. What is cached of files gives way.
+    """
+    needed: dict[tuple[str, int], int] = {}
+    for pid, size in held.items():
+        for group in cgroups_of(pid):
+            needed[group] = needed.get(group, 0) + size
     found = []
+    for (folder, version), size in needed.items():
+        most, used, cached = FILES[version]
+        limit, now = _number(folder, most), _number(folder, used)
+        if limit is not None and now is not None and limit < UNLIMITED:
+            left = limit - now + _of_stat(folder, cached)
+            found.append(Room("within its limit (`memory`)", left, size))
+    return found
+
+
+def cgroups_of(pid: int) -> list[tuple[str, int]]:
+    """The folders of its memory groups, and of all above them, each with its version; none where it ended."""
     try:
         with open(f"/proc/{pid}/cgroup") as file:
             rows = [line.rstrip("\n").split(":", 2) for line in file]
     except OSError:
         return []
+    found = []
     for number, controllers, path in rows:
         if number == "0":
-            base, most, used = "/sys/fs/cgroup", "memory.max", "memory.current"
+            base, version = "/sys/fs/cgroup", 2
         elif "memory" in controllers.split(","):
-            base, most, used = (
-                "/sys/fs/cgroup/memory",
-                "memory.limit_in_bytes",
-                "memory.usage_in_bytes",
-            )
+            base, version = "/sys/fs/cgroup/memory", 1
         else:
             continue
-        while True:
-            limit, now = _number(base + path, most), _number(base + path, used)
-            if limit is not None and now is not None and limit < UNLIMITED:
-                found.append(Room("within its limit (`memory`)", limit - now, needed))
-            if path in ("", "/"):
-                break
+        while path not in ("", "/"):
+            found.append((base + path, version))
             path = os.path.dirname(path)
+        found.append((base, version))
     return found
 
 
@@ -120,3 +141,13 @@ def _number(folder: str, name: str) -> int | None:
             return int(file.read())
     except (OSError, ValueError):  # no such group, or `max`
         return None
+
+
+def _of_stat(folder: str, names: Sequence[str]) -> int:
+    """Bytes of files that the kernel gives up before it ends a process."""
+    try:
+        with open(os.path.join(folder, "memory.stat")) as file:
+            said = dict(line.split() for line in file)
+        return sum(int(said.get(name, 0)) for name in names)
+    except (OSError, ValueError):
+        return 0

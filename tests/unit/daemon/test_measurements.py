@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.unit.core.stage import Strings
@@ -93,17 +95,19 @@ def test_utilisation_is_the_mean_of_ten_seconds() -> None:
         ([10.0, 10.0], []),
         ([10.0, 12.5, 10.0], [100_000]),
         ([10.0] * 12 + [10.5] * 12, [100_000]),
-        ([10.0] * 10 + [5.0] * 10, [100_000, 150_000, 200_000]),
+        ([10.0] * 10 + [5.0] * 20, [100_000, 150_000, 200_000]),
     ],
 )
 def test_the_step_time_is_a_median_of_reports(rates: list[float], wanted: list[int]) -> None:
-    world, measurements, found = a_run(), Measurements(), []
+    world, measurements, found, seconds = a_run(), Measurements(), list[int](), list[int]()
     for second, rate in enumerate(rates):
         news = measurements.of_steps(world.job("a"), rate, second * SECOND, is_alone=True)
         if news is not None:
             world.tell(e.JobProfiled("a", profile=news))
             found.append(news.step_us)
+            seconds.append(second)
     assert found == wanted
+    assert all(later - earlier >= 10 for earlier, later in pairwise(seconds))
 
 
 def test_steps_count_only_of_a_run_that_is_alone_on_one_gpu() -> None:

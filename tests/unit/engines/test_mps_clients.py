@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.engines.local import runfile
+from trainmaster.engines.local import mps_clients, runfile
 from trainmaster.engines.local.launchers import DEEPSPEED
 from trainmaster.engines.local.mps_clients import MpsClients
 from trainmaster.engines.local.mps_keeper import gpus_in_use, take_charge, unwatched
@@ -103,6 +103,32 @@ def test_others_go_on_while_it_waits_for_a_keeper_that_is_just_looking(tmp_path:
         await opening
         assert take_charge(tmp_path) is None, "the lock is held now"
         await clients.close()
+
+    asyncio.run(act())
+
+
+def test_a_keeper_that_lets_go_late_hands_over_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else both would look after the daemons, and the keeper would end one under a run that starts."""
+    monkeypatch.setattr(mps_clients, "TRIES", 1)
+
+    async def act() -> None:
+        keeper = take_charge(tmp_path)
+        assert keeper is not None
+        clients = MpsClients(tmp_path, list, has_gpus=True)
+        await clients.open(str(tmp_path))
+        os.close(keeper)
+        clients.look()
+        async with asyncio.timeout(10):
+            while (charge := take_charge(tmp_path)) is not None:
+                os.close(charge)
+                clients.look()
+                await asyncio.sleep(0.05)
+        await clients.close()
+        free = take_charge(tmp_path)
+        assert free is not None
+        os.close(free)
 
     asyncio.run(act())
 

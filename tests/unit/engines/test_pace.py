@@ -178,7 +178,9 @@ class Shared:
         self.guest_pace = 100
         self.guest = self.keeper("2.1", "opportunistic", ask)
 
-    def run(self, seconds: float, slowdown_of: Callable[[int], float], reports: bool = True) -> None:
+    def run(
+        self, seconds: float, slowdown_of: Callable[[int], float], reports: bool = True
+    ) -> None:
         """A step takes 10 ms alone, and so much longer beside a guest of this pace."""
         for _ in range(round(seconds * 10)):
             self.now += 0.1

@@ -199,7 +199,49 @@ def test_conditions_have_a_sentence_each() -> None:
     assert "MPS" in str(conditions.device_refusal(["GPU-1"], True))
     assert conditions.nccl_refusal(1, True) is None
     assert conditions.machine_room(0).left > 0
-    assert all(room.needed == 7 for room in conditions.cgroup_rooms(os.getpid(), 7))
+    assert all(room.needed == 7 for room in conditions.cgroup_rooms({os.getpid(): 7}))
+
+
+@pytest.mark.parametrize(("version", "prefix"), [(1, "total_"), (2, "")])
+def test_processes_of_one_control_group_need_room_for_all_of_them_and_caches_give_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, prefix: str
+) -> None:
+    for name, left, cached in (("shared", 10, 0), ("shared/1", 8, 3), ("shared/2", 8, 0)):
+        group = tmp_path / name
+        group.mkdir()
+        most, used, _ = conditions.FILES[version]
+        (group / most).write_text("100\n")
+        (group / used).write_text(f"{100 - left}\n")
+        stat = f"anon 60\n{prefix}inactive_file {cached}\n{prefix}active_file {cached}\n"
+        (group / "memory.stat").write_text(stat)
+    monkeypatch.setattr(
+        conditions,
+        "cgroups_of",
+        lambda pid: [
+            (str(tmp_path / f"shared/{pid}"), version),
+            (str(tmp_path / "shared"), version),
+        ],
+    )
+    rooms = {(room.left, room.needed) for room in conditions.cgroup_rooms({1: 6, 2: 7})}
+    assert rooms == {(14, 6), (8, 7), (10, 13)}
+
+
+def test_limits_count_also_where_the_driver_numbers_processes_otherwise(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Mapping[int, int]] = []
+    monkeypatch.setattr(conditions, "cgroup_rooms", lambda held: asked.append(held) or [])
+    found = {pid: cuda_process.FakeProcess(pid, folder) for pid in (1, 2)}
+    assert checkpoint.refusal(found, {}, 7) is None
+    assert checkpoint.refusal(found, {1: 3, 2: 4}, 7) is None
+    assert asked == [{1: 4, 2: 4}, {1: 3, 2: 4}]
+
+
+def test_the_control_groups_of_a_process_end_at_the_root() -> None:
+    groups = conditions.cgroups_of(os.getpid())
+    assert len(groups) == len(set(groups))
+    assert {folder for folder, _ in groups} & {"/sys/fs/cgroup", "/sys/fs/cgroup/memory"}
+    assert conditions.cgroups_of(2**22 + 1) == []
 
 
 def test_an_old_driver_is_left_alone(folder: Path, pids: list[int]) -> None:

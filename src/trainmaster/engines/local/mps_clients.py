@@ -150,10 +150,13 @@ class MpsClients:
 
     def _tend(self) -> None:
         daemons = self._daemons
-        if daemons is None or not daemons.known():
+        if daemons is None:
             return
         with daemons.lock:
-            daemons.tend(gpus_in_use(self._live()))
+            if self._charge is None and self._has_gpus:  # a keeper was slow to let go
+                self._charge = take_charge(self._folder)
+            if daemons.known():
+                daemons.tend(gpus_in_use(self._live()))
 
 
 def _last_lines(logs: Path) -> list[str]:
