@@ -149,6 +149,8 @@ def _suspension_detail(
     if record.phase is not Phase.SUSPENDING:  # it was suspended in memory before
         return {"frozen": True}
     suspension = live.history.suspension
+    if suspension is not None and suspension.detail:
+        return {"because": suspension.detail}
     if suspension is None or not suspension.jobs:
         return {"for": []}
     return {

@@ -16,6 +16,8 @@ from trainmaster.model.stop_reasons import EndReason, Suspender, Suspension
 BACK_ON_OR_LOST = (e.RunAdopted, e.RunStarted, e.RunResumed, e.RunFailed, e.RunLost)
 """After these a job is not suspended any more, unless their cause says so."""
 
+STOOD_STILL = "made no step any more beside a guaranteed job"
+
 
 def record_stop_reasons(
     events: Sequence[LoggedEvent],
@@ -38,7 +40,10 @@ def record_stop_reasons(
         if live.history.suspension is None:  # else it is off its GPUs already
             by = Suspender.USER if live.id in asked_for else Suspender.POLICY
             room_for = tuple(job for job in state.awaited.get(order.run, ()) if job != live.id)
-            live.history = replace(live.history, suspension=Suspension(by, jobs=room_for))
+            is_still = live.record is not None and live.record.still_since_ms is not None
+            why = STOOD_STILL if is_still and by == Suspender.POLICY and not room_for else ""
+            suspension = Suspension(by, jobs=room_for, detail=why)
+            live.history = replace(live.history, suspension=suspension)
 
 
 def _record_event(live: LiveJob, logged: LoggedEvent) -> None:

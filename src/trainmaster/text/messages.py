@@ -139,11 +139,13 @@ def _withdrawn(detail: Detail) -> Opening:
 
 
 def _suspension_ordered(detail: Detail) -> Opening:
-    worded_keys = ("for", "to", "frozen", "attempt")
+    worded_keys = ("for", "to", "frozen", "attempt", "because")
     if detail.get("frozen"):
         return "ending its processes, which were stopped in memory", worded_keys
     if detail.get("to"):
         return f"stopping to move to {_detail('', detail['to'])}", worded_keys
+    if detail.get("because"):
+        return f"suspended because it {detail['because']}", worded_keys
     room_for = detail.get("for")
     if not isinstance(room_for, list):
         return "suspending", worded_keys

@@ -85,4 +85,6 @@ def suspension_sentence(suspension: Suspension) -> str:
         return f"Stopped because it {suspension.detail}."
     if suspension.by == Suspender.USER:
         return f"Suspended by {suspension.user}." if suspension.user else "Suspended by a user."
+    if suspension.detail:
+        return f"Suspended because it {suspension.detail}."
     return f"Suspended to make room for {names(suspension.jobs)}."

@@ -25,6 +25,7 @@ from trainmaster.model.stop_reasons import Suspender, Suspension
 from trainmaster.model.topology import GpuType, NodeSpec, build
 from trainmaster.model.units import GIB, MIB, NOMINAL, WHOLE
 from trainmaster.text.messages import pace_sentence, story_sentence
+from trainmaster.text.stop_messages import suspension_sentence
 
 RUN = Run("a", 1)
 FROZEN = r.Frozen(RUN, 1_500, "driver", "No SDK.", 3 * GIB, 4 * MIB, took_ms=1_400)
@@ -163,3 +164,17 @@ def test_how_far_a_run_is_held_back_is_told_until_it_starts_again() -> None:
     )
     told(r.Started(RUN, 1_600, (7,)), job)
     assert (job.history.pace, job.history.pace_why) == (100, "")
+
+
+def test_that_a_run_stood_still_is_said_where_it_was_suspended_for_that() -> None:
+    stage = on_gpus()
+    stage.tell(e.RunPaced(RUN, 0))
+    orders = stage.plan(a.Suspend("a"))
+    job = live(stage)
+    job.history = replace(job.history, suspension=None)
+    record_stop_reasons([], orders, {"a": job}, stage.state)
+    said = "Suspended because it made no step any more beside a guaranteed job"
+    (row,) = story_of([], orders, (), {"a": job}, stage.topology, stage.now, 1)
+    assert story_sentence(row.what, json.loads(row.detail_json)) == said
+    assert job.history.suspension is not None
+    assert suspension_sentence(job.history.suspension) == f"{said}."

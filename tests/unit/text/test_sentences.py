@@ -291,6 +291,7 @@ def test_a_story_tells_its_details() -> None:
             "Suspended to make room for jobs 3 (a) and 4 (b)",
         ),
         ("halt ordered", {"for": []}, "Suspended to make room for other jobs"),
+        ("freeze ordered", {"because": "made no step"}, "Suspended because it made no step"),
         ("halt ordered", {"attempt": 1}, "Suspending"),
         ("halt ordered", {"frozen": True}, "Ending its processes, which were stopped in memory"),
         ("halt ordered", {"to": ["n1:0"]}, "Stopping to move to n1:0"),
