@@ -63,6 +63,7 @@ def populated(folder: Path, *, ends_at_once: bool) -> MemoryService:
     service.write("1", b"a line\n")
     service.hang("13", "rank 0, process 7, sleeping: python train.py\n")
     service.report("1", 3, float("inf"))
+    service.blocked.append("/data/train.rec")
     return service
 
 
