@@ -113,6 +113,8 @@ def test_of_an_array_one_element_pre_runs_and_it_can_be_cancelled_meanwhile(
     assert daemon.job(f"{array}_1")["reason"]["code"] == "Prerun"
     assert daemon.job(f"{array}_1")["reason"]["held_by"] == [f"{array}_0"]
     assert len(daemon.job(f"{array}_0")["devices"]) == 1
+    said = daemon.call("GET", f"/api/v1/jobs/{array}_0/explain")["sentence"]
+    assert said.endswith("Its first steps run on one device (pre-run).")
     daemon.call("POST", f"/api/v1/jobs/{array}_0/cancel")
     daemon.until_state(f"{array}_0", "cancelled")
     daemon.until_state(f"{array}_1", "running")

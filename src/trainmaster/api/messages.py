@@ -110,7 +110,9 @@ def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
         said = " ".join((hang_sentence(hang.at(now)), *hang.stacks))
         silent = f"its last sign of life was {when(hang.since_ms, now)}"
         return HUNG, f"It is {row.state}{place}{beside}, and hangs: {silent}. {said}"
-    return None, f"It is {row.state}{place}{beside}."
+    tried = prerun(status)
+    on_one = f" {tried.sentence}" if tried is not None and tried.result == "running" else ""
+    return None, f"It is {row.state}{place}{beside}.{on_one}"
 
 
 def copy_sentences(job: str, left_out: Sequence[str]) -> Iterator[str]:

@@ -46,6 +46,8 @@ class JobRecord:
     """What it asks for when its pre-run has passed; None: it needs none, or no more."""
     is_whole: bool = field(init=False)
     """Whether it wants GPUs for itself."""
+    prerun_endings: int = field(init=False, default=0)
+    """How often its pre-run was ended for others. It is left alone then: it might never end."""
     profile: Profile | None = field(init=False, default=None)
     samples: tuple[Sample, ...] = field(init=False, default=())
     """Reports of its progress, oldest first, where a policy asked for them."""
@@ -152,7 +154,6 @@ class JobRecord:
         self.cannot_save = cannot_save
         self.samples = ()
         self.work = self.saved_work = 0
-        self.first_start_ms = None
 
     @property
     def is_protected(self) -> bool:
@@ -160,7 +161,8 @@ class JobRecord:
 
         Policies have reasons of their own to leave a run alone for a while (`PreemptionGuards.may_preempt`).
         """
-        return self.protected_until_ms is not None or not self.job.preemptible
+        is_again = self.is_prerun and self.prerun_endings > 0
+        return self.protected_until_ms is not None or not self.job.preemptible or is_again
 
     @property
     def loses_work_elsewhere(self) -> bool:

@@ -209,7 +209,9 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
     if record is None:
         released(state, event.run)
         return
-    if not event.frozen and not record.is_prerun:
+    if record.is_prerun:
+        record.prerun_endings += not record.is_held
+    elif not event.frozen:
         _note_end(record, event)
     record.work = event.work
     if event.work > record.saved_work and not event.frozen:

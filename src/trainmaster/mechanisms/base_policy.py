@@ -279,6 +279,8 @@ def _protection(record: JobRecord, guards: PreemptionGuards, now: int) -> Protec
     """The rule that keeps this job on its GPUs."""
     if not record.job.preemptible:
         return Protection(record.id, NOT_PREEMPTIBLE)
+    if record.is_prerun and record.is_protected:
+        return Protection(record.id, PRERUN)
     if record.is_protected:
         return Protection(record.id, CANNOT_SAVE, unsaved_ms=unsaved_ms(record, now))
     until = guards.young_until(record)
@@ -289,6 +291,7 @@ def _protection(record: JobRecord, guards: PreemptionGuards, now: int) -> Protec
 
 NOT_PREEMPTIBLE = "preemptible: false"
 CANNOT_SAVE = "its work would be lost"
+PRERUN = "its pre-run was ended once before"
 NAMED = 5
 """The most jobs that a reason names."""
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import a_job, fraction
 from tests.unit.core.stage import Strings
-from trainmaster.core.lifecycle import Phase
+from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -77,6 +77,10 @@ def test_a_preempted_one_is_ended_and_begins_again() -> None:
     assert (stage.job("a").endings, stage.job("a").lost_work) == (0, 0)
     orders = stage.plan(a.Resume("a", stage.on(0)))
     assert orders == [a.Launch(Run("a", 2), stage.on(0), 0, is_prerun=True)]
+    assert stage.job("a").is_protected, "once is enough"
+    stage.started("a")
+    stage.tell(e.RunPassed(Run("a", 2)))
+    assert not stage.job("a").is_protected
 
 
 def test_what_it_saves_is_not_the_jobs_work() -> None:
@@ -92,7 +96,7 @@ def test_one_that_passes_while_its_owner_holds_or_cancels_it() -> None:
     stage.tell(e.RunPassed(Run("a", 1)))
     assert (stage.phase("a"), stage.job("a").demand) == (Phase.HELD, gpus(4))
     stage.tell(e.JobReleased("a"))
-    assert stage.phase("a") is Phase.PENDING
+    assert stage.phase("a") in WAITING
     stage = prerunning()
     assert stage.tell(e.JobWithdrawn("a")) == [a.Kill(Run("a", 1))]
     stage.tell(e.RunPassed(Run("a", 1)))

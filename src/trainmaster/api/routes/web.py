@@ -167,6 +167,8 @@ def _facts(job: JobDetails) -> list[tuple[str, str]]:
             f" {text.plural(job.failures, 'failure')}",
         ),
     ]
+    if job.prerun is not None:
+        facts.append(("pre-run", job.prerun.sentence))
     if job.gpu_use:
         used = (f"{text.size(each.memory_bytes)} on {each.device}" for each in job.gpu_use)
         facts.append(("GPU memory", ", ".join(used)))
