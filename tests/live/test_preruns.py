@@ -63,7 +63,7 @@ def test_a_broken_gang_costs_one_slot(daemon: LiveDaemon) -> None:
     (daemon.folder / "broken.py").write_text("import time, no_such_module\n")
     id = submit(daemon, "broken.py", gpus=8)
     row = daemon.until_state(id, "failed")
-    assert set(launches(daemon, id)) == {1}, "only ever on one slot"
+    assert launches(daemon, id) == [1], "on one slot, and not tried again"
     assert (prerun(daemon, id)["result"], row["gpus"]) == ("failed", 8)
     assert row["gpu_s"] <= row["finish_s"] - row["submit_s"], "the time of one slot at most"
 
@@ -102,6 +102,9 @@ def test_a_program_that_needs_many_ranks_is_tried_on_all_of_them(daemon: LiveDae
     row = daemon.until_state(id, "succeeded")
     assert (launches(daemon, id), row["prerun"]["result"]) == ([1, 2], "unsure")
     assert row["failures"] == 0
+    again = submit(daemon, "many.py", gpus=2)
+    daemon.until_state(again, "succeeded")
+    assert launches(daemon, again) == [2], "it has succeeded once"
 
 
 def test_of_an_array_one_element_pre_runs_and_it_can_be_cancelled_meanwhile(
