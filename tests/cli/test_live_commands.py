@@ -577,7 +577,14 @@ def test_nodes(tm: Tm, daemon: Counterpart) -> None:
         "4",
     ]
     assert said.err == "Note: n0: CPU limits need cgroups.\n"
-    assert tm("nodes --devices").out.splitlines()[1].split() == ["n0", "n0:0", "H100", "2,", "3"]
+    assert tm("nodes --devices").out.splitlines()[1].split() == [
+        "n0",
+        "n0:0",
+        "H100",
+        "up",
+        "2,",
+        "3",
+    ]
     assert json.loads(tm("nodes --json").out)["nodes"] == [node]
 
 
