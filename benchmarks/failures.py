@@ -4,7 +4,7 @@
 Microsoft's study (docs/traces.md), once for each seed, and the same for all rules. A ratio is against no
 rules under the same seed. Skipped, saying so, where ../shared/data is not there.
 
-    python -m benchmarks.failures [--seeds 3] [--out benchmarks/results/failures.json] [--go-on]
+    python -m benchmarks.failures [--seeds 2] [--out benchmarks/results/failures.json] [--go-on]
     python -m benchmarks.failures --page     # the page and its plot from the results
 """
 
@@ -232,7 +232,7 @@ def write_page(results: Path) -> None:
 
 def main() -> None:
     reading = argparse.ArgumentParser(description=__doc__)
-    reading.add_argument("--seeds", type=int, default=3)
+    reading.add_argument("--seeds", type=int, default=2)
     reading.add_argument("--out", type=Path, default=RESULTS)
     reading.add_argument("--go-on", action="store_true", help="keep the runs that --out has")
     reading.add_argument("--page", action="store_true", help="write the page from the results")
