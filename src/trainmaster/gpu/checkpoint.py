@@ -1,6 +1,7 @@
 """Freezes and thaws CUDA processes from outside: `python -m trainmaster.gpu.checkpoint`
 
     freeze [--lock-timeout-ms N] PID...     take all that they have on GPUs into host memory, or nothing
+           [--gpu UUID]...                  which GPUs they can have something on
            [--stay]                         and wait for a line: {"thaw": [4711], "map": {"OLD": "NEW"}}
     thaw [--map OLD=NEW]... PID...          give it back, on other GPUs of the same kind where told so
     state PID...
@@ -22,7 +23,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 
 from trainmaster.gpu import freeze_conditions as conditions
@@ -94,8 +95,14 @@ def full_map(moves: Mapping[str, str], gpus: Sequence[str]) -> dict[str, str]:
     return {**moves, **staying, **dict(zip(leaving, others, strict=True))}
 
 
-def freeze(pids: Sequence[int], say: Say, is_turned: Callable[[], bool], lock_ms: int) -> Outcome:
-    """Check, say what is to be done, and do it."""
+def freeze(
+    pids: Sequence[int],
+    say: Say,
+    is_turned: Callable[[], bool],
+    lock_ms: int,
+    gpus: Collection[str] = (),
+) -> Outcome:
+    """Check, say what is to be done, and do it. `gpus`: those that they can use; empty: all."""
     try:
         driver = open_driver()
         refused = conditions.driver_refusal(driver.version)
@@ -103,7 +110,7 @@ def freeze(pids: Sequence[int], say: Say, is_turned: Callable[[], bool], lock_ms
             return _refused(refused)
         found = cuda_processes(candidates(pids, driver), open_checkpoints())
         held = memory_of(pids, driver)
-        needed = sum(held.values()) or (used_by_all(driver) if found else 0)
+        needed = sum(held.values()) or (used_by_all(driver, gpus) if found else 0)
     except NoCheckpoints as problem:
         return _refused(Refusal(str(problem), True))
     except DriverError as problem:
@@ -183,9 +190,9 @@ def memory_of(pids: Sequence[int], driver: Driver) -> dict[int, int]:
     return held
 
 
-def used_by_all(driver: Driver) -> int:
+def used_by_all(driver: Driver, gpus: Collection[str] = ()) -> int:
     """Where the driver counts processes by other numbers than we do, as in containers."""
-    return sum(each.memory_used for each in driver.readings())
+    return sum(each.memory_used for each in driver.readings() if not gpus or each.uuid in gpus)
 
 
 def _refused(refused: Refusal) -> Outcome:
@@ -221,6 +228,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("pids", type=int, nargs="+", metavar="PID")
     parser.add_argument("--map", type=_pair, action="append", default=[], metavar="OLD=NEW")
     parser.add_argument("--lock-timeout-ms", type=int, default=LOCK_TIMEOUT_MS)
+    parser.add_argument("--gpu", action="append", default=[], metavar="UUID")
     parser.add_argument("--stay", action="store_true")
     asked = parser.parse_args(argv)
     turned: list[int] = []
@@ -234,7 +242,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if asked.verb == "thaw":
         return _thaw(asked.pids, dict(asked.map))
-    outcome = freeze(asked.pids, _say, lambda: bool(turned), asked.lock_timeout_ms)
+    outcome = freeze(asked.pids, _say, lambda: bool(turned), asked.lock_timeout_ms, asked.gpu)
     _say(asdict(outcome) | _kept(asked.pids))
     if outcome.end != FROZEN:
         return 1

@@ -237,6 +237,22 @@ def test_limits_count_also_where_the_driver_numbers_processes_otherwise(
     assert asked == [{1: 4, 2: 4}, {1: 3, 2: 4}]
 
 
+def test_only_its_own_gpus_count_where_the_driver_numbers_processes_otherwise(
+    folder: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = gpus(folder)
+    mine, neighbour = pids
+    fake_driver.allocate(SIZE, [own], pid=mine, folder=folder)
+    fake_driver.allocate(4 * SIZE, [other], pid=neighbour, folder=folder)
+    monkeypatch.setattr(fake_driver.FakeDriver, "processes", lambda driver: ())
+    monkeypatch.setattr(checkpoint, "has_cuda", lambda pid: True)
+    used = {each.uuid: each.memory_used for each in fake_driver.FakeDriver(folder).readings()}
+    said: list[Mapping[str, object]] = []
+    outcome = checkpoint.freeze([mine], said.append, lambda: False, 100, [own])
+    assert outcome.end == "frozen"
+    assert said[0] == {"plan": [mine], "bytes": used[own]}
+
+
 def test_the_control_groups_of_a_process_end_at_the_root() -> None:
     groups = conditions.cgroups_of(os.getpid())
     assert len(groups) == len(set(groups))

@@ -49,6 +49,8 @@ class DriverFreezer:
         outsiders: set[int],
     ) -> None:
         self._members = members
+        self._devices = [*dict.fromkeys(devices)]
+        self._moves: Mapping[str, str] = {}
         self._refusal = device_refusal(devices, bool(env.get(MPS_PIPE)))
         self._selector = selector
         self._outsiders = outsiders
@@ -79,7 +81,7 @@ class DriverFreezer:
     def release(self) -> None:
         self._rounds, self._bytes, self._is_turned = 1, 0, False
         self._planned = set()
-        self._begin(FREEZE, [*self._members()])
+        self._begin_freeze()
 
     def turn_back(self) -> None:
         """The program turns round itself, after its present call."""
@@ -90,7 +92,7 @@ class DriverFreezer:
     def restore(self, moves: Mapping[str, str]) -> None:
         words = [f"--map={old}={new}" for old, new in moves.items()]
         pids = [pid for pid in self._members() if pid in self._planned]
-        staying, self._staying = self._staying, None
+        staying, self._staying, self._moves = self._staying, None, moves
         self._begin(("thaw", *words), pids)
         if staying is not None and pids:
             staying.lines.clear()
@@ -134,7 +136,11 @@ class DriverFreezer:
 
     @property
     def _is_release(self) -> bool:
-        return self._words == FREEZE
+        return self._words[:1] == FREEZE[:1]
+
+    def _begin_freeze(self) -> None:
+        gpus = [f"--gpu={uuid}" for uuid in self._devices]
+        self._begin((*FREEZE, *gpus), [*self._members()])
 
     def _begin(self, words: tuple[str, ...], pids: list[int]) -> None:
         self.close()
@@ -166,13 +172,15 @@ class DriverFreezer:
         end, is_release = last["end"], self._is_release
         if end == FROZEN and self._has_grown() and self._rounds < ROUNDS:
             self._rounds += 1
-            self._begin(FREEZE, [*self._members()])
+            self._begin_freeze()
             return self.result(time.monotonic())
         if end == FROZEN:
             self._helper, self._staying = None, helper
             self._words = ()
         else:
             self.close()
+        if not is_release and end == RUNNING:
+            self._devices = [self._moves.get(uuid, uuid) for uuid in self._devices]
         if is_release and end == RUNNING and self._rounds > 1:
             end = STUCK  # what the first round froze has to be walked back too
         return Result(
