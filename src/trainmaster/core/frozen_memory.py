@@ -28,6 +28,14 @@ class KeptMemory(NamedTuple):
     is_reported: bool = False
     """Whether its engine said so; else it is estimated."""
 
+    @property
+    def is_movable(self) -> bool:
+        """Whether the driver has something of it to give back on other GPUs.
+
+        A run that had not used its GPUs yet would begin to use those that it was started with.
+        """
+        return self.host > 0 or not self.is_reported
+
 
 def estimated(
     topology: Topology,

@@ -170,6 +170,11 @@ class JobRecord:
         return self.cannot_save and (self.frozen is not None or self.placement is not None)
 
     @property
+    def is_movable(self) -> bool:
+        """Whether its frozen run could go on on other GPUs, where the engine can do that."""
+        return self.kept is None or self.kept.is_movable
+
+    @property
     def was_started(self) -> bool:
         """Whether it has run, or has a run that was frozen before it was seen to train."""
         return self.first_start_ms is not None or self.frozen is not None

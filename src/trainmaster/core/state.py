@@ -257,12 +257,13 @@ class State:
         frozen = record.frozen
         if frozen is None or record.run in self.leaving:
             return False
-        return self._can_go_on_at(frozen, placement)
+        return self._can_go_on_at(record, frozen, placement)
 
-    def _can_go_on_at(self, frozen: Placement, placement: Placement) -> bool:
+    def _can_go_on_at(self, record: JobRecord, frozen: Placement, placement: Placement) -> bool:
         if can_continue_at(self.topology, frozen, placement):
             return True
-        return self.can_move_frozen and can_move_frozen_to(self.topology, frozen, placement)
+        is_movable = self.can_move_frozen and record.is_movable
+        return is_movable and can_move_frozen_to(self.topology, frozen, placement)
 
     def loses_work_at(self, record: JobRecord, placement: Placement) -> bool:
         """Whether its run, running or frozen, would have to be ended to start it there, losing its work."""
@@ -272,7 +273,7 @@ class State:
         if record.placement is None and record.run in self.leaving:  # it is ended already
             return False
         if record.frozen is not None:
-            return not self._can_go_on_at(at, placement)
+            return not self._can_go_on_at(record, at, placement)
         return not can_continue_at(self.topology, at, placement)
 
     def open_node(self, node: int) -> None:

@@ -151,7 +151,8 @@ def thaw_place(space: Occupancy, record: JobRecord, frozen: Placement) -> Placem
         return frozen if _fits_again(space, record, frozen) else None
     if can_thaw(space, record, frozen):
         return frozen
-    if not is_slot and not (space.can_move_frozen and record.frozen is frozen):
+    is_movable = space.can_move_frozen and record.frozen is frozen and record.is_movable
+    if not is_slot and not is_movable:
         return None
     slices: list[Slice] = []
     for node in frozen.nodes:

@@ -369,6 +369,20 @@ def test_where_it_cannot_it_waits_for_its_own() -> None:
     assert stage.refused(a.Resume("a", stage.on(1))) == [("a", Refused.WORK_WOULD_BE_LOST)]
 
 
+def test_one_that_had_not_used_its_gpu_yet_waits_for_its_own() -> None:
+    """The driver has nothing to move: it would begin to use the GPU that it was started with."""
+    able = {"can_freeze": True, "can_move_frozen": True}
+    stage = Strings("2x2", **able, cannot_save_at_first=True).running("a", 0)
+    stage.plan(a.Suspend("a"))
+    stage.tell(e.RunSuspended(Run("a", 1), 0, frozen=True, host_bytes=0))
+    stage.running("b", 0)
+    assert RELAXING.place(stage.state.occupancy, stage.job("a")) is None
+    assert stage.refused(a.Resume("a", stage.on(1))) == [("a", Refused.WORK_WOULD_BE_LOST)]
+    stage.tell(e.RunSucceeded(Run("b", 1)))
+    assert stage.plan(a.Resume("a", stage.on(0))) == [a.Thaw(Run("a", 1))]
+    check(stage.state)
+
+
 def test_it_never_goes_on_on_another_node() -> None:
     stage = two_gpus(can_move_frozen=True).running("c", 1)
     assert RELAXING.place(stage.state.occupancy, stage.job("a")) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 
@@ -15,7 +16,7 @@ from trainmaster_sdk.wire import Message
 class Helper:
     """Ends at once as it should."""
 
-    told: list[Sequence[str]] = []
+    told: ClassVar[list[Sequence[str]]] = []
 
     def __init__(self, argv: Sequence[str], *rest: object) -> None:
         self.told.append(argv[2:])
