@@ -44,7 +44,7 @@ class Absent(Exception):
 
 
 class Results:
-    """One JSON file of named results, written anew with each, and the same on the screen."""
+    """One JSON file of named results, written again with each, and the same on the screen."""
 
     def __init__(self, name: str, out: Path | None = None) -> None:
         folder = out or Path(os.environ.get("OUT") or ROOT / "benchmarks/results/gpu")

@@ -365,14 +365,21 @@ def can_rebind(topology: Topology, old: Placement, new: Placement) -> bool:
 def can_move_frozen_to(topology: Topology, old: Placement, new: Placement) -> bool:
     """Whether a run frozen by the CUDA driver could go on on these GPUs, where the driver can map them.
 
-    As many of the same kind on each of its nodes, not by MPS. By NVIDIA's documentation (drivers from 580
-    on); not seen on hardware.
+    As many of the same kind on each of its nodes, not by MPS, and not MIG slices. By NVIDIA's documentation
+    (drivers from 580 on); not seen on hardware.
     """
     return (
         Sharing.MPS not in (old.sharing, new.sharing)
         and not is_on_slots(topology, old)
+        and not _has_slices(topology, old)
         and _kinds_by_node(topology, old) == _kinds_by_node(topology, new)
     )
+
+
+def _has_slices(topology: Topology, placement: Placement) -> bool:
+    """Whether it is on MIG slices, which the driver takes nothing out of."""
+    uuids = topology.uuids
+    return bool(uuids) and any(uuids[gpu].startswith("MIG-") for gpu in placement.gpus())
 
 
 def _kinds_by_node(topology: Topology, placement: Placement) -> Counter[tuple[int, str]]:

@@ -1,7 +1,7 @@
 """What the GPUs, and the runs on them, use now: read every few seconds by a process beside the manager.
 
 Others read it by `of_run` and `device`, or are called after each look: `readings.listeners.append(call)`, in
-the event loop, with the readings themselves. Nothing here is a fact of the log; whoever wants one makes it.
+the event loop, with the readings themselves. Nothing here is a fact of the log.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ END_S = 2.0
 """How long a process that was killed is waited for."""
 MOST_LINE = 1 << 24
 MUCH = 1 * GIB
-"""What programs that are no jobs may use of a GPU before it is said."""
+"""What programs that are not jobs may use of a GPU before it is said."""
 
 
 @dataclass(slots=True)

@@ -383,6 +383,17 @@ def test_one_that_had_not_used_its_gpu_yet_waits_for_its_own() -> None:
     check(stage.state)
 
 
+@pytest.mark.parametrize(("prefix", "can_go"), [("GPU-", True), ("MIG-", False)])
+def test_it_never_goes_on_on_another_slice_of_a_gpu(prefix: str, can_go: bool) -> None:
+    uuids = (f"{prefix}a", f"{prefix}b")
+    spec = NodeSpec("n", 2, (0,), GpuType("H100", 80 * GIB), memory=512 * GIB, uuids=uuids)
+    topology = build(("cluster", "node", "gpu"), [spec])
+    stage = Strings(topology, can_freeze=True, can_move_frozen=True).running("a", 0)
+    frozen(stage, "a")
+    assert stage.state.can_thaw_at(stage.job("a"), stage.on(0))
+    assert stage.state.can_thaw_at(stage.job("a"), stage.on(1)) is can_go
+
+
 def test_it_never_goes_on_on_another_node() -> None:
     stage = two_gpus(can_move_frozen=True).running("c", 1)
     assert RELAXING.place(stage.state.occupancy, stage.job("a")) is None

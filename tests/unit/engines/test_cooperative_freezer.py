@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+import pytest
+
 from trainmaster.engines.local import cooperative_freezer
 from trainmaster.engines.local.cooperative_freezer import CooperativeFreezer
 from trainmaster.engines.local.freezer import Result, StopFreezer
@@ -196,3 +198,17 @@ def test_numbers_of_a_program_are_not_believed_blindly() -> None:
     ranks.say(0, "released", 1, host_bytes="much", left=-5)
     ranks.say(1, "released", 1, host_bytes=True)
     assert ranks.result() == Result(FROZEN, host_bytes=0, gpu_bytes=0)
+
+
+def test_where_the_driver_cannot_move_it_it_does_not_go_on_on_its_old_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ranks = Ranks()
+    monkeypatch.setattr(ranks.mover, "refusal", lambda: Refusal("It is on a MIG slice.", True))
+    ranks.release_all()
+    assert ranks.result() == Result(FROZEN, host_bytes=4000, gpu_bytes=60)
+    asked = len(ranks.asked)
+    ranks.freezer.restore({"MIG-a": "MIG-b"})
+    result = ranks.result()
+    assert result == Result(STUCK, "It cannot go on on other GPUs. It is on a MIG slice.", True)
+    assert ranks.asked[asked:] == [], "its program is not told to take back its memory"

@@ -93,7 +93,11 @@ class CooperativeFreezer:
 
     def restore(self, moves: Mapping[str, str]) -> None:
         self._is_restoring = True
-        if moves and self._mover.refusal() is None:
+        refused = self._mover.refusal() if moves else None
+        if refused is not None:  # on its old GPUs it must not go on either: others have them
+            self._broken = f"It cannot go on on other GPUs. {refused.why}"
+            self._asked = "take back"
+        elif moves:
             self._moves, self._is_taken_out = moves, False
             self._mover.release()
         elif not self._back.issuperset(self._released):
