@@ -9,11 +9,13 @@ from typing import Any, cast
 from tests.builders import a_job
 from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import Phase
+from trainmaster.daemon import prerun_events
 from trainmaster.daemon.dependencies import Dependencies
 from trainmaster.daemon.job_history import JobHistory, Prerun
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.preruns import Preruns, program_digest
 from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.runtime_limits import RuntimeLimits
 from trainmaster.model import events as e
 from trainmaster.model.failure import Failure
 from trainmaster.model.job import Run
@@ -162,3 +164,20 @@ def test_it_is_stored_with_the_job() -> None:
     history = JobHistory(prerun=Prerun("f00", "passed", 1, 1, 2_000), attempts=2)
     assert JobHistory.from_json(history.to_json()) == history
     assert history.restarts == 0
+
+
+def test_the_time_limit_of_a_job_does_not_count_its_pre_run() -> None:
+    stage, limits = Stage(), RuntimeLimits()
+    stage.submit("a", recipe=replace(RECIPE, max_runtime_ms=5_000))
+    live = stage.jobs["a"]
+    limits.note(live)
+    live.began(0)
+    assert (list(limits.overdue(9_000)), limits.next_due(9_000)) == ([], None)
+    live.paused(9_000)
+    prerun_events.leave(live)
+    assert live.ran_ms(9_000) == 0
+    assert live.history.prerun is not None
+    assert live.history.prerun.ran_ms == 9_000
+    stage.passes("a")
+    live.began(10_000)
+    assert [type(each.event) for each in limits.overdue(15_000)] == [e.JobWithdrawn]
