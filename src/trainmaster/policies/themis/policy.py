@@ -105,15 +105,12 @@ class Themis(BasePolicy[ThemisOptions, ThemisMemo]):
             return draft.plan(self._leased(draft, memo, (), self._terms.lease(now)))
         joined = self._join_shared(index, granting, memo, now)
         due = self._ends.due(now)
-        staying = {each.id for each in due if each.is_protected or _is_on_closed(draft, each)}
-        renewed = self._renewed([each for each in due if each.id in staying], draft, now)
+        staying = [each for each in due if each.is_protected or _is_on_closed(draft, each)]
+        renewed = {each.id: self._terms.lease(now) for each in staying}  # nobody else can have them
         memo = replace(memo, leases=memo.leases.updated(renewed)) if renewed else memo
-        for record in due:
-            if record.id in renewed:
-                self._ends.put(record, self._terms.end_of(record, memo.leases))
-            elif record.id in staying:
-                self._ends.put(record, self._terms.lease(now).end_ms)
-        pool = [each for each in due if each.id not in staying and not draft.is_touched(each)]
+        for record in staying:
+            self._ends.put(record, self._terms.end_of(record, memo.leases))
+        pool = [each for each in due if each.id not in renewed and not draft.is_touched(each)]
         if pool or view.occupancy.total_free():
             granting.learn(pool)
             memo = replace(memo, corrections=granting.corrections)
@@ -121,15 +118,6 @@ class Themis(BasePolicy[ThemisOptions, ThemisMemo]):
         if joined:
             memo = replace(memo, leases=memo.leases.updated(joined))
         return draft.plan(memo, self._ends.next())
-
-    def _renewed(self, staying: list[JobRecord], draft: Draft, now: int) -> dict[str, Lease]:
-        """New leases for runs on GPUs that are set aside: those cannot be leased to others."""
-        aside = draft.space.aside
-        return {
-            each.id: self._terms.lease(now)
-            for each in staying
-            if each.placement is not None and not aside.isdisjoint(each.placement.gpus())
-        }
 
     def wake(self, view: View, memo: ThemisMemo, now: int) -> int | None:
         index = self._follow(view, memo)
