@@ -7,11 +7,24 @@ from math import inf
 
 import pytest
 
-from tests.builders import a_policy, a_scenario, finishes, fraction, one, outcome_of, traced
+from tests.builders import (
+    a_job,
+    a_policy,
+    a_scenario,
+    cluster,
+    finishes,
+    fraction,
+    one,
+    outcome_of,
+    traced,
+)
 from tests.policies.cases import Case
-from trainmaster.model.job import gpus
+from trainmaster.core.controller import Controller
+from trainmaster.core.snapshot import restored, snapshot_of
+from trainmaster.model import events as e
+from trainmaster.model.job import Run, gpus
 from trainmaster.model.trace import TracedJob
-from trainmaster.model.units import SECOND
+from trainmaster.model.units import NOMINAL, SECOND
 from trainmaster.perf.perf_model import DEFAULT
 from trainmaster.policies.themis import auction
 from trainmaster.policies.themis import policy as themis
@@ -368,3 +381,16 @@ def test_a_half_that_joins_another_does_not_keep_its_gpu_longer() -> None:
     ]
     assert starts[1]["b"] == 500 * SECOND
     assert starts[1]["whole"] == starts[0]["whole"] == 600 * SECOND
+
+
+def test_a_lease_that_is_renewed_on_a_drained_node_outlasts_a_restart() -> None:
+    policy, topology = a_policy("themis", lease_s=10), cluster("1x1")
+    controller = Controller(topology, policy)
+    controller.step(0, [e.JobSubmitted(a_job("a"))])
+    controller.step(1, [e.RunStarted(Run("a", 1), NOMINAL)])
+    controller.step(5 * SECOND, [e.NodeDraining(0), e.JobSubmitted(a_job("b"))])
+    controller.step(12 * SECOND, [])
+    body = snapshot_of(controller)
+    again = restored(body, topology, a_policy("themis", lease_s=10), can_freeze=False).controller
+    news = [e.JobSubmitted(a_job("c"))]
+    assert again.step(13 * SECOND, news) == controller.step(13 * SECOND, news)
