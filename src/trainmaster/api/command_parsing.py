@@ -151,7 +151,12 @@ _NAMES = (
     " CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER"
     " PET_NPROC_PER_NODE PET_NNODES PET_NODE_RANK PET_MASTER_ADDR PET_MASTER_PORT"
 )
-_VARIABLES = "$(env | sed -n 's/^\\(TRAINMASTER_[A-Z0-9_]*\\)=.*/{flag} \\1/p')"
+_VARIABLES = (
+    "$(env | sed -n -E 's/^((TRAINMASTER|COMET|NEPTUNE)_[A-Z0-9_]*)=.*/{flag} \\1/p;"
+    " s/^({trackers})=.*/{flag} \\1/p')"
+)
+_TRACKERS = "WANDB_MODE|WANDB_DIR|MLFLOW_TRACKING_URI|CLEARML_OFFLINE_MODE|SWANLAB_MODE"
+"""What keeps trackers off their servers in a pre-run, besides those of Comet and Neptune."""
 _SCRIPTS = {
     "apptainer": 'exec apptainer exec ${{CUDA_VISIBLE_DEVICES:+--nv}} --bind "$PWD"'
     ' ${{TRAINMASTER_CHECKPOINT_DIR:+--bind "$TRAINMASTER_CHECKPOINT_DIR"}}'
@@ -200,7 +205,7 @@ def prefix_of(
         options=shlex.join(container.options),
         image=shlex.quote(container.image),
         names=names,
-        variables=_VARIABLES.format(flag=flag),
+        variables=_VARIABLES.format(flag=flag, trackers=_TRACKERS),
         tenths=int(grace_ms * IN_TIME) // 100,
     )
     return (*SHELL, script, container.program)

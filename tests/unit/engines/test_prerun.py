@@ -28,11 +28,13 @@ def test_it_has_folders_of_its_own_quiet_trackers_and_little_time_to_leave(tmp_p
     make_folder(spec, run)
     assert Path(own.checkpoint_dir).is_dir()
     assert own.checkpoint_dir.startswith(f"{run}/prerun/")
+    assert dict(own.env)["WANDB_DIR"].startswith(own.checkpoint_dir), "containers see it"
     assert (Path(own.workdir) / "train.py").read_text() == "pass"
     assert dict(own.env)["WANDB_MODE"] == "offline"
     assert dict(own.env)["LR"] == "0.1"
     assert dict(own.env)["TRAINMASTER_PRERUN"] == "1"
     assert (own.grace_ms, own.max_runtime_ms) == (5_000, None)
+    assert prerun_spec(replace(spec, prefix=("docker",)), run).grace_ms == spec.grace_ms
     assert prerun_spec(replace(spec, workdir="/home/ada/code"), run).workdir == "/home/ada/code"
     remove_folder(str(run))
     assert not (run / "prerun").exists()

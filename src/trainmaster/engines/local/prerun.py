@@ -18,6 +18,8 @@ from trainmaster_sdk import wire
 
 GRACE_MS = 5 * SECOND
 """How long it may take to leave, at most: it has nothing to save."""
+TRACKERS = ".trackers"
+"""In the checkpoint folder, which containers see too: what trackers write."""
 CODE = "code"
 """What copies of code are called in the data folder."""
 
@@ -43,17 +45,19 @@ def quiet_trackers(folder: str) -> dict[str, str]:
 def prerun_spec(spec: LaunchSpec, run_folder: Path) -> LaunchSpec:
     """The same program with folders of its own, quiet trackers and a short grace period."""
     folder = run_folder / FOLDER
-    own = quiet_trackers(str(folder)) | {wire.PRERUN: "1"}
+    checkpoints = folder / "checkpoints"
+    own = quiet_trackers(str(checkpoints / TRACKERS)) | {wire.PRERUN: "1"}
     stated = [(name, value) for name, value in spec.env if name not in own]
     is_copy = (
         Path(spec.workdir).name == CODE and run_folder.parents[2] in Path(spec.workdir).parents
     )
     return replace(
         spec,
-        checkpoint_dir=str(folder / "checkpoints"),
+        checkpoint_dir=str(checkpoints),
         workdir=str(folder / CODE) if is_copy else spec.workdir,
         env=(*stated, *own.items()),
-        grace_ms=min(spec.grace_ms, GRACE_MS),
+        # a container is removed in the time that its job has, and would outlive a shorter one
+        grace_ms=spec.grace_ms if spec.prefix else min(spec.grace_ms, GRACE_MS),
         max_runtime_ms=None,
     )
 
@@ -61,6 +65,6 @@ def prerun_spec(spec: LaunchSpec, run_folder: Path) -> LaunchSpec:
 def make_folder(spec: LaunchSpec, run_folder: Path) -> None:
     """Make its own folders, the copy of a copy of the code among them."""
     own = prerun_spec(spec, run_folder)
-    os.makedirs(own.checkpoint_dir, mode=0o700, exist_ok=True)
+    os.makedirs(os.path.join(own.checkpoint_dir, TRACKERS), mode=0o700, exist_ok=True)
     if own.workdir != spec.workdir and not os.path.exists(own.workdir):
         shutil.copytree(spec.workdir, own.workdir, symlinks=True)
