@@ -102,7 +102,7 @@ def freeze_refusal(
         return FreezeRefusal(Obstacle.FOUND_UNABLE)
     if not record.may_be_frozen(now):
         return FreezeRefusal(Obstacle.TRIED_JUST_NOW)
-    if placement.sharing is Sharing.MPS and not is_slot:
+    if placement.sharing is Sharing.MPS and not is_slot and not record.is_without_mps:
         return FreezeRefusal(Obstacle.MPS)
     if not is_slot:  # its memory is copied to the host before anything of what it holds is free
         found = _host_shortage(state, record, placement, NOTHING_PLANNED)

@@ -113,6 +113,8 @@ class JobRecord:
     """Since when its run has been held back wholly for a guaranteed one beside it; None: it makes steps."""
     freeze_refusals: int = field(init=False, default=0)
     """How often its present run was to be frozen and could not be."""
+    is_without_mps: bool = field(init=False, default=False)
+    """Whether its run shares its GPU by time-slicing, although it was placed to share it by MPS."""
     cannot_freeze: bool = field(init=False, default=False)
     """Whether its present run was found unable to be frozen, for as long as it runs."""
     no_freeze_before_ms: int = field(init=False, default=0)
@@ -221,6 +223,7 @@ class JobRecord:
         """This is its run from now on, of which nothing is known yet."""
         self.attempt, self.run = run.attempt, run
         self.kept = self.still_since_ms = None
+        self.is_without_mps = False
         self.freeze_refusals, self.cannot_freeze, self.no_freeze_before_ms = 0, False, 0
 
     def may_be_frozen(self, now: int) -> bool:

@@ -158,6 +158,7 @@ def _run_adopted(state: State, event: e.RunAdopted, now: int) -> None:
 def _run_started(state: State, event: e.RunStarted, now: int) -> None:
     record = _begin(state, event.run, event.speed_ppm, now)
     if record is not None:
+        record.is_without_mps = event.by_mps is False
         record.record_checkpoint(record.work, now)
 
 

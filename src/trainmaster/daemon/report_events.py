@@ -27,7 +27,7 @@ from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.failure import Failure
 from trainmaster.model.job import Demand, Estimate, Source
-from trainmaster.model.placement import Placement
+from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.progress import Sample
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspension
 from trainmaster.model.units import NOMINAL, SECOND
@@ -105,7 +105,9 @@ def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Ite
     if live.is_catching_up:
         return
     detail = {"pids": list(said.pids), "changed": list(said.changed or ())}
-    yield LoggedEvent(e.RunStarted(said.run, assumed_speed(record)), detail)
+    is_to_use_mps = record.placement is not None and record.placement.sharing is Sharing.MPS
+    by_mps = said.by_mps if is_to_use_mps else None
+    yield LoggedEvent(e.RunStarted(said.run, assumed_speed(record), by_mps), detail)
 
 
 def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:

@@ -135,6 +135,8 @@ class RunStarted:
 
     run: Run
     speed_ppm: int
+    by_mps: bool | None = None
+    """Whether it shares its GPU by MPS; None: as its placement says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders import a_job, a_policy, cluster
 from tests.policies.cases import Scripted
 from tests.unit.core.stage import Strings
 from trainmaster.core.controller import Controller
+from trainmaster.core.freeze_check import Obstacle, freeze_refusal
 from trainmaster.core.frozen_memory import FROZEN_GPU_MEMORY
 from trainmaster.core.invariants import check
 from trainmaster.core.lifecycle import Phase
@@ -15,6 +18,7 @@ from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Run, Shape
+from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.profile import Profile
 from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import GpuType, NodeSpec, build
@@ -339,6 +343,23 @@ def test_what_a_frozen_run_keeps_is_in_the_snapshot(is_older: bool, host: int) -
     back = restored(body, stage.topology, Scripted(), can_freeze=True).controller
     check(back.state)
     assert 128 * GIB - back.state.occupancy.free_host[0] == host
+
+
+@pytest.mark.parametrize("by_mps", [None, True, False])
+def test_a_run_that_was_to_use_mps_and_does_not_can_be_frozen(by_mps: bool | None) -> None:
+    stage = Strings("1x2", can_freeze=True, cannot_save_at_first=True)
+    half = Placement((Slice(0, 0, 500, GIB),), 0, Sharing.MPS)
+    demand = Demand(Shape(1, 500, GIB), 1, 1, sharing=Sharing.MPS)
+    stage.tell(e.JobSubmitted(replace(a_job("a"), demand=demand)))
+    stage.plan(a.Start("a", half))
+    stage.tell(e.RunStarted(Run("a", 1), NOMINAL, by_mps))
+    refused = freeze_refusal(stage.state, stage.job("a"), stage.now)
+    assert (None if refused is None else refused.obstacle) == (
+        None if by_mps is False else Obstacle.MPS
+    )
+    body = snapshot_of(stage.controller)
+    back = restored(body, stage.topology, Scripted(), can_freeze=True).controller
+    assert back.state.jobs["a"].is_without_mps is (by_mps is False)
 
 
 # -- frozen runs that go on on other GPUs (not seen on hardware) -----------------------------------------
