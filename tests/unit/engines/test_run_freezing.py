@@ -140,6 +140,22 @@ def test_one_that_changes_its_mind_twice_is_frozen(driver: Scripted) -> None:
     assert table.words == ["thawed", "frozen"]
 
 
+def test_a_thaw_that_came_too_late_is_answered_before_the_freeze_that_followed_it(
+    driver: Scripted,
+) -> None:
+    table = Table(driver)
+    table.freezing.freeze()
+    table.freezing.thaw()
+    table.freezing.freeze()
+    table.comes(driver, FROZEN)
+    assert driver.calls == ["release", "turn back"]
+    assert table.freezing.is_frozen
+    assert table.words == ["thawed", "frozen"]
+    table.freezing.let_go()
+    table.comes(driver, RUNNING)
+    assert table.words == ["thawed", "frozen"], "nobody asked for it to go on"
+
+
 def test_a_failed_freeze_is_walked_back_and_said(driver: Scripted) -> None:
     table = Table(driver)
     table.freezing.freeze()

@@ -153,9 +153,7 @@ class RunFreezing:
             pass
 
     def _while_running(self, now: float) -> bool:
-        if self._owes_thawed:
-            self._owes_thawed = False
-            self._tell("thawed", {"took_ms": self._took_ms(now)})
+        self._answer_thaw(now)
         if not self._is_wanted:
             return False
         freezer = self._choose()
@@ -199,6 +197,7 @@ class RunFreezing:
             return True
         if not freeze(self._members):
             return False  # not yet
+        self._answer_thaw(now)  # it was turned round too late, and wanted frozen again meanwhile
         self._phase, self._frozen_ns = Phase.FROZEN, time.time_ns()
         assert self._chosen is not None
         said = {"how": self._chosen.name, "why": " ".join((*self._failures, self._chosen.why))}
@@ -233,6 +232,11 @@ class RunFreezing:
         if result.is_final or (result.is_short and is_ending):
             return 1
         return TRIES_FOR_MEMORY if result.is_short else TRIES
+
+    def _answer_thaw(self, now: float) -> None:
+        if self._owes_thawed:
+            self._owes_thawed = False
+            self._tell("thawed", {"took_ms": self._took_ms(now)})
 
     def _begin_restore(self) -> None:
         assert self._chosen is not None
