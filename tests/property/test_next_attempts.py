@@ -51,7 +51,7 @@ class Consequences(Meddler):
         )
 
 
-SOME = ("fifo", "philly", "gandiva", "antman", "big-brain", "trainmaster")
+SOME = ("fifo", "philly", "optimus", "gandiva", "antman", "big-brain", "trainmaster")
 """Each has placements of its own."""
 
 

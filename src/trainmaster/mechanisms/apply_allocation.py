@@ -220,7 +220,7 @@ class _Division(Reallocation):
     def _free(self, record: JobRecord, held: Placement, room: int) -> Iterator[Slice]:
         """Up to `room` GPUs that no job is entitled to: on its own nodes, then on the nearest."""
         for node in self._nearest(record, held, room):
-            gpus = free_gpus_of(self.space, node)
+            gpus = free_gpus_of(self.space, node, record.demand)
             carried = self.space.room_on(node, min(room, len(gpus)), record.demand)
             yield from slices_on(node, gpus[:carried], record)
             room -= carried

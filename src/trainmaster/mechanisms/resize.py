@@ -9,6 +9,7 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.job import Demand
 from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.gang import bits
@@ -106,15 +107,16 @@ def idle_beside(draft: Draft, record: JobRecord, placement: Placement, room: int
         if node in space.closed:
             continue
         carried = space.room_on(node, room - len(found), demand)
-        free = [gpu for gpu in free_gpus_of(space, node) if draft.is_at_hand(gpu)]
+        free = [gpu for gpu in free_gpus_of(space, node, demand) if draft.is_at_hand(gpu)]
         found += slices_on(node, free[:carried], record)
     return found
 
 
-def free_gpus_of(space: Occupancy, node: int) -> list[int]:
-    """GPUs of a node that are booked by no job."""
+def free_gpus_of(space: Occupancy, node: int, demand: Demand) -> list[int]:
+    """GPUs of a node that are booked by no job, and that this one need not avoid."""
     first = space.first_gpu[node]
-    return [first + local for local in bits(space.whole[node])]
+    free = [first + local for local in bits(space.whole[node])]
+    return [gpu for gpu in free if not demand.forbids(gpu)] if demand.must_avoid else free
 
 
 def slices_on(node: int, gpus: Iterable[int], record: JobRecord) -> list[Slice]:

@@ -96,6 +96,11 @@ class Demand:
         return self.must_avoid and gpu in self.avoid
 
     @property
+    def forbidden(self) -> tuple[int, ...]:
+        """The GPUs that it rather waits than use."""
+        return self.avoid if self.must_avoid else ()
+
+    @property
     def can_prerun(self) -> bool:
         """Whether one of its devices alone is less than it asks for, and the same program can use it."""
         return self.max_count > 1 and self.nominal.is_whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -86,13 +87,9 @@ class Placer:
     def _whole(
         self, space: Occupancy, demand: Demand, shape: Shape, role: Role
     ) -> Placement | None:
-        """On other devices than those that it avoids; on those too, where it may and nothing else will do."""
-        if demand.avoid:
-            with space.without(demand.avoid):
-                found = self._whole_of_all(space, demand, shape, role)
-            if found is not None or demand.must_avoid:
-                return found
-        return self._whole_of_all(space, demand, shape, role)
+        return elsewhere_first(
+            space, demand, lambda: self._whole_of_all(space, demand, shape, role)
+        )
 
     def _whole_of_all(
         self, space: Occupancy, demand: Demand, shape: Shape, role: Role
@@ -129,6 +126,18 @@ class Placer:
         if shares is None and self.locality is LocalityRule.RELAXING:
             shares = by_domain(space, row, demand, count, kinds, limit=None)
         return shares
+
+
+def elsewhere_first(
+    space: Occupancy, demand: Demand, find: Callable[[], Placement | None]
+) -> Placement | None:
+    """On other devices than those that it avoids; on those too, where it may and nothing else will do."""
+    if demand.avoid:
+        with space.without(demand.avoid):
+            found = find()
+        if found is not None or demand.must_avoid:
+            return found
+    return find()
 
 
 CONSOLIDATED = Placer(LocalityRule.CONSOLIDATED)

@@ -24,7 +24,7 @@ from trainmaster.mechanisms.resize import (
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import FrozenMap
 from trainmaster.placement.gang import bits
-from trainmaster.placement.placers import RELAXING
+from trainmaster.placement.placers import RELAXING, elsewhere_first
 from trainmaster.policies.optimus.even_spread import place_evenly
 
 Targets = Mapping[JobRecord, int]
@@ -70,21 +70,25 @@ class WorkerPlacement(Reallocation):
         return [record for record, count in newcomers if not self.start(record, count)]
 
     def start(self, record: JobRecord, count: int) -> bool:
-        """Place a waiting job; the fewest nodes at all where none hold it evenly."""
-        demand = record.demand
-        if record.frozen is not None and record.cannot_save:
-            placement = RELAXING.place(self.space, record, self.draft.budget)
-        elif record.is_whole:
-            placement = self._thawed(record, count) or self.place(record, count)
-            if placement is None:
-                shape = demand.sized(count)
-                role, budget = record.job.role, self.draft.budget
-                placement = RELAXING.shaped(self.space, demand, shape, role, budget)
-        else:
-            placement = RELAXING.place(self.space, record, self.draft.budget)
+        """Place a waiting job, with fewer workers if it must avoid GPUs that were counted for it."""
+        demand, placement = record.demand, self._placed(record, count)
+        while placement is None and demand.must_avoid and demand.min_count < count:
+            count -= 1
+            placement = self._placed(record, count)
         if placement is not None:
             self.draft.start(record, placement)
         return placement is not None
+
+    def _placed(self, record: JobRecord, count: int) -> Placement | None:
+        """Where it could start; the fewest nodes at all where none hold it evenly."""
+        budget = self.draft.budget
+        if not record.is_whole or (record.frozen is not None and record.cannot_save):
+            return RELAXING.place(self.space, record, budget)
+        found = self._thawed(record, count) or self.place(record, count)
+        if found is not None:
+            return found
+        demand, role = record.demand, record.job.role
+        return RELAXING.shaped(self.space, demand, demand.sized(count), role, budget)
 
     def _thawed(self, record: JobRecord, count: int) -> Placement | None:
         """Where a frozen run of it lies, if it had as many workers and may go on there."""
@@ -98,7 +102,10 @@ class WorkerPlacement(Reallocation):
         demand = record.demand
         if not self.draft.affords(demand.sized(count).total_share):
             return None
-        return place_evenly(self.space, demand, count, record.job.role)
+        role = record.job.role
+        return elsewhere_first(
+            self.space, demand, lambda: place_evenly(self.space, demand, count, role)
+        )
 
     def _shrink(self, record: JobRecord, count: int) -> None:
         """Keep the nodes where it has most."""
@@ -135,7 +142,8 @@ class WorkerPlacement(Reallocation):
             if node not in own
         )
         for node in (*(node for node in own if node not in space.closed), *others):
-            idle = [gpu for gpu in free_gpus_of(space, node) if not self.is_being_left(gpu)]
+            free = free_gpus_of(space, node, record.demand)
+            idle = [gpu for gpu in free if not self.is_being_left(gpu)]
             carried = space.room_on(node, len(idle), record.demand)
             yield from slices_on(node, idle[:carried], record)
 

@@ -32,7 +32,7 @@ from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.plan import FrozenMap, Plan, Rank
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.gang import fewest_nodes, placement_of, slices_of
-from trainmaster.placement.placers import RELAXING, Placer, has_memory
+from trainmaster.placement.placers import RELAXING, Placer, elsewhere_first, has_memory
 from trainmaster.policies.philly.rack_search import (
     NO_PLACEMENT,
     RelaxationLevelsCache,
@@ -179,7 +179,9 @@ class SearchPass:
             return
         mark = self._draft.checkpoint()
         self._draft.release(record)
-        placement = self._placed_on(search.servers, record)
+        placement = elsewhere_first(
+            self._space, demand, lambda: self._placed_on(search.servers, record)
+        )
         if placement is None:
             self._draft.roll_back(mark)
         else:
@@ -281,15 +283,15 @@ class SearchPass:
         with_servers = (each for each in acquiring if self.searches[each.id].servers)
         record = next(with_servers, None) or min(acquiring, key=_arrival_order)
         search = self.searches[record.id]
+        space, demand = self._space, record.demand
         if not search.servers:
-            servers = servers_to_acquire(
-                self._space, self._levels_cache, record.demand, search.step
-            )
+            with space.without(demand.forbidden):
+                servers = servers_to_acquire(space, self._levels_cache, demand, search.step)
             search = self.searches[record.id] = replace(search, servers=servers)
-        whole = self._space.whole
-        if any(whole[node] for node in search.servers):
+        if any(space.whole[node] for node in search.servers):
             self._draft.release(record)
-            slices = tuple(self._free_slices_of(search.servers, record.demand))
+            with space.without(demand.forbidden):
+                slices = tuple(self._free_slices_of(search.servers, demand))
             if slices:
                 self._draft.reserve(record, slices, search.due_ms)
 
@@ -319,7 +321,8 @@ class SearchPass:
 
 def idle_gpus(space: Occupancy, demand: Demand) -> int:
     """Whole free GPUs that it may use, wherever they are."""
-    return sum([space.free_gpus[kind] for kind in space.kinds_for(demand)])
+    with space.without(demand.forbidden):
+        return sum([space.free_gpus[kind] for kind in space.kinds_for(demand)])
 
 
 def has_headroom(leaf: QueueNode, share: int) -> bool:
