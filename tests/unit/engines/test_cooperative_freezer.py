@@ -161,6 +161,18 @@ def test_one_that_connects_again_is_asked_again() -> None:
     assert ranks.asked[-1] == {"ask": "take back", "n": 1}
 
 
+def test_one_that_connects_again_before_it_is_stopped_does_not_take_its_memory_back() -> None:
+    """Else what is reported as free would be filled again."""
+    ranks = Ranks()
+    ranks.release_all()
+    assert ranks.result() == Result(FROZEN, host_bytes=4000, gpu_bytes=60)
+    ranks.say(0, "hello")
+    assert ranks.asked[1:] == [{"ask": "release", "n": 1}]
+    ranks.freezer.restore({})
+    ranks.say(0, "hello")
+    assert ranks.asked[2:] == [{"ask": "take back", "n": 1}] * 2
+
+
 def test_it_is_refused_where_not_all_can() -> None:
     ranks = Ranks()
     why = "Its program does not give back GPU memory by itself."

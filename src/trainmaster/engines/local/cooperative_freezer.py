@@ -52,7 +52,9 @@ class CooperativeFreezer:
         self._number = 0
         """Of the last request."""
         self._asked = ""
-        """What the ranks have been asked for: release, take back or nothing."""
+        """What is being waited for: release, take back or nothing."""
+        self._last_asked = ""
+        """What the ranks were asked for last, whether they have answered or not."""
         self._until = 0.0
         self._released: dict[int, Message] = {}
         self._back: set[int] = set()
@@ -141,8 +143,7 @@ class CooperativeFreezer:
         elif word == "heeds stops":
             self._settled.add(rank)
         elif word == "hello" and self._number > 0:  # connected again: it may have missed a line
-            is_wanted = self._asked == "release"
-            self._tell({"ask": "release" if is_wanted else "take back", "n": self._number})
+            self._tell({"ask": self._last_asked, "n": self._number})
         elif word == "released" and number == self._number:
             self._released[rank] = said
         elif word == "taken back" and number == self._number:
@@ -156,7 +157,8 @@ class CooperativeFreezer:
         self._asked, self._moves = "", {}
 
     def _ask(self, what: str, within_s: float) -> None:
-        self._asked, self._until = what, time.monotonic() + within_s
+        self._asked = self._last_asked = what
+        self._until = time.monotonic() + within_s
         self._tell({"ask": what, "n": self._number})
 
     def _call_off(self, why: str) -> None:
