@@ -151,6 +151,8 @@ class JobHistory:
     """Percent of its speed that its run is held back to for the sake of a guaranteed one, ..."""
     pace_why: str = ""
     """... and why: a sentence."""
+    is_pace_heeded: bool = True
+    """Whether its program can be held back; else it runs at full speed."""
     hang: LastHang | None = None
     slow_rank: int | None = None
     """A rank of its run that is slower than the others, ..."""

@@ -309,7 +309,9 @@ class Queries:
             said = (*said, DEADLINE_OF_HELD)
         said = (*said, *freeze_remarks(live.history))
         if record.phase is Phase.RUNNING and live.history.pace < 100:
-            said = (*said, pace_sentence(live.history.pace, live.history.pace_why))
+            held = live.history
+            heeded = held.is_pace_heeded
+            said = (*said, pace_sentence(held.pace, held.pace_why, is_heeded=heeded))
         said = (*said, *hang_remarks(live.history.hang, record.run))
         if live.job.deadline_ms is not None and record.estimate is not None:
             said = (*said, BASIS[record.estimate.source])

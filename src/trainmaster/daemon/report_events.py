@@ -97,6 +97,7 @@ def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Ite
         by_mps=said.by_mps,
         pace=100,
         pace_why="",
+        is_pace_heeded=True,
         slow_rank=None,
     )
     live.began(_moment(said, live, now))
@@ -187,9 +188,13 @@ def _heeds_stops(
 
 
 def _paced(said: r.Paced, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
-    live.history = replace(live.history, pace=said.pace, pace_why=said.why)
+    live.history = replace(
+        live.history, pace=said.pace, pace_why=said.why, is_pace_heeded=said.is_heeded
+    )
     if not live.is_catching_up:
-        yield LoggedEvent(e.RunPaced(said.run, said.pace), {"pace": said.pace, "why": said.why})
+        unheeded = {} if said.is_heeded else {"is_heeded": False}
+        detail = {"pace": said.pace, "why": said.why, **unheeded}
+        yield LoggedEvent(e.RunPaced(said.run, said.pace), detail)
 
 
 def _hung(said: r.Hung, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:

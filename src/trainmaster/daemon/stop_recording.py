@@ -17,6 +17,7 @@ BACK_ON_OR_LOST = (e.RunAdopted, e.RunStarted, e.RunResumed, e.RunFailed, e.RunL
 """After these a job is not suspended any more, unless their cause says so."""
 
 STOOD_STILL = "made no step any more beside a guaranteed job"
+NOT_HELD_BACK = "could not be held back beside a guaranteed job"
 
 
 def record_stop_reasons(
@@ -41,7 +42,8 @@ def record_stop_reasons(
             by = Suspender.USER if live.id in asked_for else Suspender.POLICY
             room_for = tuple(job for job in state.awaited.get(order.run, ()) if job != live.id)
             is_still = live.record is not None and live.record.still_since_ms is not None
-            why = STOOD_STILL if is_still and by == Suspender.POLICY and not room_for else ""
+            stood = STOOD_STILL if live.history.is_pace_heeded else NOT_HELD_BACK
+            why = stood if is_still and by == Suspender.POLICY and not room_for else ""
             suspension = Suspension(by, jobs=room_for, detail=why)
             live.history = replace(live.history, suspension=suspension)
 

@@ -113,6 +113,8 @@ class Paced:
     pace: int = 100
     """Percent of the time that its steps would use."""
     why: str = ""
+    is_heeded: bool = True
+    """Whether its program can be held back; else it runs at full speed, whatever its pace is."""
     steady_ms: int | None = None
 
 

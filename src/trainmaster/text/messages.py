@@ -182,8 +182,10 @@ def _not_frozen(detail: Detail) -> Opening:
 
 
 def _paced(detail: Detail) -> Opening:
-    worded_keys = ("pace", "attempt")
+    worded_keys = ("pace", "is_heeded", "attempt")
     pace = detail.get("pace")
+    if not detail.get("is_heeded", True):
+        return "to be held back, but still running at full speed", worded_keys
     if pace == 0:
         return "held back: it makes no further step for now", worded_keys
     if pace == 100:
@@ -202,9 +204,9 @@ def straggler_sentence(rank: int, device: str, percent: int) -> str:
     return f"Rank {rank}{where} takes {percent / 100:.1f} times as long for a step as its peers."
 
 
-def pace_sentence(percent: int, why: str) -> str:
+def pace_sentence(percent: int, why: str, *, is_heeded: bool = True) -> str:
     """How far a job is held back now, and why."""
-    opening, _ = _paced({"pace": percent})
+    opening, _ = _paced({"pace": percent, "is_heeded": is_heeded})
     return f"It is {opening}. {why}".rstrip()
 
 

@@ -162,6 +162,15 @@ def test_how_far_a_run_is_held_back_is_told_until_it_starts_again() -> None:
     assert pace_sentence(job.history.pace, job.history.pace_why) == (
         "It is held back to 12 % of its speed. A step of job 1 takes 9 % longer."
     )
+    logged = told(r.Paced(RUN, 1_550, 0, "It begins.", is_heeded=False), job)
+    assert logged.event == e.RunPaced(RUN, 0), "a policy may suspend it all the same"
+    assert story_sentence("paced", logged.detail) == (
+        "To be held back, but still running at full speed: It begins."
+    )
+    held = job.history
+    assert pace_sentence(held.pace, held.pace_why, is_heeded=held.is_pace_heeded) == (
+        "It is to be held back, but still running at full speed. It begins."
+    )
     told(r.Started(RUN, 1_600, (7,)), job)
     assert (job.history.pace, job.history.pace_why) == (100, "")
 
@@ -178,3 +187,9 @@ def test_that_a_run_stood_still_is_said_where_it_was_suspended_for_that() -> Non
     assert story_sentence(row.what, json.loads(row.detail_json)) == said
     assert job.history.suspension is not None
     assert suspension_sentence(job.history.suspension) == f"{said}."
+    job.history = replace(job.history, suspension=None, is_pace_heeded=False)
+    record_stop_reasons([], orders, {"a": job}, stage.state)
+    assert job.history.suspension is not None
+    assert suspension_sentence(job.history.suspension) == (
+        "Suspended because it could not be held back beside a guaranteed job."
+    )

@@ -248,6 +248,7 @@ def test_a_guest_waits_until_it_is_known_how_fast_the_other_is_alone(
         "what": "paced",
         "pace": 0,
         "why": "How fast job 1 is alone is being measured.",
+        "is_heeded": True,
     }
 
 
@@ -284,7 +285,7 @@ def test_left_alone_promoted_or_told_to_stop_a_guest_has_full_speed(
     runfile.write(str(tmp_path / "3.1"), replace(file, role="guaranteed"))
     shared.run(2, lambda pace: 0.0)
     assert other.pace == 100
-    assert shared.said[-1] == {"what": "paced", "pace": 100, "why": ""}
+    assert shared.said[-1] == {"what": "paced", "pace": 100, "why": "", "is_heeded": True}
 
 
 def test_a_suspended_run_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +326,13 @@ def test_a_silent_guest_that_is_not_stopped_is_not_taken_for_one_that_stands_sti
     runfile.write(str(shared.folder / "2.1"), run)
     with selectors.DefaultSelector() as selector:
         control = ControlSocket(str(shared.folder / "2.sock"), selector, lambda *said: None)
-        guest = RunPacing(str(shared.folder / "2.1"), run, list, control, lambda *said: None)
+        guest = RunPacing(
+            str(shared.folder / "2.1"),
+            run,
+            list,
+            control,
+            lambda what, said: shared.said.append({"what": what, "at": shared.now - began, **said}),
+        )
         held = []
         for _ in range(900):
             is_stopped = guest.pace == 0 and shared.now > began + (first_held_s or math.inf)
@@ -336,6 +343,10 @@ def test_a_silent_guest_that_is_not_stopped_is_not_taken_for_one_that_stands_sti
                 held.append(shared.now - began)
         control.close()
     assert held == [] if first_held_s is None else held[0] >= first_held_s
+    told = [(said["is_heeded"], said["at"]) for said in shared.said if said["pace"] == 0]
+    assert told[0][0] is False, "it is not told to be held back while it runs at full speed"
+    assert all(at >= (first_held_s or math.inf) for is_heeded, at in told if is_heeded)
+    assert any(is_heeded for is_heeded, _ in told) == (first_held_s is not None)
     (guaranteed,) = gpu_neighbours.read(gpus, ["vm:0"], "2.1", shared.now)
     assert guaranteed.alone_us == pytest.approx(10_000, rel=0.02)
 

@@ -108,7 +108,10 @@ class PaceKeeper:
         """Whether its pace follows the step time of another run."""
         self._used_since = 0.0
         """The measurement that was used last, by its beginning."""
-        self._said: tuple[int, float] = (FULL_PACE, 0.0)
+        self._said: tuple[int, bool] = (FULL_PACE, True)
+        """The pace that was written down last, and whether it was heeded, ..."""
+        self._said_at = 0.0
+        """... and when."""
         self._is_published = False
         self._due_at = time.monotonic()
         self._read_at = -1
@@ -144,10 +147,13 @@ class PaceKeeper:
         else:
             self._change(Pace(), "", at)
             self._be_seen_by([each for each in others if each.role == OPPORTUNISTIC], at)
+        self._write_down(at)
 
     def close(self) -> None:
         """It stops: it may use all of the time that is left, and nobody need wait for it."""
-        self._change(Pace(), "", time.time())
+        at = time.time()
+        self._change(Pace(), "", at)
+        self._write_down(at)
         self._withdraw()
         self._gpus = []
 
@@ -190,11 +196,15 @@ class PaceKeeper:
         if pace.percent != before:
             self._changed_at = at
             self._ask(pace.percent)
-        percent, said_at = self._said
-        is_end = pace.percent in (0, FULL_PACE)
-        if pace.percent != percent and (is_end or at >= said_at + SAY_S):
-            self._said = (pace.percent, at)
-            self._tell("paced", {"pace": pace.percent, "why": why})
+
+    def _write_down(self, at: float) -> None:
+        """Its pace, where it has changed; one that is not heeded is said to be so."""
+        percent = self._pace.percent
+        is_heeded = self.is_heeded or percent == FULL_PACE
+        is_urgent = percent in (0, FULL_PACE) or is_heeded != self._said[1]
+        if (percent, is_heeded) != self._said and (is_urgent or at >= self._said_at + SAY_S):
+            self._said, self._said_at = (percent, is_heeded), at
+            self._tell("paced", {"pace": percent, "why": self._why, "is_heeded": is_heeded})
 
     def _publish(self, at: float) -> None:
         clock = self._clock

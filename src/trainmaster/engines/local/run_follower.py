@@ -59,6 +59,7 @@ REPORTS: dict[str, type[Report]] = {
 LATER: dict[type[Report], frozenset[str]] = {
     r.Started: frozenset({"by_mps"}),
     r.Frozen: frozenset({"how", "why"}),
+    r.Paced: frozenset({"is_heeded"}),
 }
 """Fields that journals of earlier versions do not have."""
 
