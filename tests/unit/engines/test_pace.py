@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import selectors
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,6 +85,19 @@ def test_notices_are_read_by_others_while_they_are_fresh(tmp_path: Path) -> None
     assert gpu_neighbours.read(folder, ["vm:0"], "2.1", 101.0) == [mine]
     gpu_neighbours.remove(folder, ["vm:0", "vm:1"], "1.1")
     assert gpu_neighbours.read(folder, ["vm:1"], "2.1", 101.0) == []
+
+
+def test_files_of_killed_supervisors_are_removed_after_an_hour(tmp_path: Path) -> None:
+    folder, place = str(tmp_path), tmp_path / "vm:0"
+    gpu_neighbours.write(folder, ["vm:0"], Notice("1.1", "guaranteed", at=100.0))
+    gpu_neighbours.write(folder, ["vm:0"], Notice("2.1", "guaranteed", at=4000.0))
+    for name in ("3.1.json", "4.1.json.new"):  # of another version, and cut off in the middle
+        (place / name).write_text("{")
+        os.utime(place / name, (100.0, 100.0))
+    gpu_neighbours.read(folder, ["vm:0"], "9.1", 100.0 + gpu_neighbours.KEEP_S)
+    assert len(list(place.iterdir())) == 4
+    gpu_neighbours.read(folder, ["vm:0"], "9.1", 101.0 + gpu_neighbours.KEEP_S)
+    assert [each.name for each in place.iterdir()] == ["2.1.json"]
 
 
 def test_a_clock_tells_steps_alone_from_steps_beside_others() -> None:

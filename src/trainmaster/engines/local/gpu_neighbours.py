@@ -1,7 +1,7 @@
 """What runs on one GPU tell each other: a small file for each, in a folder of the GPU.
 
 Each supervisor writes its own and reads the others'. One that was not written for a while counts as gone, so
-nothing has to be cleaned up after a crash, and no manager is needed.
+no manager is needed after a crash; readers remove it an hour later.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from trainmaster_sdk.wire import FULL_PACE
 
 FRESH_S = 5.0
 """Older files are those of supervisors that have died."""
+KEEP_S = 3600.0
+"""After this time the next reader removes them."""
 OPPORTUNISTIC = "opportunistic"
 
 
@@ -54,16 +56,18 @@ def remove(folder: str, gpus: Iterable[str], run: str) -> None:
 
 
 def read(folder: str, gpus: Iterable[str], own: str, now: float) -> list[Notice]:
-    """What the others on these GPUs say now, each once."""
+    """What the others on these GPUs say now, each once. What has been old for long is removed."""
     found: dict[str, Notice] = {}
     for place in _places(folder, gpus):
         try:
             names = os.listdir(place)
         except OSError:
             continue
-        for name in names:
-            notice = _read_one(os.path.join(place, name)) if name.endswith(".json") else None
-            if notice is not None and notice.run != own and abs(now - notice.at) < FRESH_S:
+        for path in (os.path.join(place, name) for name in names):
+            notice = _read_one(path) if path.endswith(".json") else None
+            if notice is None or abs(now - notice.at) >= FRESH_S:
+                _remove_old(path, notice, now)
+            elif notice.run != own:
                 found[notice.run] = notice
     return [found[name] for name in sorted(found)]
 
@@ -74,6 +78,13 @@ def _read_one(path: str) -> Notice | None:
             return Notice(**json.load(file))
     except (OSError, ValueError, TypeError):
         return None  # being removed, or of another version
+
+
+def _remove_old(path: str, notice: Notice | None, now: float) -> None:
+    with contextlib.suppress(OSError):
+        written_at = os.stat(path).st_mtime if notice is None else notice.at
+        if now - written_at > KEEP_S:
+            os.unlink(path)
 
 
 def _places(folder: str, gpus: Iterable[str]) -> list[str]:
