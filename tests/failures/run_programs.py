@@ -16,13 +16,17 @@ import torch.utils.data  # noqa: F401
 
 
 def run(program: str) -> None:
-    """As `python PROGRAM` would, up to the frames of this file."""
+    """As `python PROGRAM` or `bash PROGRAM` would, up to the frames of this file."""
+    if program.endswith(".sh"):
+        os.execvp("bash", ["bash", program])
     sys.argv = [program]
     try:
         runpy.run_path(program, run_name="__main__")
     except SystemExit as left:
         sys.stdout.flush()
-        os._exit(left.code if isinstance(left.code, int) else 1)
+        if left.code is not None and not isinstance(left.code, int):
+            print(left.code, file=sys.stderr, flush=True)
+        os._exit(left.code if isinstance(left.code, int) else 0 if left.code is None else 1)
     except BaseException:
         sys.stdout.flush()
         sys.excepthook(*sys.exc_info())

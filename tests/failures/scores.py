@@ -13,7 +13,7 @@ from trainmaster.model.failure import UNKNOWN_REASON, Failure
 
 HERE = Path(__file__).parent
 LOGS = sorted((HERE / "logs").glob("*.txt"))
-PROGRAMS = sorted((HERE / "programs").glob("*.py"))
+PROGRAMS = sorted(p for p in (HERE / "programs").iterdir() if p.suffix in (".py", ".sh"))
 
 
 @dataclass(frozen=True)

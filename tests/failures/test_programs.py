@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,8 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
     out = tmp_path_factory.mktemp("programs")
     runner = Path(__file__).with_name("run_programs.py")
     command = [sys.executable, runner, out, *PROGRAMS]
-    subprocess.run(command, check=True, timeout=300, stdin=subprocess.DEVNULL)
+    env = {**os.environ, "TMPDIR": str(out)}
+    subprocess.run(command, check=True, timeout=300, stdin=subprocess.DEVNULL, env=env)
     found = {}
     for program in PROGRAMS:
         code = int((out / f"{program.stem}.code").read_text())

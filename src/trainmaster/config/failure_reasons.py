@@ -61,6 +61,8 @@ class ReasonEntry(FileModel):
     advice: Label | None = None
     evidence: Annotated[Strength | None, Field(strict=False)] = None
     exceptions: Patterns = []
+    words: Patterns = []
+    origins: Patterns = []
     frames: Patterns = []
     lines: Patterns = []
     exit_codes: Annotated[list[Annotated[int, Field(ge=1, le=255)]], OneOrMore] = []
@@ -123,6 +125,8 @@ def _row(entry: ReasonEntry, ours: FailureReason | None) -> FailureReason:
         retry=entry.retry or base.retry,
         advice=entry.advice or base.advice,
         exceptions=(*entry.exceptions, *base.exceptions),
+        words=(*entry.words, *base.words),
+        origins=(*entry.origins, *base.origins),
         frames=(*entry.frames, *base.frames),
         lines=(*entry.lines, *base.lines),
         strength=entry.evidence or base.strength,

@@ -23,6 +23,7 @@ WRAPPER = re.compile(
     r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|^SystemExit"
     r"|: Caught \w+ in (?:DataLoader|replica|pin memory)|RayTaskError|TrainingFailedError"
     r"|^(?:concurrent\.futures\.process\._?)?_?RemoteTraceback|ElasticAgent"
+    r"|^(?:Base)?ExceptionGroup: .*\(\d+ sub-exceptions?\)$|[Ss]ee .{0,40}\broot cause\b|^[\w.]+: ?$"
 )
 """Exceptions that only say that another process or thread failed."""
 CHILD_SIGNAL = (
@@ -84,6 +85,10 @@ class Finding:
         return self.row is not None and self.row.strength is Strength.EXPLICIT
 
     @property
+    def is_late(self) -> bool:
+        return self.row is not None and self.row.strength is Strength.LATE
+
+    @property
     def is_cause(self) -> bool:
         """Whether it is more than the symptom of a failure elsewhere."""
         return self.row is None or self.row.strength is not Strength.SYMPTOM
@@ -141,10 +146,13 @@ def _in_log(parts: LogParts, table: ReasonTable) -> Finding | None:
     """What one log shows: by its exceptions, else by its lines; None: nothing at all."""
     fatal = tuple(_findings(parts.exceptions, table))
     cause = _cause(fatal)
-    if cause is not None and cause.is_cause:
+    if cause is not None and cause.is_cause and not cause.is_late:
         return cause
     lines = _line_findings(parts.lines[-LAST_LINES:], table)
     by_line = lines[0] if lines else None
+    if cause is not None and cause.is_late:
+        is_told = by_line is not None and by_line.is_explicit and by_line.at < cause.at
+        return by_line if is_told else cause
     if by_line is not None and by_line.is_cause and (cause is None or _is_before(by_line, cause)):
         return by_line
     if parts.exceptions:  # a launcher or another rank says that something failed: perhaps earlier
@@ -192,12 +200,16 @@ def _chains(exceptions: Sequence[LoggedException]) -> Iterator[list[LoggedExcept
 def _of_exception(found: LoggedException, table: ReasonTable) -> Finding:
     """The row for the first line of its message, or an earlier explicit one for the rest of it."""
     shown = (*found.frame, found.text, *found.more)
-    said = _row_for(found.text, table.rows)
+    origin = "\n".join((*found.frames[-2:], found.text))
+    row = next((row for row in table.rows if _match(row.origins, origin) is not None), None)
+    if row is not None:
+        return Finding(row, shown, found.rank, at=found.at)
+    said = _row_for(found, found.text, table.rows)
     if said is None or said[0].strength is not Strength.EXPLICIT:
         rows = table.rows if said is None else table.rows[: table.rows.index(said[0])]
-        said = _row_for(found.whole, [row for row in rows if _is_explicit(row)]) or said
+        said = _row_for(found, found.whole, [row for row in rows if _is_explicit(row)]) or said
     if said is None:
-        said = _row_for(found.whole, table.rows)
+        said = _row_for(found, found.whole, table.rows)
     if said is None or said[0].strength is Strength.SYMPTOM:
         frames = "\n".join(found.frames)
         row = next((row for row in table.rows if _match(row.frames, frames) is not None), None)
@@ -211,10 +223,13 @@ def _is_explicit(row: FailureReason) -> bool:
 
 
 def _row_for(
-    text: str, rows: Iterable[FailureReason]
+    found: LoggedException, text: str, rows: Iterable[FailureReason]
 ) -> tuple[FailureReason, re.Match[str]] | None:
     """The first row that has an exception of this text."""
-    matches = ((row, _match(row.exceptions, text)) for row in rows)
+    matches = (
+        (row, _match(row.exceptions if found.is_own else (*row.exceptions, *row.words), text))
+        for row in rows
+    )
     return next(((row, match) for row, match in matches if match is not None), None)
 
 

@@ -26,8 +26,12 @@ STREAM = re.compile(
 """What launchers write before each line of a rank."""
 LOGGED = re.compile(r"^\S.*[\]>:|-] *$")
 """The end of what a logger writes before a message: a bracket, a colon, a bar or a dash."""
+GROUP = re.compile(r"^ {2,}(?:\||\+(?= Exception Group)) ?|^ {2,}\+[-+]{2,}[-\d. +]*$")
+"""What Python draws before the lines of a group of exceptions, and between them."""
 DIGITS = re.compile(r"(\d+)")
 HEADER = "Traceback (most recent call last)"
+QUOTED = re.compile(r'(?:[^"\\]|\\.)*(?=")')
+"""The rest of a string of JSON."""
 HANDLING = re.compile(
     r"^(?:During handling of the above exception|The above exception was the direct)"
 )
@@ -41,6 +45,8 @@ BARE = re.compile(
 """An exception whose traceback is not there: cut off, drawn by another tool, or written by a logger."""
 NAMES_ONE = re.compile(r"Error|Exception|Interrupt|Timeout|what\(\)|terminate called")
 """Lines without any of this are not about an exception: most lines, so this is looked for first."""
+FRAME = re.compile(r'^\s+(?:File "| {4})')
+"""A frame within a message."""
 WHAT = re.compile(r"^\s*what\(\):\s*(?P<text>.*)$")
 TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'")
 NOISE = re.compile(
@@ -63,12 +69,24 @@ ENDING = (
 """... unless it is about its end."""
 SURVIVES = 2
 """Lines of progress after which a program has survived what it wrote before."""
-RECOVERED = re.compile(r"\b(?:retrying|trying again|skipping|ignor(?:ed|ing)|continuing)\b", re.I)
+RECOVERED = re.compile(
+    r"\b(?:retry(?:ing)?|try(?:ing)? again|skipp(?:ed|ing)|ignor(?:ed|ing)|continuing|fall(?:ing|s)? back"
+    r"|fell back|recover(?:ed|ing)|caught and|handled|going on|halv(?:ed|ing))\b",
+    re.I,
+)
+TALLY = re.compile(
+    r"(?:: |= ?)(?:0|0\.0+|no|none|false|ok)\W*$|\b0 times\b"
+    r"|\b(?:0|no|zero) (?:\w+ ){0,2}(?:errors?|faults?|failures?|kills?|events?)\b"
+    r"|(?:kills?|killed|errors?|faults?|failures?|warnings?|oom|events?)\b\W{0,3}0\b(?!x)",
+    re.I,
+)
+"""A count of what did not happen."""
 LEVEL = re.compile(
     r"^.{0,60}?(?<![\w=])(?:WARN(?:ING)?|INFO|DEBUG)\b|\b[A-Z]\w{0,40}Warning: "
     r"|^\[?[WI]\d{3,4}[ \]]|^\[[WI] "
 )
 """A line of a logger that is not about an error."""
+WARNING = re.compile(r"^.{0,60}?\bWARN(?:ING)?\b")
 NCCL_WARN = re.compile(r"NCCL WARN")
 
 
@@ -87,6 +105,8 @@ class LoggedException:
     rank: int | None = None
     is_chained: bool = False
     """It was raised while the one before was handled."""
+    is_warned: bool = False
+    """A logger wrote it as a warning: another one that comes after it is what ended the program."""
 
     @property
     def frame(self) -> tuple[str, ...]:
@@ -94,6 +114,17 @@ class LoggedException:
         places = [at for at, line in enumerate(self.frames) if line.startswith(PLACE)]
         own = [at for at in places if not LIBRARY.search(self.frames[at])] or places
         return self.frames[own[-1] :][:2] if own else ()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the program itself raised it, and no library: its message is in words of its own."""
+        *_, place, code = ("", "", *self.frames)
+        return code.startswith("raise ") and not LIBRARY.search(place)
+
+    @property
+    def is_unsaid(self) -> bool:
+        """Whether its message has only begun: "Graph execution error:", and then its own frames."""
+        return self.whole.endswith(":") and len(self.more) < MOST_MORE
 
     @property
     def whole(self) -> str:
@@ -138,6 +169,8 @@ class _Stream:
     """Lines that may still belong to the last message."""
     takes_indented: bool = False
     """Only indented ones, after an empty line."""
+    is_warned: bool = False
+    """The line before was a logger's warning."""
     steps: int = 0
     """Lines of progress since the last exception."""
 
@@ -156,19 +189,36 @@ def parts_of(log: Iterable[str]) -> LogParts:
 
 def _cleaned(log: Iterable[str]) -> Iterator[tuple[str, int | None, str]]:
     """Each line without colours and without what its launcher wrote before it: (stream, rank, line)."""
-    own: re.Pattern[str] | None = None
+    own: dict[str, re.Pattern[str]] = {}
+    is_group = False
     for raw in log:
         text = raw[: 8 * MOST_LINE]
-        for piece in (COLOUR.sub("", text) if "\x1b" in text else text).split("\r"):
+        for piece in _pieces(COLOUR.sub("", text) if "\x1b" in text else text):
             line = piece.rstrip()[:MOST_LINE]
             prefix = STREAM.match(line)
+            stream, rank = "", None
             if prefix is not None:
-                rank = prefix["rank"]
-                yield prefix[0], None if rank is None else int(rank), line[prefix.end() :]
-                continue
-            own = _prefix(line) or own
-            logged = None if own is None else own.match(line)
-            yield "", None, line if logged is None else line[logged.end() :]
+                stream, rank = prefix[0], prefix["rank"]
+                line = line[prefix.end() :]
+            learned = _prefix(line)
+            if learned is not None:
+                own[stream] = learned
+            logged = own[stream].match(line) if stream in own else None
+            line = line if logged is None else line[logged.end() :]
+            is_group = is_group or "+ Exception Group " in line
+            drawn = GROUP.match(line) if is_group else None
+            line = line if drawn is None else line[drawn.end() :]
+            yield stream, None if rank is None else int(rank), line
+
+
+def _pieces(line: str) -> list[str]:
+    """A line as its writer meant it: progress bars write over themselves, JSON has tracebacks in one line."""
+    before, header, after = line.partition(HEADER)
+    if not header or "\\n" not in after:
+        return line.split("\r")
+    quoted = QUOTED.match(after)
+    message = after if quoted is None else quoted[0]
+    return [before + header, *message.replace('\\"', '"').split("\\n")[1:]]
 
 
 def _prefix(line: str) -> re.Pattern[str] | None:
@@ -200,7 +250,9 @@ def _take(stream: _Stream, at: int, line: str) -> None:
         _close(stream, at, text)
         return
     if stream.takes_more and not line.strip():
-        stream.takes_indented = True
+        stream.takes_indented = not stream.exceptions[-1].is_unsaid
+        return
+    if stream.takes_more and FRAME.match(line):
         return
     is_more = line[:1] in (" ", "\t") or not stream.takes_indented
     if stream.takes_more and is_more and not _is_noise(line) and not PROGRESS.search(line):
@@ -245,9 +297,13 @@ def _bare(stream: _Stream, line: str) -> str:
 
 def _close(stream: _Stream, at: int, text: str) -> None:
     frames = tuple(stream.frames)
-    found = LoggedException(at, text, (), frames, stream.rank, stream.is_chained)
-    stream.exceptions.append(found)
+    rank, is_chained = stream.rank, stream.is_chained
+    found = LoggedException(at, text, (), frames, rank, is_chained, stream.is_warned)
     stream.is_open, stream.is_chained, stream.frames = False, False, []
+    if frames and not found.is_chained:
+        stream.survived += [each for each in stream.exceptions if each.is_warned]
+        stream.exceptions = [each for each in stream.exceptions if not each.is_warned]
+    stream.exceptions.append(found)
     stream.takes_more, stream.takes_indented, stream.steps = MOST_MORE, False, 0
 
 
@@ -262,5 +318,6 @@ def _take_line(stream: _Stream, at: int, line: str) -> None:
             stream.lines.clear()
         return
     is_warning = LEVEL.search(line) is not None and NCCL_WARN.search(line) is None
-    if not is_warning and not RECOVERED.search(line):
+    stream.is_warned = WARNING.search(line) is not None
+    if not is_warning and not RECOVERED.search(line) and not TALLY.search(line):
         stream.lines.append(LogLine(at, line, stream.rank))

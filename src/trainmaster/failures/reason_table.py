@@ -20,6 +20,8 @@ class Strength(StrEnum):
     EXPLICIT = "explicit"
     IMPLICIT = "implicit"
     """They count where nothing explicit is found."""
+    LATE = "late"
+    """They count where no line before names a cause: a GPU reports errors at a later call."""
     SYMPTOM = "symptom"
     """What other ranks suffer when one fails: they count where nothing else is found."""
 
@@ -37,6 +39,10 @@ class FailureReason:
     """What to do about it, in one sentence."""
     exceptions: tuple[re.Pattern[str], ...] = ()
     """Any of them in "Type: message" of the exception that ended it shows the reason."""
+    words: tuple[re.Pattern[str], ...] = ()
+    """As exceptions, but not where the program itself raised it: it may mean something else by them."""
+    origins: tuple[re.Pattern[str], ...] = ()
+    """Any of them in the last frame and the exception together shows it, whatever others say."""
     lines: tuple[re.Pattern[str], ...] = ()
     """Any of them in a line of its output shows it, where no exception says more."""
     frames: tuple[re.Pattern[str], ...] = ()

@@ -1,0 +1,4 @@
+# reason: bad-arguments
+import os
+
+data = os.environ["TM_UNSEEN_DATA_DIR"]

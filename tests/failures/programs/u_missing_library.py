@@ -1,0 +1,4 @@
+# reason: library-not-loaded
+import ctypes
+
+ctypes.CDLL("libcudart.so.99")

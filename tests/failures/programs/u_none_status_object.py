@@ -1,0 +1,6 @@
+# reason: unknown
+import json
+import sys
+
+print(json.dumps({"status": "error", "permission": "granted", "timeout": 30, "missing": []}))
+sys.exit(9)

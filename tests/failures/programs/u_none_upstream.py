@@ -1,0 +1,2 @@
+# reason: unknown
+raise Exception("upstream workflow step 'ingest' reported status FAILED")

@@ -1,0 +1,4 @@
+# reason: missing-file
+import torch
+
+state = torch.load("/checkpoints/run-17/last.pt", map_location="cpu")

@@ -1,0 +1,4 @@
+# reason: killed-by-signal
+set -e
+echo "launching"
+bash -c 'kill -9 $$'
