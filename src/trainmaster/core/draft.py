@@ -63,7 +63,7 @@ class Draft:
 
     def _release_kept(self, record: JobRecord, placement: Placement) -> None:
         """What a frozen run keeps is free when it goes on: others may share its GPUs in this pass."""
-        host, memory, _ = kept_memory(self.space.topology, record, placement)
+        host, memory, *_ = kept_memory(self.space.topology, record, placement)
         gpus = tuple(placement.gpus())
         self.space.book_frozen(gpus, -memory, -host)
         self._log.append((self.space.book_frozen, (gpus, memory, host)))

@@ -55,7 +55,7 @@ def _count_memory(state: State, frozen: Iterable[JobRecord], sign: int) -> None:
     for record in frozen:
         at = record.frozen
         assert at is not None
-        host, memory, _ = kept_memory(state.topology, record, at)
+        host, memory, *_ = kept_memory(state.topology, record, at)
         state.occupancy.book_frozen(at.gpus(), sign * memory, sign * host)
 
 

@@ -27,14 +27,17 @@ class KeptMemory(NamedTuple):
     gpu: int
     is_reported: bool = False
     """Whether its engine said so; else it is estimated."""
+    is_all_on_gpus: bool = True
+    """Whether every rank of it has its own state on a GPU, as far as its engine says."""
 
     @property
     def is_movable(self) -> bool:
-        """Whether the driver has something of it to give back on other GPUs.
+        """Whether the driver can give back all of it on other GPUs.
 
-        A run that had not used its GPUs yet would begin to use those that it was started with.
+        A rank that has not used its GPU yet, or that only starts other programs, would go on to use the one
+        that it was started with: its environment names that.
         """
-        return self.host > 0 or not self.is_reported
+        return self.is_all_on_gpus and (self.host > 0 or not self.is_reported)
 
 
 def estimated(
@@ -68,12 +71,17 @@ def _host_on_slots(kind: GpuType, demand: Demand, placement: Placement) -> int:
 
 
 def reported(
-    before: KeptMemory, placement: Placement, host_bytes: int | None, gpu_bytes: int | None
+    before: KeptMemory,
+    placement: Placement,
+    host_bytes: int | None,
+    gpu_bytes: int | None,
+    *,
+    is_all_on_gpus: bool,
 ) -> KeptMemory:
     """What a frozen run keeps by its engine's report, in all; what that does not say is as estimated."""
     if host_bytes is None and gpu_bytes is None:
-        return before
+        return before._replace(is_all_on_gpus=is_all_on_gpus)
     count = len(placement.slices)
     host = before.host if host_bytes is None else ceil_div(host_bytes, count)
     gpu = before.gpu if gpu_bytes is None else ceil_div(gpu_bytes, count)
-    return KeptMemory(host, gpu, is_reported=True)
+    return KeptMemory(host, gpu, True, is_all_on_gpus)

@@ -43,7 +43,7 @@ def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
         placement = record.placement
         thaws = placement is not None and state.can_thaw_at(record, placement)
         if record.frozen is not None and not thaws:
-            host, memory, _ = kept_memory(state.topology, record, record.frozen)
+            host, memory, *_ = kept_memory(state.topology, record, record.frozen)
             fresh.book_frozen(record.frozen.gpus(), memory, host)
     for held in state.reservations.values():
         fresh.reserve_gpus(held.slices, open_to_spare=held.open_to is OpenTo.OPPORTUNISTIC)

@@ -221,7 +221,7 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
     if record.phase in ALLOCATED and record.id not in state.pending_launches:
         _leave_unordered(state, record, event, now)
     if event.frozen:
-        book_report(state, record, event.host_bytes, event.gpu_bytes)
+        book_report(state, record, event)
     if record.phase is Phase.SUSPENDING:
         if record.suspend_ordered_ms is not None and not event.was_killed:
             state.switch_times.suspensions.add(now - record.suspend_ordered_ms)

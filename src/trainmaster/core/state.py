@@ -324,7 +324,7 @@ class State:
         """Book (1) or unbook (-1) what a frozen run keeps on its GPUs and in host memory."""
         assert record.frozen is not None
         self.log.note_nodes([piece.node for piece in record.frozen.slices])
-        host, memory, _ = kept_memory(self.topology, record, record.frozen)
+        host, memory, *_ = kept_memory(self.topology, record, record.frozen)
         self.occupancy.book_frozen(record.frozen.gpus(), sign * memory, sign * host)
 
     def drop_reservation(self, job: str) -> None:

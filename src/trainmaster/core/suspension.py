@@ -13,6 +13,7 @@ from trainmaster.core.lifecycle import Cause, Phase
 from trainmaster.core.pending_launches import begin_release, revoke_launch
 from trainmaster.core.state import JobRecord, State, is_on_slots
 from trainmaster.model import actions as a
+from trainmaster.model.events import RunSuspended
 from trainmaster.model.placement import Placement
 
 
@@ -57,14 +58,12 @@ def order_suspension(
     state.move(record, Cause.SUSPEND_ORDERED)
 
 
-def book_report(
-    state: State, record: JobRecord, host_bytes: int | None, gpu_bytes: int | None
-) -> None:
+def book_report(state: State, record: JobRecord, said: RunSuspended) -> None:
     """Book what a frozen run keeps by its engine's report; starts that do not fit beside it are revoked."""
     at, kept = record.frozen, record.kept
     if at is None or kept is None or is_on_slots(state.topology, at):
         return
-    told = reported(kept, at, host_bytes, gpu_bytes)
+    told = reported(kept, at, said.host_bytes, said.gpu_bytes, is_all_on_gpus=said.is_all_on_gpus)
     if told == kept:
         return
     state.correct_frozen(record, told)

@@ -129,6 +129,7 @@ def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Itera
         frozen=True,
         host_bytes=said.host_bytes,
         gpu_bytes=said.gpu_bytes,
+        is_all_on_gpus=said.is_all_on_gpus is not False,
     )
     yield LoggedEvent(event, detail)
 

@@ -52,7 +52,9 @@ class Frozen:
     host_bytes: int | None = None
     """What it keeps in host memory of what it had on its GPUs; None: not measured."""
     gpu_bytes: int | None = None
-    """What it keeps on its GPUs, all together; None: not measured."""
+    """What it keeps on its GPUs, all together; None: not known."""
+    is_all_on_gpus: bool | None = None
+    """Whether every rank of it has its own state on a GPU; None: it has CPU slots, or nobody looked."""
     took_ms: int | None = None
     steady_ms: int | None = None
 

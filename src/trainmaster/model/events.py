@@ -154,6 +154,8 @@ class RunSuspended:
     """Of a frozen run: host memory that it keeps, in all; None: as the controller estimates."""
     gpu_bytes: int | None = None
     """Of a frozen run: memory that it keeps on its GPUs, in all; None: as the controller estimates."""
+    is_all_on_gpus: bool = True
+    """Of a frozen run: whether every rank has state on a GPU, so that it can go on on other GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

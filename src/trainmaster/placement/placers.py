@@ -182,7 +182,7 @@ def thaw_place(space: Occupancy, record: JobRecord, frozen: Placement) -> Placem
 
 def _fits_again(space: Occupancy, record: JobRecord, frozen: Placement) -> bool:
     """Whether a part of a GPU is free for its run, which releases what it keeps while it is frozen."""
-    host, memory, _ = kept_memory(space.topology, record, frozen)
+    host, memory, *_ = kept_memory(space.topology, record, frozen)
     gpus = tuple(frozen.gpus()) if record.frozen is not None else ()
     return space.refusal_without(gpus, memory, host, frozen, record.demand) is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -390,12 +391,18 @@ def test_where_it_cannot_it_waits_for_its_own() -> None:
     assert stage.refused(a.Resume("a", stage.on(1))) == [("a", Refused.WORK_WOULD_BE_LOST)]
 
 
-def test_one_that_had_not_used_its_gpu_yet_waits_for_its_own() -> None:
+@pytest.mark.parametrize(
+    "said",
+    [{"host_bytes": 0}, {"host_bytes": GIB, "is_all_on_gpus": False}, {"is_all_on_gpus": False}],
+)
+def test_one_of_which_a_rank_has_not_used_its_gpu_yet_waits_for_its_own(
+    said: dict[str, Any],
+) -> None:
     """The driver has nothing to move: it would begin to use the GPU that it was started with."""
     able = {"can_freeze": True, "can_move_frozen": True}
     stage = Strings("2x2", **able, cannot_save_at_first=True).running("a", 0)
     stage.plan(a.Suspend("a"))
-    stage.tell(e.RunSuspended(Run("a", 1), 0, frozen=True, host_bytes=0))
+    stage.tell(e.RunSuspended(Run("a", 1), 0, frozen=True, **said))
     stage.running("b", 0)
     assert RELAXING.place(stage.state.occupancy, stage.job("a")) is None
     assert stage.refused(a.Resume("a", stage.on(1))) == [("a", Refused.WORK_WOULD_BE_LOST)]

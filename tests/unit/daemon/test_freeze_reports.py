@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from trainmaster.config.limits import Limits
@@ -148,6 +150,15 @@ def test_reports_from_before_the_run_was_taken_over_say_nothing() -> None:
     for report in (FROZEN, r.NotFrozen(RUN, 1_500), r.Thawed(RUN, 1_500)):
         assert list(events_of(report, job, 1_500, Limits())) == []
     assert job.history.last_freeze != LastFreeze("driver")
+
+
+@pytest.mark.parametrize(("said", "is_all"), [(None, True), (True, True), (False, False)])
+def test_a_run_with_a_rank_that_has_nothing_on_a_gpu_is_reported_as_such(
+    said: bool | None, is_all: bool
+) -> None:
+    event = told(replace(FROZEN, is_all_on_gpus=said), live(on_gpus())).event
+    assert isinstance(event, e.RunSuspended)
+    assert event.is_all_on_gpus is is_all
 
 
 def test_how_far_a_run_is_held_back_is_told_until_it_starts_again() -> None:

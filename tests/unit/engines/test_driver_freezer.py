@@ -36,7 +36,9 @@ def test_it_is_told_the_gpus_that_the_run_has_now(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(driver_freezer, "HelperProcess", Helper)
     monkeypatch.setattr(Helper, "told", [])
     with selectors.DefaultSelector() as selector:
-        freezer = DriverFreezer(lambda: [7], ["GPU-a", "GPU-a", "GPU-b"], {}, selector, set())
+        freezer = DriverFreezer(
+            lambda: [7], lambda: [7], ["GPU-a", "GPU-a", "GPU-b"], {}, selector, set()
+        )
         for begin, end in (
             (freezer.release, "frozen"),
             (lambda: freezer.restore({"GPU-a": "GPU-c"}), "running"),
@@ -51,3 +53,17 @@ def test_it_is_told_the_gpus_that_the_run_has_now(monkeypatch: pytest.MonkeyPatc
         ("thaw", "--map=GPU-a=GPU-c", "7"),
         ("freeze", "--stay", "--gpu=GPU-c", "--gpu=GPU-b", "7"),
     ]
+
+
+@pytest.mark.parametrize(("ranks", "is_all"), [([7], True), ([7, 8], False), ([6], False)])
+def test_it_says_whether_every_rank_has_state_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, ranks: list[int], is_all: bool
+) -> None:
+    """A rank without, or a launcher, would use the GPU that its environment names, after a move too."""
+    monkeypatch.setattr(driver_freezer, "HelperProcess", Helper)
+    with selectors.DefaultSelector() as selector:
+        freezer = DriverFreezer(lambda: [6, 7, 8], lambda: ranks, ["GPU-a"], {}, selector, set())
+        freezer.release()
+        result = freezer.result(0.0)
+    assert result is not None
+    assert (result.end, result.is_all_on_gpus) == ("frozen", is_all)

@@ -43,12 +43,14 @@ class DriverFreezer:
     def __init__(
         self,
         members: Members,
+        ranks: Members,
         devices: Sequence[str],
         env: Mapping[str, str],
         selector: selectors.BaseSelector,
         outsiders: set[int],
     ) -> None:
         self._members = members
+        self._ranks = ranks
         self._devices = [*dict.fromkeys(devices)]
         self._moves: Mapping[str, str] = {}
         self._refusal = device_refusal(devices, bool(env.get(MPS_PIPE)))
@@ -190,6 +192,7 @@ class DriverFreezer:
             is_short=bool(last.get("is_short")),
             host_bytes=self._bytes if end == FROZEN else None,
             gpu_bytes=last.get("gpu_bytes"),
+            is_all_on_gpus=self._planned.issuperset(self._ranks()) if end == FROZEN else None,
         )
 
     def _has_grown(self) -> bool:

@@ -30,6 +30,8 @@ class Result:
     host_bytes: int | None = None
     gpu_bytes: int | None = None
     """What it keeps in host memory of what it had on GPUs, and on them; None: not known."""
+    is_all_on_gpus: bool | None = None
+    """Whether every rank has its own state on a GPU: else it cannot go on on others; None: not known."""
 
 
 class Freezer(Protocol):

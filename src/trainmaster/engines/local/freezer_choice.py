@@ -33,7 +33,7 @@ def freezers_for(
     if not devices:
         return [StopFreezer()]
     env = run.env | run.ranks[0].env
-    driver = DriverFreezer(gang.members, devices, env, selector, gang.outsiders)
+    driver = DriverFreezer(gang.members, gang.rank_pids, devices, env, selector, gang.outsiders)
     cooperative = CooperativeFreezer(
         control.send_to_ranks,
         control.ranks,

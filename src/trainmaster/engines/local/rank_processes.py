@@ -81,6 +81,10 @@ class Gang:
         """How many of its ranks have not ended."""
         return sum(rank.code is None for rank in self.ranks)
 
+    def rank_pids(self) -> list[int]:
+        """The processes that were started as its ranks and have not ended."""
+        return [rank.pid for rank in self.ranks if rank.code is None]
+
     def start(self, run: RunFile, folder: str) -> NotStarted | None:
         """All ranks; else why the first of them could not be started."""
         self.ranks, self.changed_files, errors = [], [], []

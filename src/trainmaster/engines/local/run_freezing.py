@@ -201,7 +201,11 @@ class RunFreezing:
         self._phase, self._frozen_ns = Phase.FROZEN, time.time_ns()
         assert self._chosen is not None
         said = {"how": self._chosen.name, "why": " ".join((*self._failures, self._chosen.why))}
-        kept = {"host_bytes": self._released.host_bytes, "gpu_bytes": self._released.gpu_bytes}
+        kept: Message = {
+            "host_bytes": self._released.host_bytes,
+            "gpu_bytes": self._released.gpu_bytes,
+            "is_all_on_gpus": self._released.is_all_on_gpus,
+        }
         self._tell("frozen", {**said, **kept, "took_ms": self._took_ms(now)})
         return True
 

@@ -174,7 +174,7 @@ class SpareCycles:
         is_open = set(gpus) <= {gpu for _, gpu in self._open} - avoided
         if not is_open or not is_opportunistic(frozen):
             return False
-        host, memory, _ = kept_memory(space.topology, record, frozen)
+        host, memory, *_ = kept_memory(space.topology, record, frozen)
         return space.refusal_without(gpus, memory, host, frozen, record.demand) is None
 
     def _least_busy(
