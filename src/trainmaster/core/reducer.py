@@ -495,6 +495,14 @@ def _gpu_returned(state: State, event: e.GpuReturned, now: int) -> None:
     state.log.caches_stale = state.log.needs_pass = True
 
 
+def _device_failed(state: State, event: e.DeviceFailed, now: int) -> None:
+    state.device_failures = state.device_failures.failed(event.failure)
+
+
+def _device_worked(state: State, event: e.DeviceWorked, now: int) -> None:
+    state.device_failures = state.device_failures.worked(event.program, event.devices)
+
+
 def _queue_defined(state: State, event: e.QueueDefined, now: int) -> None:
     """One that would lie inside itself is a queue of its own: policies climb to the root."""
     queue = event.queue
@@ -582,6 +590,8 @@ REDUCERS: dict[type, Reducer] = {
     e.NodeUndrained: _of_known_node(_node_undrained),
     e.GpuSetAside: _of_known_gpu(_gpu_set_aside),
     e.GpuReturned: _of_known_gpu(_gpu_returned),
+    e.DeviceFailed: _device_failed,
+    e.DeviceWorked: _device_worked,
     e.InputFailed: input_failed,
     e.InputBlocked: input_blocked,
     e.InputReturned: input_returned,

@@ -57,6 +57,10 @@ def _table(read: Callable[[Any], object]) -> Callable[[Iterable[tuple[Any, Any]]
     return lambda pairs: {key: read(value) for key, value in pairs}
 
 
+def _as_it_is(value: object) -> object:
+    return value
+
+
 Field = tuple[str, Callable[[Any], object], Callable[[Any], object]]
 """The name of an attribute, and how it is written and read."""
 STATE_FIELDS: dict[str, Field] = {
@@ -74,6 +78,7 @@ STATE_FIELDS: dict[str, Field] = {
     "away": ("away", frozenset, set),
     "set_aside": ("set_aside", _pairs(frozenset), _table(set)),
     "gpus_aside": ("gpus_aside", _pairs(tuple), _table(lambda said: GpuAside(*said))),
+    "device_failures": ("device_failures", _as_it_is, _as_it_is),
     "input_failures": ("input_failures", _pairs(tuple), _table(tuple)),
     "input_blocks": (
         "input_blocks",

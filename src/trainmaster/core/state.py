@@ -15,6 +15,7 @@ from trainmaster.core.submission_siblings import RecentSubmissions
 from trainmaster.core.switch_times import SwitchTimes
 from trainmaster.model.actions import Action, Order, Reserve
 from trainmaster.model.codec import stored_as
+from trainmaster.model.device_failures import DeviceFailures
 from trainmaster.model.events import PolicyChanged, RunAdopted
 from trainmaster.model.inputs import InputBlock, InputFailure
 from trainmaster.model.job import Demand, Run
@@ -99,6 +100,8 @@ class State:
         """Nodes that runs did not leave in time, with those runs."""
         self.gpus_aside: dict[int, GpuAside] = {}
         """GPUs, or CPU slots, that take nothing new."""
+        self.device_failures = DeviceFailures()
+        """What speaks against devices; the manager decides on it."""
         self.input_failures: dict[str, tuple[InputFailure, ...]] = {}
         """By path: jobs that could not read it, the last to fail at the end."""
         self.input_blocks: dict[str, InputBlock] = {}

@@ -1,28 +1,25 @@
 """Sets devices aside that fail job after job, or of which the driver says that they are broken.
 
 What is decided here is a fact of the log (`GpuSetAside`), with a sentence that says why; it lasts until
-a user brings the device back. Counts of failures begin again with the manager.
+a user brings the device back. So are the failures that count (`DeviceFailed`, `DeviceWorked`), which the
+state remembers over restarts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from trainmaster.config.limits import Limits
 from trainmaster.core.state import JobRecord, State
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
-from trainmaster.failures.device_blocks import (
-    DeviceFailure,
-    DeviceFailures,
-    counts,
-    is_lasting,
-    may_set_aside,
-)
+from trainmaster.failures.device_blocks import counts, is_lasting, may_set_aside
 from trainmaster.failures.xid import XIDS, Xid, xid_of
 from trainmaster.model import events as e
+from trainmaster.model.device_failures import DeviceFailure, DeviceFailures
 from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import Ranks
@@ -42,6 +39,13 @@ ECC_CODE = 48
 NAMED = 3
 
 
+class Accused(NamedTuple):
+    """A failure that counts against a device."""
+
+    gpu: int
+    failure: DeviceFailure
+
+
 class DeviceHealth:
     """What is known against each device."""
 
@@ -51,9 +55,6 @@ class DeviceHealth:
         self._state = state
         self._jobs = jobs
         self._limits = limits
-        self.failures = DeviceFailures()
-        self._spared: dict[str, str] = {}
-        """Devices that would have been set aside, and why they were not."""
         self._xids: dict[int, tuple[int, Xid]] = {}
         """By device: the last XID that sets it aside, and when it came."""
 
@@ -61,62 +62,62 @@ class DeviceHealth:
 
     def events_after(self, events: Iterable[LoggedEvent], now: int) -> list[LoggedEvent]:
         """What follows from these events, which are about to be taken in: devices that are set aside."""
-        found: list[LoggedEvent] = []
+        known, found = self._state().device_failures, list[LoggedEvent]()
         for logged in events:
-            event = logged.event
-            if isinstance(event, e.GpuReturned):
-                name = device_key(self._state().topology, event.gpu)
-                self.failures = self.failures.returned(name)
-                self._spared.pop(name, None)
-            elif isinstance(event, ENDS):
-                live = self._jobs.get(event.run.job)
-                record = None if live is None else live.record
-                if live is not None and record is not None and record.run == event.run:
-                    found += self._ended(event, live, record, now)
+            fact = self._fact_of(logged.event, now)
+            if isinstance(fact, Accused):
+                known = known.failed(fact.failure)
+                found.append(LoggedEvent(e.DeviceFailed(fact.failure)))
+                found += self._set_aside(known, fact)
+            elif fact is not None:
+                before, known = known, known.worked(fact.program, fact.devices)
+                if known != before:
+                    found.append(LoggedEvent(fact))
         return found
 
-    def _ended(
-        self, event: e.Event, live: LiveJob, record: JobRecord, now: int
-    ) -> Iterator[LoggedEvent]:
-        if record.placement is None:
-            return
+    def _fact_of(self, event: e.Event, now: int) -> Accused | e.DeviceWorked | None:
+        """What an event says about a device."""
+        if isinstance(event, e.GpuReturned):
+            return e.DeviceWorked("", (device_key(self._state().topology, event.gpu),))
+        if not isinstance(event, ENDS):
+            return None
+        live = self._jobs.get(event.run.job)
+        record = None if live is None else live.record
+        if live is None or record is None or record.run != event.run or record.placement is None:
+            return None
         topology, program = self._state().topology, program_key(live)
         ran_ms = live.ran_ms(now) - live.history.before_ms
         failure = event.failure if isinstance(event, e.RunFailed | e.RunPassed) else None
         is_good = isinstance(event, GOOD_ENDS) and failure is None
         if is_good or is_lasting(ran_ms):
-            names = [device_key(topology, gpu) for gpu in record.placement.gpus()]
-            self.failures = self.failures.worked(program, names)
-            for name in names:
-                self._spared.pop(name, None)
-        elif _may_be_devices(event, failure) and counts(failure, ran_ms):
-            gpu = failed_device(record, live.recipe.ranks, failure)
-            if gpu is not None and gpu not in self._state().gpus_aside:
-                yield from self._count(gpu, record, program, failure)
-
-    def _count(
-        self, gpu: int, record: JobRecord, program: str, failure: Failure | None
-    ) -> Iterator[LoggedEvent]:
-        state = self._state()
-        name = device_key(state.topology, gpu)
+            devices = tuple(device_key(topology, gpu) for gpu in record.placement.gpus())
+            return e.DeviceWorked(program, devices)
+        if not _may_be_devices(event, failure) or not counts(failure, ran_ms):
+            return None
+        gpu = failed_device(record, live.recipe.ranks, failure)
+        if gpu is None or gpu in self._state().gpus_aside:
+            return None
         reason = UNKNOWN_REASON if failure is None else failure.reason
         is_platform = failure is not None and failure.blame is Blame.PLATFORM
-        self.failures = self.failures.failed(
-            DeviceFailure(name, record.id, program, is_platform, reason)
-        )
-        if not self.failures.is_bad(name, self._limits.device_failures):
-            return
-        against = self.failures.against(name)
-        jobs = [each.job for each in against]
-        why = (
-            f"Jobs {listing(jobs[-NAMED:])} failed there one after another, each within its first"
-            f" minutes (the last: {reason})."
-        )
+        key = device_key(topology, gpu)
+        return Accused(gpu, DeviceFailure(key, record.id, program, is_platform, reason))
+
+    def _set_aside(self, known: DeviceFailures, accused: Accused) -> Iterator[LoggedEvent]:
+        """Its device, where it has failed too often and others are left."""
+        state, why = self._state(), self._why_bad(known, accused.failure.device)
         usable = sum(map(state.occupancy.is_offered, range(state.topology.gpu_count)))
-        if may_set_aside(state.topology.gpu_count, usable, len(state.gpus_aside)):
-            yield set_aside(state.topology, gpu, why)
-        else:
-            self._spared[name] = why
+        if why and may_set_aside(state.topology.gpu_count, usable, len(state.gpus_aside)):
+            yield set_aside(state.topology, accused.gpu, why)
+
+    def _why_bad(self, known: DeviceFailures, device: str) -> str:
+        """Why a device should be set aside for what failed there; empty: it should not."""
+        if not known.is_bad(device, self._limits.device_failures):
+            return ""
+        against = known.against(device)
+        return (
+            f"Jobs {listing([each.job for each in against[-NAMED:]])} failed there one after another,"
+            f" each within its first minutes (the last: {against[-1].reason})."
+        )
 
     # -- what the driver says ----------------------------------------------------------------------------
 
@@ -169,13 +170,19 @@ class DeviceHealth:
             f" `trainmaster node unblock {devices[0]}` brings {devices[0]} back."
             for why, devices in together.items()
         ]
-        names = {device_key(state.topology, g): g for g in range(state.topology.gpu_count)}
-        said += [
-            f"{device_name(state.topology, names[key])} stays in use, since too few other devices would be"
-            f" left: {why}"
-            for key, why in self._spared.items()
-            if key in names
-        ]
+        known = state.device_failures
+        accused = {each.device for each in known.failures}
+        for gpu in range(state.topology.gpu_count) if accused else ():
+            key = device_key(state.topology, gpu)
+            if (
+                key in accused
+                and gpu not in state.gpus_aside
+                and (why := self._why_bad(known, key))
+            ):
+                said.append(
+                    f"{device_name(state.topology, gpu)} stays in use, since too few other devices would"
+                    f" be left: {why}"
+                )
         return said
 
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from trainmaster.model import (
     actions,
     deadline_notices,
+    device_failures,
     engine_reports,
     events,
     failure,
@@ -50,7 +51,7 @@ Json = Any
 TAG = "is"
 PLAIN = frozenset({str, int, bool, type(None)})
 MODULES: tuple[ModuleType, ...] = (
-    *(actions, deadline_notices, engine_reports, events, failure, inputs, job),
+    *(actions, deadline_notices, device_failures, engine_reports, events, failure, inputs, job),
     *(
         launch_spec,
         placement,

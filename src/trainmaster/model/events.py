@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainmaster.model.actions import Action
+from trainmaster.model.device_failures import DeviceFailure
 from trainmaster.model.failure import Failure
 from trainmaster.model.inputs import InputBlock, InputFailure
 from trainmaster.model.job import Estimate, Job, Oracle, Run, Shape
@@ -336,6 +337,25 @@ class GpuReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceFailed:
+    """A run failed early on a device, and the device may be to blame."""
+
+    failure: DeviceFailure
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWorked:
+    """Failures on these devices do not count any more: a run of this program succeeded, or lasted, there.
+
+    No program: somebody brought them back.
+    """
+
+    program: str
+    devices: tuple[str, ...]
+    """By names that stay: a UUID, `node:slot`."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeChange:
     """A change of the cluster that is planned for a time: not a fact yet."""
 
@@ -410,6 +430,8 @@ Event = (
     | NodeUndrained
     | GpuSetAside
     | GpuReturned
+    | DeviceFailed
+    | DeviceWorked
     | InputFailed
     | InputBlocked
     | InputReturned

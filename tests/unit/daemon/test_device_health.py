@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 from tests.unit.core.stage import Strings
 from tests.unit.core.test_gpu_uuids import gpus
 from tests.unit.daemon.test_gpu_readings import EngineOf
 from trainmaster.config.limits import Limits
+from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.daemon.device_health import XID_LASTS_MS, DeviceHealth, failed_device
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.live_job import LiveJob, StoredSubmission
@@ -46,9 +48,8 @@ class Stage:
 
     def ends(self, job: str, event: e.Event) -> list[e.GpuSetAside]:
         followed = self.health.events_after([LoggedEvent(event)], self.world.now)
-        found = [each.event for each in followed if isinstance(each.event, e.GpuSetAside)]
-        self.world.tell(event, *found)
-        return found
+        self.world.tell(event, *(each.event for each in followed))
+        return [each.event for each in followed if isinstance(each.event, e.GpuSetAside)]
 
     def fails(self, job: str, *on: int, failure: Failure = UNKNOWN) -> list[e.GpuSetAside]:
         self.runs(job, *on)
@@ -105,6 +106,18 @@ def test_a_device_that_fails_job_after_job_is_set_aside_with_their_names() -> No
     assert any("n0:1 stays in use" in note for note in stage.health.notes())
     stage.ends("", e.GpuReturned(0, 0))
     assert not stage.fails("g", 0), "it begins again"
+
+
+def test_failures_are_remembered_over_a_restart_of_the_manager() -> None:
+    stage = Stage()
+    for job in "ab":
+        assert not stage.fails(job, 0)
+    body = json.loads(json.dumps(snapshot_of(stage.world.controller)))
+    again = restored(body, stage.world.topology, stage.world.script, can_freeze=False).controller
+    stage.world.controller = again
+    stage.health = DeviceHealth(lambda: stage.world.state, stage.jobs, Limits())
+    (found,) = stage.fails("c", 0)
+    assert found.why.startswith("Jobs a, b and c failed there one after another")
 
 
 def test_users_failures_long_runs_and_successes_do_not_accuse_it() -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from trainmaster.failures.device_blocks import (
-    DeviceFailure,
-    DeviceFailures,
-    counts,
-    may_set_aside,
-)
+from trainmaster.failures.device_blocks import counts, may_set_aside
 from trainmaster.failures.retry_rules import EARLY_MS
+from trainmaster.model.device_failures import DeviceFailure, DeviceFailures
 from trainmaster.model.failure import Blame, Failure
 
 
@@ -60,7 +56,7 @@ def test_a_program_that_works_elsewhere_accuses_the_device_again() -> None:
 
 
 def test_what_was_before_its_return_does_not_count() -> None:
-    found = told("1 a n0:0", "2 b n0:0", "3 c n0:0").returned("n0:0")
+    found = told("1 a n0:0", "2 b n0:0", "3 c n0:0").worked("", ["n0:0"])
     assert not found.failed(DeviceFailure("n0:0", "4", "d", False)).is_bad("n0:0", 3)
 
 
