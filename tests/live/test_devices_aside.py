@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.daemons import LiveDaemon, live
+from tests.live.daemons import LiveDaemon, live, until
 
 pytestmark = pytest.mark.live
 
@@ -55,8 +55,15 @@ def test_a_slot_that_fails_every_job_is_set_aside_and_brought_back(tmp_path: Pat
             ends.append(daemon.until_state(job(f"more-{'x' * len(ends)}"), "failed", "succeeded"))
             assert len(ends) < 12, daemon.call("GET", "/api/v1/nodes")
         daemon.until_state(job("after"), "succeeded")
-        (node,) = daemon.call("GET", "/api/v1/nodes")["nodes"]
-        name, why = node["devices"][0]["name"], node["devices"][0]["set_aside"]["why"]
+
+        def tested() -> tuple[str, str] | None:
+            (node,) = daemon.call("GET", "/api/v1/nodes")["nodes"]
+            device = node["devices"][0]
+            name, why = device["name"], device["set_aside"]["why"]
+            return (name, why) if "self-test" in why else None
+
+        name, why = until(tested, "the self-test after trouble")
+        assert why.endswith("GiB/s.")
         assert "failed there one after another" in why
         assert any(why in note for note in daemon.call("GET", "/api/v1/status")["notes"])
         with urllib.request.urlopen(f"{daemon.url}/metrics", timeout=60) as answer:

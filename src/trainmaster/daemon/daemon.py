@@ -192,6 +192,7 @@ class Daemon:
                 driver.readings.watch(),
                 driver.inputs.watch(self._stamp_of),
                 self._test_devices(driver),
+                self._self_tests.watch(),
                 self._disks.watch(),
                 self._snapshots(driver),
                 self._tidy(driver),

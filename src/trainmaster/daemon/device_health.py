@@ -55,6 +55,8 @@ class DeviceHealth:
         self._state = state
         self._jobs = jobs
         self._limits = limits
+        self.suspects: dict[int, str] = {}
+        """Devices set aside for what a self-test may tell more of, and why; they are to be tested."""
         self._xids: dict[int, tuple[int, Xid]] = {}
         """By device: the last XID that sets it aside, and when it came."""
 
@@ -107,6 +109,7 @@ class DeviceHealth:
         state, why = self._state(), self._why_bad(known, accused.failure.device)
         usable = sum(map(state.occupancy.is_offered, range(state.topology.gpu_count)))
         if why and may_set_aside(state.topology.gpu_count, usable, len(state.gpus_aside)):
+            self.suspects[accused.gpu] = why
             yield set_aside(state.topology, accused.gpu, why)
 
     def _why_bad(self, known: DeviceFailures, device: str) -> str:
@@ -134,6 +137,8 @@ class DeviceHealth:
             if gpu is not None and xid is not None and xid.action.sets_aside:
                 self._xids[gpu] = now, xid
                 found[gpu] = xid.sentence
+                if xid.action.asks_for_test and gpu not in state.gpus_aside:
+                    self.suspects[gpu] = xid.sentence
         for uuid, gpu in numbers.items():
             reading = readings.device(uuid)
             if reading is not None and reading.trouble:

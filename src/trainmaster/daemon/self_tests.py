@@ -2,7 +2,8 @@
 
 A device that fails its test, or hangs it, is set aside; not where all devices do, as the test is then the
 likelier cause. Devices that jobs are on are left out. Copy speeds are kept in `self-tests.json` of the data
-folder.
+folder. A device that was set aside for failures, or an XID, is tested too, and what the test says is added to
+why it is set aside: it comes back by a user's word alone.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ log = structlog.get_logger("trainmaster.health")
 KEPT = 20
 """Earlier tests of a device that are remembered."""
 FILE = "self-tests.json"
+LOOK_S = 2.0
+"""How often it is looked for devices to be tested after trouble."""
 END_S = 2.0
 """How long a process that was killed is waited for."""
 
@@ -66,6 +69,33 @@ class SelfTests:
             if each.verdict in (Verdict.BAD, Verdict.SLOW) and each.device not in names
         ]
 
+    async def watch(self) -> None:
+        """Test devices after trouble, in the background."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.test_suspects()
+            except OSError as problem:  # no process, or no room on the disk
+                log.warning("a device could not be tested", why=str(problem))
+
+    async def test_suspects(self) -> None:
+        """Test each device that was set aside for trouble, once, as soon as no run is on it."""
+        suspects, state = self._driver.health.suspects, self._driver.controller.state
+        for gpu, why in list(suspects.items()):
+            aside = state.gpus_aside.get(gpu)
+            if aside is None or aside.why != why:  # a user has brought it back
+                del suspects[gpu]
+            elif self._is_idle(gpu):
+                del suspects[gpu]
+                (said,) = await self.test([gpu])
+                if state.gpus_aside.get(gpu) == aside:
+                    fact = set_aside(state.topology, gpu, f"{why} {said.sentence}")
+                    self._driver.inbox.follow_up([fact])
+
+    def _is_idle(self, gpu: int) -> bool:
+        state = self._driver.controller.state
+        return state.occupancy.mode[gpu] is None and gpu not in state.releasing
+
     async def test(self, gpus: Iterable[int]) -> list[TestedDevice]:
         """Test these devices where they are idle, and set aside what is broken."""
         async with self._turn:
@@ -78,7 +108,7 @@ class SelfTests:
     async def _tested(self, gpu: int) -> TestedDevice:
         state = self._driver.controller.state
         name, key = device_name(state.topology, gpu), device_key(state.topology, gpu)
-        if state.occupancy.mode[gpu] is not None or gpu in state.releasing:
+        if not self._is_idle(gpu):
             return TestedDevice(name, Verdict.UNTESTED, "A job is on it: it was not tested.")
         test = await self._run(state.topology, gpu)
         history = await asyncio.to_thread(self._history)

@@ -29,6 +29,11 @@ class XidAction(StrEnum):
     def sets_aside(self) -> bool:
         return self in (XidAction.RESET, XidAction.REBOOT)
 
+    @property
+    def asks_for_test(self) -> bool:
+        """Whether a self-test may tell more: not of a GPU that cannot be reached."""
+        return self is XidAction.RESET
+
 
 @dataclass(frozen=True, slots=True)
 class Xid:

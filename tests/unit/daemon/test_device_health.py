@@ -66,6 +66,8 @@ def test_an_xid_that_needs_a_reset_sets_its_gpu_aside_and_others_do_not() -> Non
     assert found.why.startswith("XID 95 (memory error not contained to one program): reset the GPU")
     stage.world.tell(found)
     assert not stage.looks(Look(readings=ALL, events=(GpuEvent("b", "xid", 79),))), "it is aside"
+    assert stage.looks(Look(readings=ALL, events=(GpuEvent("c", "xid", 79),)))
+    assert stage.health.suspects == {1: found.why}, "one that fell off the bus cannot be tested"
     assert "n0:1 is set aside: XID 95" in stage.health.notes()[0]
 
 
@@ -102,6 +104,7 @@ def test_a_device_that_fails_job_after_job_is_set_aside_with_their_names() -> No
     (found,) = stage.fails("c", 0)
     assert found.gpu == 0
     assert found.why.startswith("Jobs a, b and c failed there one after another")
+    assert stage.health.suspects == {0: found.why}
     assert not any(stage.fails(each, 1) for each in ("d", "e", "f")), "a quarter is aside"
     assert any("n0:1 stays in use" in note for note in stage.health.notes())
     stage.ends("", e.GpuReturned(0, 0))

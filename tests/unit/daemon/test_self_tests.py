@@ -30,6 +30,7 @@ class Stage:
             controller=self.world.controller,
             site_limits=Limits(self_test=60 * SECOND),
             inbox=SimpleNamespace(follow_up=self.follow_up),
+            health=SimpleNamespace(suspects={}),
         )
         self.tests = SelfTests(driver, folder)  # type: ignore[arg-type]
         self.says(said)
@@ -83,6 +84,28 @@ def test_where_no_device_would_be_left_the_test_is_suspected(tmp_path: Path) -> 
     stage.says({"0": UNTESTED, "1": "print('nonsense')"})
     assert stage.run(0, 1) == [Verdict.UNTESTED, Verdict.UNTESTED]
     assert not stage.facts
+
+
+def test_after_trouble_a_device_is_tested_when_its_run_has_left_and_the_note_says_how(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path, slots(4), {"0": good(2_048.0), "1": WRONG})
+    suspects = stage.tests._driver.health.suspects
+    stage.world.running("x", 0)
+    stage.world.tell(*(e.GpuSetAside(0, gpu, "Jobs failed.") for gpu in (0, 1)))
+    suspects |= {0: "Jobs failed.", 1: "Jobs failed.", 2: "Jobs failed."}
+    asyncio.run(stage.tests.test_suspects())
+    failed = e.GpuSetAside(0, 1, "Jobs failed. Its self-test failed: a copy came out wrong.")
+    assert stage.facts == [failed]
+    assert suspects == {0: "Jobs failed."}, "a run is on it; another was brought back"
+    stage.world.tell(e.RunSucceeded(stage.world.job("x").run))
+    asyncio.run(stage.tests.test_suspects())
+    passed = e.GpuSetAside(0, 0, "Jobs failed. Its self-test passed: copies at 2.0 GiB/s.")
+    assert stage.facts == [failed, passed], "it is still set aside"
+    stage.world.tell(*stage.facts)
+    assert {each.why for each in stage.world.state.gpus_aside.values()} == {failed.why, passed.why}
+    asyncio.run(stage.tests.test_suspects())
+    assert len(stage.facts) == 2, "once"
 
 
 def test_a_gpu_is_compared_with_its_own_past_and_a_slow_slot_is_only_said(tmp_path: Path) -> None:
