@@ -24,7 +24,9 @@ BLOCK = 256 << 20
 SMALLEST_BLOCK = 1 << 20
 ALIGNMENT = 256
 CONTEXT_BYTES = 512 << 20
-"""What a CUDA context keeps on its GPU, about, whatever torch gives back: 500 MiB on an H200."""
+"""What a CUDA context keeps on its GPU, about, whatever torch gives back: 500 MiB on an H200.
+
+The supervisor uses the driver's own count instead where the driver lists the process."""
 RETRY_S = 0.5
 RETRIES = 120
 """A GPU that is still full when the state is to come back is tried again for a minute."""
@@ -61,7 +63,7 @@ class DeviceMemory(Protocol):
         """Each second into its first; all are done on return."""
 
     def give_back(self) -> int:
-        """Hand freed memory back to the driver; the bytes that this process still holds."""
+        """Hand freed memory back to the driver; about how many bytes this process still holds."""
 
 
 class CudaMemory:

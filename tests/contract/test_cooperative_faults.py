@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,18 @@ def test_the_driver_freezes_it_where_its_program_does_not(
         assert frozen["why"].startswith(why)
         run.thaw()
         run.goes_on()
+
+
+def test_what_stays_on_its_gpu_is_what_the_driver_counts_and_not_what_it_says(place: Path) -> None:
+    kit = cooperative_kit(place / "gpus", left=512 << 20)
+    released = "fake_driver.release()"
+    keeps = replace(
+        kit, prepare=kit.prepare.replace(released, f"{released}; fake_driver.allocate(7)")
+    )
+    with frozen_run(place / "run", keeps) as run:
+        frozen = run.freeze()
+        assert (frozen["how"], frozen["gpu_bytes"]) == ("cooperative", 7)
+        assert frozen["is_all_on_gpus"] is True
 
 
 def test_a_gang_of_which_one_fails_goes_on_or_is_frozen_as_one(place: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -33,10 +33,34 @@ class Mover(StopFreezer):
         super().restore(moves)
 
 
+class PlayedMeter:
+    """The driver's count: at first it lists nobody."""
+
+    due_at: float | None = 7.0
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+        self.answer: Mapping[int, int] | None = {}
+
+    def start(self) -> None: ...
+
+    def ask(self, pids: Sequence[int]) -> None:
+        self.asked.append([*pids])
+
+    def held(self, now: float) -> Mapping[int, int] | None:
+        return self.answer
+
+    def close(self) -> None: ...
+
+
+FROM_RANKS = Result(FROZEN, host_bytes=4000, gpu_bytes=60, is_all_on_gpus=False)
+
+
 class Ranks:
-    """Two ranks, connected and able."""
+    """Two ranks, connected and able: processes 10 and 20; 11 is a data loader of the first."""
 
     def __init__(self, is_mps_client: bool = False) -> None:
+        self.meter = PlayedMeter()
         self.asked: list[Message] = []
         self.connected = {0, 1}
         self.are_steps_counted = False
@@ -48,6 +72,9 @@ class Ranks:
             lambda: self.are_steps_counted,
             is_mps_client,
             self.mover,
+            lambda: [10, 11, 20],
+            lambda: [10, 20],
+            self.meter,
         )
         for rank in (0, 1):
             self.say(rank, "heeds stops")
@@ -75,7 +102,7 @@ def test_all_ranks_release_and_take_back() -> None:
     ranks.say(0, "released", 1, **RELEASED)
     assert ranks.result() is None, "one of two"
     ranks.say(1, "released", 1, **RELEASED)
-    assert ranks.result() == Result(FROZEN, host_bytes=4000, gpu_bytes=60)
+    assert ranks.result() == FROM_RANKS
     assert ranks.result() is None, "told once"
     assert ranks.freezer.due_at is None
     ranks.freezer.restore({})
@@ -165,12 +192,36 @@ def test_one_that_connects_again_before_it_is_stopped_does_not_take_its_memory_b
     """Else what is reported as free would be filled again."""
     ranks = Ranks()
     ranks.release_all()
-    assert ranks.result() == Result(FROZEN, host_bytes=4000, gpu_bytes=60)
+    assert ranks.result() == FROM_RANKS
     ranks.say(0, "hello")
     assert ranks.asked[1:] == [{"ask": "release", "n": 1}]
     ranks.freezer.restore({})
     ranks.say(0, "hello")
     assert ranks.asked[2:] == [{"ask": "take back", "n": 1}] * 2
+
+
+@pytest.mark.parametrize(
+    ("held", "left", "is_all"),
+    [
+        ({10: 500, 20: 600}, 1100, True),
+        ({10: 500, 11: 7, 20: 600}, 1107, True),
+        ({10: 500, 11: 600}, 1100, False),  # rank 20 starts others, or has not used its GPU
+        ({10: 500}, 60, False),
+        ({}, 60, False),
+    ],
+)
+def test_what_is_left_is_what_the_driver_counts_where_it_lists_them(
+    held: dict[int, int], left: int, is_all: bool
+) -> None:
+    ranks = Ranks()
+    ranks.meter.answer = None
+    ranks.release_all()
+    assert ranks.result() is None
+    assert ranks.result() is None, "it is waited for"
+    assert ranks.freezer.due_at == ranks.meter.due_at
+    assert ranks.meter.asked == [[10, 11, 20]], "once"
+    ranks.meter.answer = held
+    assert ranks.result() == Result(FROZEN, host_bytes=4000, gpu_bytes=left, is_all_on_gpus=is_all)
 
 
 def test_it_is_refused_where_not_all_can() -> None:
@@ -209,7 +260,7 @@ def test_numbers_of_a_program_are_not_believed_blindly() -> None:
     ranks.freezer.release()
     ranks.say(0, "released", 1, host_bytes="much", left=-5)
     ranks.say(1, "released", 1, host_bytes=True)
-    assert ranks.result() == Result(FROZEN, host_bytes=0, gpu_bytes=0)
+    assert ranks.result() == Result(FROZEN, host_bytes=0, gpu_bytes=0, is_all_on_gpus=False)
 
 
 def test_where_the_driver_cannot_move_it_it_does_not_go_on_on_its_old_gpu(
@@ -218,7 +269,7 @@ def test_where_the_driver_cannot_move_it_it_does_not_go_on_on_its_old_gpu(
     ranks = Ranks()
     monkeypatch.setattr(ranks.mover, "refusal", lambda: Refusal("It is on a MIG slice.", True))
     ranks.release_all()
-    assert ranks.result() == Result(FROZEN, host_bytes=4000, gpu_bytes=60)
+    assert ranks.result() == FROM_RANKS
     asked = len(ranks.asked)
     ranks.freezer.restore({"MIG-a": "MIG-b"})
     result = ranks.result()

@@ -1,6 +1,7 @@
 """Freezes a run whose program gives back its GPU memory itself, at the end of a step, through the SDK.
 
-All ranks are asked; each answers when it has released its memory, and waits. Only the standard library is
+All ranks are asked; each answers when it has released its memory, and waits. What is left on the GPUs is what
+the driver counts there, and what the ranks say where it does not list them. Only the standard library is
 imported here: supervisors load it.
 """
 
@@ -10,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from trainmaster.engines.local.freezer import Freezer, Result
+from trainmaster.engines.local.memory_meter import Meter
+from trainmaster.engines.local.process_freezer import Members
 from trainmaster.gpu.freeze_conditions import Refusal
 from trainmaster.gpu.freeze_end import FROZEN, RUNNING, STUCK
 from trainmaster_sdk.wire import Message
@@ -24,7 +27,8 @@ BYTES_PER_S = 1_000_000_000
 class CooperativeFreezer:
     """Asks all ranks by `tell`; `ranks` are those that are connected, `rank_count` how many processes run.
 
-    `are_steps_counted` says whether there are processes that train without the SDK.
+    `are_steps_counted` says whether there are processes that train without the SDK. `members` are all
+    processes of the run, `rank_pids` those that were started as its ranks.
     """
 
     name = "cooperative"
@@ -38,6 +42,9 @@ class CooperativeFreezer:
         are_steps_counted: Callable[[], bool],
         is_mps_client: bool,
         mover: Freezer,
+        members: Members,
+        rank_pids: Members,
+        meter: Meter,
     ) -> None:
         self._tell = tell
         self._ranks = ranks
@@ -46,6 +53,10 @@ class CooperativeFreezer:
         self._is_mps_client = is_mps_client
         self._mover = mover
         """Takes what is left to another GPU: the CUDA context."""
+        self._members = members
+        self._rank_pids = rank_pids
+        self._meter = meter
+        self._is_measuring = False
         self._able: set[int] = set()
         self._settled: set[int] = set()
         """Ranks that have come to the end of a step, where they would have said that they can."""
@@ -70,6 +81,8 @@ class CooperativeFreezer:
     def due_at(self) -> float | None:
         if self._moves:
             return self._mover.due_at
+        if self._asked == "release" and self._is_measuring:
+            return self._meter.due_at
         return self._until if self._asked else None
 
     def refusal(self) -> Refusal | None:
@@ -86,7 +99,8 @@ class CooperativeFreezer:
     def release(self) -> None:
         self._number += 1
         self._released, self._back = {}, set()
-        self._why, self._is_restoring = "", False
+        self._why, self._is_restoring, self._is_measuring = "", False, False
+        self._meter.start()
         self._ask("release", RELEASE_S)
 
     def turn_back(self) -> None:
@@ -114,10 +128,7 @@ class CooperativeFreezer:
         waited_for = self._ranks()
         if self._asked == "release":
             if waited_for and waited_for <= self._released.keys():
-                self._asked = ""
-                return Result(
-                    FROZEN, host_bytes=self._sum("host_bytes"), gpu_bytes=self._sum("left")
-                )
+                return self._measured(now)
             if now >= self._until:
                 silent = len(waited_for - self._released.keys())
                 self._call_off(
@@ -155,6 +166,7 @@ class CooperativeFreezer:
 
     def close(self) -> None:
         self._asked, self._moves = "", {}
+        self._meter.close()
 
     def _ask(self, what: str, within_s: float) -> None:
         self._asked = self._last_asked = what
@@ -164,6 +176,24 @@ class CooperativeFreezer:
     def _call_off(self, why: str) -> None:
         self._why = why
         self._ask("take back", LEAST_S)
+
+    def _measured(self, now: float) -> Result | None:
+        """All have released: what the driver still counts there, where it lists at least as many."""
+        if not self._is_measuring:
+            self._is_measuring = True
+            self._meter.ask([*self._members()])
+        held = self._meter.held(now)
+        if held is None:
+            return None
+        self._asked = ""
+        left = sum(held.values()) if len(held) >= len(self._released) else self._sum("left")
+        is_all_on_gpus = held.keys() >= set(self._rank_pids())
+        return Result(
+            FROZEN,
+            host_bytes=self._sum("host_bytes"),
+            gpu_bytes=left,
+            is_all_on_gpus=is_all_on_gpus,
+        )
 
     def _moved(self, now: float) -> Result | None:
         """The rest of it is taken to the other GPU by the driver; then the program fills it again."""

@@ -8,6 +8,7 @@ from trainmaster.engines.local.control_socket import ControlSocket
 from trainmaster.engines.local.cooperative_freezer import CooperativeFreezer
 from trainmaster.engines.local.driver_freezer import MPS_PIPE, DriverFreezer
 from trainmaster.engines.local.freezer import Freezer, StopFreezer
+from trainmaster.engines.local.memory_meter import MemoryMeter
 from trainmaster.engines.local.rank_processes import Gang
 from trainmaster.engines.local.runfile import RunFile
 
@@ -41,5 +42,8 @@ def freezers_for(
         control.are_steps_counted,
         bool(env.get(MPS_PIPE)),
         driver,
+        gang.members,
+        gang.rank_pids,
+        MemoryMeter(selector, gang.outsiders),
     )
     return [cooperative, driver]
