@@ -215,7 +215,7 @@ class MemoryService:
         self.blocked.remove(path)
         return path
 
-    async def test(self, name: str) -> list[TestedDevice]:
+    async def test(self, name: str) -> Sequence[TestedDevice]:
         if not name.startswith("n0"):
             raise NotFound(f"There is no node {name}.")
         return [TestedDevice("n0:0", Verdict.GOOD, "Its self-test passed.")]

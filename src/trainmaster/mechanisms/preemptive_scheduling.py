@@ -106,8 +106,9 @@ class PreemptivePass:
             return False
         known.untried |= self.touched
         space, need = self.draft.space, record.demand.nominal.count
-        largest = max(space.largest[kind] for kind in space.kinds_for(record.demand))
-        wanted = need if need <= largest else need % largest or largest
+        sizes = [space.largest[kind] for kind in space.kinds_for(record.demand)]
+        # The last node of a gang may take what is left; each type of GPU is searched by itself.
+        wanted = min(need if need <= size else need % size or size for size in sizes)
         if space.shared_gpus or any(self._could_give(n, wanted, key) for n in known.untried):
             return False
         known.untried.clear()

@@ -15,8 +15,9 @@ from trainmaster.cli.support.manager_log import log_to
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Path]:
-    root = logging.getLogger()
+    root, uvicorn = logging.getLogger(), logging.getLogger("uvicorn.error")
     handlers, level = root.handlers[:], root.level
+    uvicorn.setLevel(logging.NOTSET)  # servers of other tests in this process set it
     log_to(tmp_path / "manager.log")
     yield tmp_path / "manager.log"
     root.handlers[0].close()

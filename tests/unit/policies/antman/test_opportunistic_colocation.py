@@ -59,7 +59,9 @@ def test_unstated_memory_is_all_of_the_gpu() -> None:
 def test_measured_memory_and_utilisation_are_as_good_as_stated_ones() -> None:
     space = taken("1x1", 0, gib=8)
     guest = a_record(gpus(1))
-    assert SpareCycles(space, lambda gpu: 0, LIMIT).place(guest) is None, "it may use all memory"
+    unknown = SpareCycles(space, lambda gpu: 0, LIMIT).place(guest)
+    assert unknown is not None
+    assert unknown.slices[0].memory == 4 * GIB, "a quarter of the GPU's until it is measured"
     guest.profile = Profile(gpu_util_ppm=250_000, gpu_memory=5 * GIB)
     placement = SpareCycles(space, lambda gpu: 0, LIMIT).place(guest)
     assert placement is not None
