@@ -293,3 +293,16 @@ def assert_maxima(drive: Drive, tree: Mapping[str, Queue]) -> None:
             queue = tree[queue].parent
     for name, queue_ in tree.items():
         assert queue_.maximum is None or held[name] <= queue_.maximum, f"{name} holds {held[name]}"
+
+
+def test_small_starving_jobs_behind_gangs_do_not_keep_the_gangs_waiting() -> None:
+    """Each queue's first job is larger than its part, and what starves behind it may not overtake it."""
+    jobs = [
+        traced("long", 6, 11, queue="org1"),
+        traced("gang1", 6, 1, queue="org1"),
+        traced("gang2", 6, 1, queue="org2"),
+        traced("small2", 1, 1, at_s=1, queue="org2"),
+        traced("small1", 1, 1, at_s=1, queue="org1"),
+    ]
+    policy = a_policy("two-level", inner="fifo", starve_after_s=9)
+    assert finishes(outcome_of(a_scenario(jobs, "1x6"), policy))["gang1"] == 12

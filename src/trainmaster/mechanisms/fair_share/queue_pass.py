@@ -218,14 +218,22 @@ class QueuePass:
         return may_accumulate(record, self._least(record), leaf, space, self.placer_of)
 
     def _first_that_collects(self, part: QueueView) -> Iterator[JobRecord]:
-        """The first starving job for which GPUs accumulate, of a queue that holds less than its budget."""
+        """The first starving job for which GPUs accumulate, of a queue that holds less than its budget.
+
+        None where an earlier job has to start first.
+        """
         leaf = self.tree.leaves[part.queue]
+        allows_overtaking = self._inner_of(part.queue).allows_overtaking
         ranks = self.ranking_of(part) if part.waiting_count and leaf.used < leaf.budget else None
         for _, _, record in ranks.candidates(self.now) if ranks is not None else ():
             if not self.guards.is_starving(record, self.now):
                 return
-            if not self.draft.is_touched(record) and self._collects(record):
+            if self.draft.is_touched(record):
+                continue
+            if self._collects(record):
                 yield record
+                return
+            if not allows_overtaking:
                 return
 
     def _may_fit(self, part: QueueView, room: int | None) -> bool:
