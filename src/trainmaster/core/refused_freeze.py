@@ -16,7 +16,7 @@ from trainmaster.core.shared_again import shared_again
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import is_start_unsent, revoke_start
 from trainmaster.model.actions import Halt
-from trainmaster.model.placement import Placement
+from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.units import HOUR, MINUTE, NOMINAL
 
 SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = MINUTE, HOUR
@@ -32,7 +32,8 @@ def go_on_unfrozen(state: State, record: JobRecord, now: int, *, is_final: bool)
     record.freeze_refusals += 1
     record.no_freeze_before_ms = now + pause
     record.cannot_freeze = record.cannot_freeze or is_final
-    if is_to_go_on(record) and _has_gpus_back(state, record, placement, now):
+    if is_to_go_on(record):
+        _give_gpus_back(state, record, placement, now)
         _go_on(state, record, now)
     else:
         state.outbox.append(Halt(record.run))
@@ -44,8 +45,8 @@ def is_to_go_on(record: JobRecord) -> bool:
     return record.cannot_save and not (record.is_held and record.may_end)
 
 
-def _has_gpus_back(state: State, record: JobRecord, placement: Placement, now: int) -> bool:
-    """Give it its GPUs again; False where jobs that need their part of them have it by now.
+def _give_gpus_back(state: State, record: JobRecord, placement: Placement, now: int) -> None:
+    """Give it its GPUs again, whatever others have of them by now.
 
     Every start that was to follow there is revoked. Runs that were beside it, and have its part since it was
     to leave, share with it again. Memory and CPUs may have gone to others by now: they are over-booked then,
@@ -58,8 +59,6 @@ def _has_gpus_back(state: State, record: JobRecord, placement: Placement, now: i
             state.drop_reservation(job)
     before = {record.seq: (record, placement), **_running(state, placement)}
     after = shared_again(state.topology, before)
-    if after is None:
-        return False
     released(state, record.run)
     changed = [seq for seq, (_, old) in before.items() if after[seq] != old]
     for seq in changed:
@@ -68,8 +67,10 @@ def _has_gpus_back(state: State, record: JobRecord, placement: Placement, now: i
     for seq in {record.seq, *changed}:
         state.restore(before[seq][0], after[seq])
     for seq in changed:
-        rebind(state, *before[seq], now)
-    return True
+        other, old = before[seq]
+        if after[seq].sharing is Sharing.MPS and old.sharing is not Sharing.MPS:
+            other.is_without_mps = True
+        rebind(state, other, old, now)
 
 
 def _running(state: State, placement: Placement) -> dict[int, tuple[JobRecord, Placement]]:

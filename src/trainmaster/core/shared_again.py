@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from trainmaster.core.state import JobRecord, can_rebind
+from trainmaster.core.state import JobRecord
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import WHOLE
@@ -14,45 +14,54 @@ Runs = Mapping[int, tuple[JobRecord, Placement]]
 """By seq: jobs that run, and where."""
 
 
-def shared_again(topology: Topology, runs: Runs) -> dict[int, Placement] | None:
-    """Where each is to be, so that no more than a whole GPU is given away; None where that cannot be."""
+def shared_again(topology: Topology, runs: Runs) -> dict[int, Placement]:
+    """Where each is to be, so that no more than a whole GPU is given away.
+
+    Beside clients of MPS all are booked as such; those that were not started as clients do not become any.
+    """
     if len(runs) == 1:
         return {seq: placement for seq, (_, placement) in runs.items()}
-    modes = [at.sharing for _, at in runs.values() if at.sharing is not Sharing.EXCLUSIVE]
+    is_by_mps = any(at.sharing is Sharing.MPS for _, at in runs.values())
+    sharing = Sharing.MPS if is_by_mps else Sharing.TIME
     found: dict[int, Placement] = {}
     for seq, (record, old) in runs.items():
-        slices = tuple(_part(topology, runs, record, old, piece) for piece in old.slices)
-        new = replace(old, slices=slices, sharing=modes[0] if modes else Sharing.TIME)
-        if any(piece.share < 1 for piece in slices) or not can_rebind(topology, old, new):
-            return None
-        found[seq] = new
+        slices = tuple(
+            piece._replace(
+                share=_shares(runs, piece.gpu, old.role)[seq],
+                memory=_memory(topology, record, old, piece),
+            )
+            for piece in old.slices
+        )
+        found[seq] = replace(old, slices=slices, sharing=sharing)
     return found
 
 
-def _part(topology: Topology, runs: Runs, record: JobRecord, at: Placement, piece: Slice) -> Slice:
-    """Its part of a GPU, with the memory that it may use."""
-    most = _most_share(runs, piece.gpu, at.role)
-    share = WHOLE if at.sharing is Sharing.EXCLUSIVE else piece.share
-    memory = piece.memory
+def _memory(topology: Topology, record: JobRecord, at: Placement, piece: Slice) -> int:
+    """The memory of a GPU that it may use."""
     if at.sharing is Sharing.EXCLUSIVE:
-        memory = record.memory_on(topology.type_of_gpu[piece.gpu])
-    share = min(share, most) if record.demand.nominal.is_whole or most < 1 else share
-    return piece._replace(share=share, memory=memory)
+        return record.memory_on(topology.type_of_gpu[piece.gpu])
+    return piece.memory
 
 
-def _most_share(runs: Runs, gpu: int, role: Role) -> int:
-    """What a job for whole GPUs may have of this one; less than 1: there is too little.
+def _shares(runs: Runs, gpu: int, role: Role) -> dict[int, int]:
+    """By seq: the part of this GPU for each run of this role that is on it.
 
-    Jobs that asked for a part of a GPU keep it; the others divide the rest equally, where they have more
-    together. Guaranteed and opportunistic runs are counted apart.
+    All keep what they have if that is possible. Else jobs that asked for a part of a GPU have that, and the
+    others divide the rest equally. Where nothing would be left for them, all have less in proportion.
     """
-    rest, has = WHOLE, []
-    for record, at in runs.values():
-        for piece in [each for each in at.slices if each.gpu == gpu and at.role is role]:
-            if record.demand.nominal.is_whole:
-                has.append(WHOLE if at.sharing is Sharing.EXCLUSIVE else piece.share)
-            else:
-                rest -= piece.share
-    if not has:
-        return WHOLE if rest >= 0 else rest
-    return WHOLE if sum(has) <= rest else rest // len(has)
+    has = {
+        seq: (record, WHOLE if at.sharing is Sharing.EXCLUSIVE else piece.share)
+        for seq, (record, at) in runs.items()
+        for piece in at.slices
+        if piece.gpu == gpu and at.role is role
+    }
+    kept = {seq: share for seq, (_, share) in has.items()}
+    if sum(kept.values()) <= WHOLE:
+        return kept
+    asked = {seq: min(share, record.demand.nominal.share) for seq, (record, share) in has.items()}
+    wholes = [seq for seq, (record, _) in has.items() if record.demand.nominal.is_whole]
+    rest = WHOLE - sum(share for seq, share in asked.items() if seq not in wholes)
+    if rest >= len(wholes):
+        return asked | {seq: min(kept[seq], rest // max(1, len(wholes))) for seq in wholes}
+    total = sum(asked.values())
+    return {seq: max(1, share * WHOLE // total) for seq, share in asked.items()}

@@ -9,6 +9,7 @@ import pytest
 from tests.builders import fraction
 from tests.unit.core.stage import Strings
 from trainmaster.core.frozen_memory import FROZEN_GPU_MEMORY
+from trainmaster.core.invariants import check
 from trainmaster.core.lifecycle import Phase
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -252,3 +253,65 @@ def test_a_run_of_unknown_memory_is_booked_with_all_of_it_beside_another() -> No
     assert placed is not None
     assert placed.slices[0].share == WHOLE * 3 // 4
     assert stage.state.occupancy.free_memory[0] == -GIB
+
+
+def part(share: int, sharing: Sharing = Sharing.TIME) -> dict[str, object]:
+    return {"share": share, "memory": GIB, "sharing": sharing}
+
+
+def parted(host_asks: float, a_asks: float, mode: Sharing = Sharing.TIME) -> Strings:
+    """`a` has its part of GPU 0; `host` is submitted."""
+    stage = Strings("1x1", can_freeze=True, cannot_save_at_first=True)
+    stage.submit("host", fraction(host_asks, GIB, mode)).submit(
+        "a", fraction(a_asks, GIB, Sharing.TIME)
+    )
+    return stage.start("a", 0, **part(round(a_asks * WHOLE)))
+
+
+def shares(stage: Strings) -> dict[str, int]:
+    placed = {name: stage.job(name).placement for name in ("host", "a")}
+    return {name: at.slices[0].share for name, at in placed.items() if at is not None}
+
+
+def test_a_job_that_had_more_than_it_asked_for_gives_that_back() -> None:
+    stage = parted(0.5, 0.5).start("host", 0, **part(WHOLE // 2))
+    stage.plan(a.Suspend("a"), a.Resize("host", stage.on(0, **part(WHOLE))))
+    assert shares(stage) == {"host": WHOLE}
+    assert stage.tell(e.RunNotFrozen(A)) == [a.Rebind(HOST, stage.on(0, **part(WHOLE // 2)))]
+    assert stage.phase("a") is Phase.RUNNING
+    assert shares(stage) == {"host": WHOLE // 2, "a": WHOLE // 2}
+    check(stage.state)
+
+
+def test_runs_that_were_found_there_do_not_cost_it_its_work() -> None:
+    stage = parted(0.75, 0.5)
+    stage.plan(a.Suspend("a"))
+    stage.tell(e.RunAdopted(HOST, stage.on(0, **part(750)), NOMINAL))
+    stage.tell(e.RunNotFrozen(A))
+    assert stage.phase("a") is Phase.RUNNING
+    assert shares(stage) == {"host": 600, "a": 400}
+    check(stage.state)
+
+
+def test_beside_clients_of_mps_it_goes_on_as_it_was_started() -> None:
+    stage = parted(0.25, 0.5, Sharing.MPS)
+    stage.plan(a.Suspend("a"))
+    by_mps = stage.on(0, **part(250, Sharing.MPS))
+    stage.tell(e.RunAdopted(HOST, by_mps, NOMINAL))
+    assert stage.tell(e.RunNotFrozen(A)) == [a.Rebind(A, stage.on(0, **part(500, Sharing.MPS)))]
+    assert stage.phase("a") is Phase.RUNNING
+    assert stage.job("host").placement == by_mps
+    assert (stage.job("a").is_without_mps, stage.job("host").is_without_mps) == (True, False)
+    check(stage.state)
+
+
+def test_a_job_for_a_whole_gpu_has_a_part_of_one_that_is_given_away() -> None:
+    stage = Strings("1x1", can_freeze=True, cannot_save_at_first=True).running("a", 0)
+    stage.plan(a.Suspend("a"))
+    for name in ("host", "other"):
+        stage.submit(name, fraction(0.5, GIB, Sharing.TIME))
+        stage.tell(e.RunAdopted(Run(name, 1), stage.on(0, **part(500)), NOMINAL))
+    stage.tell(e.RunNotFrozen(A))
+    assert stage.phase("a") is Phase.RUNNING
+    assert shares(stage) == {"host": 250, "a": 500}
+    check(stage.state)
