@@ -23,7 +23,7 @@ WAITING_LINES = 1000
 class ControlClient:
     """Sends messages without waiting. Of unsent progress, only the newest is kept.
 
-    All calls may come from any thread. A forked child has no voice: its parent speaks.
+    All calls may come from any thread. In a forked child they do nothing: its parent speaks.
     """
 
     def __init__(self, path: str | None, hello: Message | None) -> None:

@@ -246,7 +246,7 @@ def _room(storages: Iterable[torch.UntypedStorage]) -> int:
 
 
 def _allocate(each: _Moved) -> None:
-    """Its memory again; whoever used it meanwhile may still be leaving."""
+    """Allocate its memory again; the program that used it meanwhile may still be leaving."""
     if each.storage.nbytes() == each.size:  # it was not released
         return
     for attempt in range(RETRIES):

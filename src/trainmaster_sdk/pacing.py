@@ -44,7 +44,7 @@ class Pacer:
                 self.restart()
 
     def restart(self) -> None:
-        """What has passed until now is no part of a step."""
+        """What has passed until now is not part of a step."""
         self._began = None
 
     def end_step(self, hear: Callable[[], None], must_go_on: Callable[[], bool]) -> None:

@@ -134,7 +134,7 @@ class Engine(Protocol):
         ...
 
     def tell_gpu_use(self, run: Run, util_ppm: int) -> None:
-        """Say now and then how busy the GPUs of a run are, to whoever watches whether it hangs."""
+        """Say now and then how busy the GPUs of a run are: the hang watch of the run uses it."""
         ...
 
     def catches_save(self, pids: Sequence[int]) -> bool:

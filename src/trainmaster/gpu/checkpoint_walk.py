@@ -45,7 +45,7 @@ Say = Callable[[Mapping[str, object]], None]
 
 
 class Ended(Exception):
-    """The process has ended meanwhile, which is no fault."""
+    """The process has ended meanwhile, which is not a fault."""
 
 
 class Turned(Exception):

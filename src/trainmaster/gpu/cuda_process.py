@@ -61,7 +61,7 @@ Find = Callable[[int], CudaProcess]
 
 
 def open_checkpoints() -> Find:
-    """How to find a process by its number; NoCheckpoints where there is no way."""
+    """How to find a process by its number; NoCheckpoints if that is not possible."""
     folder = os.environ.get(FAKE_GPUS)
     if folder:
         return lambda pid: FakeProcess(pid, Path(folder))

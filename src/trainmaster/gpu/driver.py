@@ -1,4 +1,4 @@
-"""What is asked of the driver of a machine's GPUs, whoever answers: NVML, or a folder that plays it in tests.
+"""The questions to the driver of a machine's GPUs. NVML answers them, or in tests a folder that plays it.
 
 The standard library only, beside the model: programs that freeze others load it.
 """

@@ -229,7 +229,7 @@ class NvmlDriver:
     # -- events: not seen on hardware ----------------------------------------------------------------
 
     def _new_events(self) -> Iterator[GpuEvent]:
-        """None where they are not supported: that is no trouble."""
+        """None where they are not supported: that is not an error."""
         nvml = self._nvml
         if self._events is None:
             self._events = self._registered()

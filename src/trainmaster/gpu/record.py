@@ -32,7 +32,7 @@ MORE_OF_A_GPU = (
     *("nvmlDeviceGetMPSComputeRunningProcesses", "nvmlDeviceGetMaxMigDeviceCount"),
     *("nvmlDeviceGetSupportedEventTypes", "nvmlDeviceGetRemappedRows"),
 )
-"""Answers that nothing uses yet: for whoever plans to."""
+"""Answers that nothing uses yet, recorded for later use."""
 
 
 class RecordedNvml:

@@ -264,7 +264,7 @@ class HangWatch:
             self._end()
 
     def _go_on(self) -> None:
-        """What it gave a sign of life after was no hang."""
+        """It has given a sign of life since then, so it did not hang."""
         if self._hang is None or self._plan is None:
             return
         self._hang = None

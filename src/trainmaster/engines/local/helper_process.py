@@ -1,4 +1,4 @@
-"""A program that helps a supervisor: its child, but no process of the run. The loop reads its lines.
+"""A program that helps a supervisor: its child, but not a process of the run. The loop reads its lines.
 
 It dies with the supervisor, whatever it is doing.
 """

@@ -49,7 +49,7 @@ class MpsClients:
         """The last ones that were their own fault."""
         self._sockets = ""
         self._charge: int | None = None
-        """The lock of the one who looks after the daemons."""
+        """The lock of the program that looks after the daemons."""
         self._is_due = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
@@ -106,7 +106,7 @@ class MpsClients:
     ) -> None:
         """Write a run's file, as a client of this GPU's daemon, which is started; None: as no client.
 
-        Where the daemon does not start it is no client either: it shares the GPU by time-slicing.
+        Where the daemon does not start it is not a client either: it shares the GPU by time-slicing.
         """
         daemons = self._daemons
         if gpu is None or daemons is None or self._program is None:

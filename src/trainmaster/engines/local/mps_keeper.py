@@ -20,7 +20,7 @@ from trainmaster.model.placement import Sharing
 
 LOOK_S = 2.0
 LOCK = "lock"
-"""In the folder of the daemons: held by the one who looks after them."""
+"""In the folder of the daemons: held by the program that looks after them."""
 
 
 def take_charge(folder: Path) -> int | None:

@@ -29,7 +29,7 @@ class PrerunEnd:
 
     @property
     def due_at(self) -> float | None:
-        """When it is over; None: it is no pre-run."""
+        """When it is over; None: it is not a pre-run."""
         return self._over_at
 
     def note_step(self, step: int) -> None:

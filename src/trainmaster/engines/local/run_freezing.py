@@ -267,7 +267,7 @@ class RunFreezing:
         return None
 
     def _excess(self, freezer: Freezer) -> str | None:
-        """Why its way is no use where it keeps more on the GPUs than it may, as far as that is known."""
+        """A sentence if it is known to keep more on the GPUs than the run may; else None."""
         kept = self._kept.get(freezer.name, 0)
         if self._may_keep is None or kept <= self._may_keep:
             return None

@@ -22,7 +22,7 @@ MPS = "mps"
 
 
 class RunPacing:
-    """Of one generation of a run: who tells its steps, its pace, and what follows from both."""
+    """Of one generation of a run: which process reports its steps, its pace, and what follows from both."""
 
     def __init__(
         self,

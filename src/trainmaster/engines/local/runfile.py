@@ -91,7 +91,7 @@ class RunFile:
     prerun_ms: int = 0
     """A pre-run is ended after this time, ..."""
     prerun_steps: int = 0
-    """... or after so many steps; 0 in both: it is no pre-run."""
+    """... or after so many steps; 0 in both: it is not a pre-run."""
 
 
 LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_folder", "hang"}) | {

@@ -130,10 +130,10 @@ def hang_plan(spec: LaunchSpec, host: Host) -> HangPlan | None:
 
 
 def mps_gpu(placement: Placement, spec: LaunchSpec, host: Host) -> str | None:
-    """The GPU whose MPS daemon it is to be a client of; None: it is to be no client.
+    """The GPU whose MPS daemon it is to be a client of; None: it is not to be a client.
 
     A client has one daemon, and ours have one GPU each, which has another number there: a launcher that reads
-    numbers is no client. Containers do not see the daemon's pipes.
+    numbers is not a client. Containers do not see the daemon's pipes.
     """
     is_client = placement.sharing is Sharing.MPS and len(placement.slices) == 1
     if not (is_client and host.uuids) or spec.prefix or spec.launcher == launchers.DEEPSPEED:
