@@ -65,6 +65,7 @@ def test_it_is_written_under_the_same_names() -> None:
         "profile",
         "pace",
         "pace_why",
+        "is_pace_heeded",
         "failed_by",
         "hang",
         "longest_silence_ms",
