@@ -7,6 +7,7 @@ state remembers over restarts.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.failures.device_blocks import counts, is_lasting, may_set_aside
-from trainmaster.failures.xid import XIDS, Xid, xid_of
+from trainmaster.failures.xid import XIDS, Xid, XidAction, xid_of
 from trainmaster.model import events as e
 from trainmaster.model.device_failures import DeviceFailure, DeviceFailures
 from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure
@@ -31,7 +32,9 @@ from trainmaster.text.formatting import as_sentence, listing
 XID_REASON = "gpu-xid-error"
 """The reason of a failure on a GPU that the driver reported just before."""
 XID_LASTS_MS = 2 * MINUTE
-"""How long after an XID a failure on its GPU is put down to it."""
+"""How long after an XID that sets its GPU aside a failure there is put down to it, whatever was written."""
+XIDS_KEPT = 16
+"""XIDs that are remembered of a device."""
 ENDS = (e.RunSucceeded, e.RunFailed, e.RunPassed, e.RunSuspended, e.RunStopped)
 GOOD_ENDS = (e.RunSucceeded, e.RunPassed)
 ECC_CODE = 48
@@ -57,8 +60,8 @@ class DeviceHealth:
         self._limits = limits
         self.suspects: dict[int, str] = {}
         """Devices set aside for what a self-test may tell more of, and why; they are to be tested."""
-        self._xids: dict[int, tuple[int, Xid]] = {}
-        """By device: the last XID that sets it aside, and when it came."""
+        self._xids: dict[int, deque[tuple[int, Xid]]] = {}
+        """By device: its last XIDs that say something of it or of the program, and when they came."""
 
     # -- ends of runs ----------------------------------------------------------------------------------
 
@@ -134,8 +137,10 @@ class DeviceHealth:
         for event in readings.look.events:
             gpu = numbers.get(event.uuid)
             xid = XIDS[ECC_CODE] if event.kind == "ecc" else xid_of(event.code)
-            if gpu is not None and xid is not None and xid.action.sets_aside:
-                self._xids[gpu] = now, xid
+            if gpu is None or xid is None or xid.action is XidAction.COLLATERAL:
+                continue
+            self._xids.setdefault(gpu, deque(maxlen=XIDS_KEPT)).append((now, xid))
+            if xid.action.sets_aside:
                 found[gpu] = xid.sentence
                 if xid.action.asks_for_test and gpu not in state.gpus_aside:
                     self.suspects[gpu] = xid.sentence
@@ -150,17 +155,32 @@ class DeviceHealth:
         ]
 
     def blamed(self, run: Run, failure: Failure | None, now: int) -> Failure | None:
-        """The failure of a run; the GPU's, where the driver reported an XID there just before."""
+        """The failure of a run with the XIDs that its GPUs had meanwhile; the GPU's, where they say so.
+
+        An XID that sets a GPU aside, just before the end, outweighs what the program wrote; any other that
+        may be the GPU's counts where nothing else is known. One that is the program's own is only shown.
+        """
         record = self._state().jobs.get(run.job)
         placement = None if record is None or record.run != run else record.placement
         if failure is None or placement is None or failure.blame is Blame.PLATFORM:
             return failure
-        for gpu in placement.gpus():
-            at_ms, xid = self._xids.get(gpu, (None, None))
-            if at_ms is not None and xid is not None and now - at_ms <= XID_LASTS_MS:
-                lines = (xid.sentence, *failure.lines)
-                return replace(failure, reason=XID_REASON, blame=Blame.PLATFORM, lines=lines)
-        return failure
+        began = None if record is None else record.run_since_ms
+        since = now - XID_LASTS_MS if began is None else began
+        seen = [
+            (at_ms, xid)
+            for gpu in placement.gpus()
+            for at_ms, xid in self._xids.get(gpu, ())
+            if at_ms >= since
+        ]
+        if not seen:
+            return failure
+        sentences = dict.fromkeys(xid.sentence for _, xid in seen)
+        shown = replace(failure, lines=(*sentences, *failure.lines))
+        is_sure = any(x.action.sets_aside and now - at <= XID_LASTS_MS for at, x in seen)
+        may_be = failure.blame is Blame.UNKNOWN and any(x.action.accuses_gpu for _, x in seen)
+        return (
+            replace(shown, reason=XID_REASON, blame=Blame.PLATFORM) if is_sure or may_be else shown
+        )
 
     # -- asking ------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.dependencies import Dependencies, StateOf
 from trainmaster.daemon.device_health import DeviceHealth
+from trainmaster.daemon.ends_on_gpus import EndsOnGpus
 from trainmaster.daemon.failure_evidence import FailureReader, is_failure
 from trainmaster.daemon.failure_history import with_cost
 from trainmaster.daemon.gpu_activity import GpuActivity
@@ -153,6 +154,7 @@ class Driver:
         self.readings.listeners.append(self._check_gpus)
         self.readings.listeners.append(GpuActivity(self).look)
         self.inbox = Inbox()
+        self.ends = EndsOnGpus(self.readings, self.inbox.report)
         self.writer = StepWriter(store, self.metrics, seq)
         self.refused = ""
         """Why an action of the policy was refused, last."""
@@ -255,6 +257,7 @@ class Driver:
 
     async def _step(self) -> None:
         now, arrived = self.clock.now(), self.inbox.take()
+        arrived.reports = self.ends.ready(arrived.reports)
         failures = await self._failures(arrived)
         events, progress = self._collect_events(arrived, now, failures)
         self.writer.is_torn = True

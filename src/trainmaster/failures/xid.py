@@ -30,6 +30,11 @@ class XidAction(StrEnum):
         return self in (XidAction.RESET, XidAction.REBOOT)
 
     @property
+    def accuses_gpu(self) -> bool:
+        """Whether a run that fails after it may have failed by its GPU."""
+        return self is XidAction.WATCH or self.sets_aside
+
+    @property
     def asks_for_test(self) -> bool:
         """Whether a self-test may tell more: not of a GPU that cannot be reached."""
         return self is XidAction.RESET

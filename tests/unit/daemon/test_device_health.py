@@ -11,6 +11,7 @@ from tests.unit.daemon.test_gpu_readings import EngineOf
 from trainmaster.config.limits import Limits
 from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.daemon.device_health import XID_LASTS_MS, DeviceHealth, failed_device
+from trainmaster.daemon.ends_on_gpus import EndsOnGpus
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.live_job import LiveJob, StoredSubmission
 from trainmaster.daemon.report_events import LoggedEvent
@@ -18,6 +19,7 @@ from trainmaster.failures.retry_rules import EARLY_MS
 from trainmaster.gpu.driver import GpuEvent, Reading
 from trainmaster.gpu.watch import Look
 from trainmaster.model import events as e
+from trainmaster.model.engine_reports import Ended, Report
 from trainmaster.model.failure import Blame, Failure
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec, Ranks
@@ -93,8 +95,52 @@ def test_a_failure_after_an_xid_is_the_gpus() -> None:
     assert found.lines[0].startswith("XID 48")
     assert stage.health.blamed(Run("y", 1), UNKNOWN, 2_000) is UNKNOWN, "it is on another GPU"
     assert stage.health.blamed(Run("x", 2), UNKNOWN, 2_000) is UNKNOWN, "another attempt"
-    assert stage.health.blamed(Run("x", 1), UNKNOWN, 2_000 + XID_LASTS_MS) is UNKNOWN, "long ago"
     assert stage.health.blamed(Run("x", 1), None, 2_000) is None
+    users = Failure("import-error", Blame.USER)
+    for later, reason in ((0, "gpu-xid-error"), (XID_LASTS_MS, "import-error")):
+        said = stage.health.blamed(Run("x", 1), users, 2_000 + later)
+        assert said is not None
+        assert (said.reason, said.lines[0][:6]) == (reason, "XID 48"), "long ago it is only shown"
+
+
+def test_any_xid_during_the_run_is_evidence_and_the_programs_own_accuses_no_gpu() -> None:
+    stage = Stage()
+    stage.looks(Look(readings=ALL, events=(GpuEvent("a", "xid", 94),)), now=500)
+    stage.world.later(1)
+    for job, gpu in (("x", 0), ("y", 1), ("z", 2)):
+        stage.runs(job, gpu)
+    events = [GpuEvent("b", "xid", code) for code in (94, 45, 9_999)]
+    stage.looks(Look(readings=ALL, events=(*events, GpuEvent("c", "xid", 31))), now=2_000)
+    now = 2_000 + 10 * XID_LASTS_MS
+    assert stage.health.blamed(Run("x", 1), UNKNOWN, now) is UNKNOWN, "it was before the run"
+    watched = stage.health.blamed(Run("y", 1), UNKNOWN, now)
+    assert watched is not None
+    assert (watched.reason, watched.blame) == ("gpu-xid-error", Blame.PLATFORM)
+    assert [line[:6] for line in watched.lines] == ["XID 94"]
+    own = stage.health.blamed(Run("z", 1), UNKNOWN, now)
+    assert own is not None
+    assert (own.reason, own.lines[0][:6]) == ("unknown", "XID 31")
+    users = stage.health.blamed(Run("y", 1), Failure("import-error", Blame.USER), now)
+    assert users is not None
+    assert (users.reason, users.lines[0][:6]) == ("import-error", "XID 94")
+
+
+def test_failures_on_gpus_wait_for_the_next_look_at_the_driver() -> None:
+    stage, again = Stage(), list[tuple[Report, int]]()
+    ends = EndsOnGpus(stage.readings, lambda report, number: again.append((report, number)))
+    failed, succeeded = (Ended(Run("x", n), 0, code=n) for n in (1, 0))
+
+    async def play() -> None:
+        both = [(failed, 7), (succeeded, 8)]
+        assert ends.ready(both) == both, "nothing is read of GPUs here"
+        await stage.readings.take(Look(readings=ALL))
+        assert ends.ready(both) == [(succeeded, 8)]
+        assert not again
+        await stage.readings.take(Look(readings=ALL))
+        assert again == [(failed, 7)]
+        assert ends.ready(again) == again
+
+    asyncio.run(play())
 
 
 def test_a_device_that_fails_job_after_job_is_set_aside_with_their_names() -> None:
