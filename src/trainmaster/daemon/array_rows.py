@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trainmaster.daemon.job_rows import JobRow
+from trainmaster.daemon.job_rows import HUNG, JobRow
 from trainmaster.model.job_state import JobState
 
 ARRAY_LIMIT = "ArrayLimit"
@@ -51,9 +51,14 @@ class ArrayRow:
 
     @property
     def state_words(self) -> str:
-        """How many are in which state, in the order of a job's life."""
+        """How many are in which state, in the order of a job's life; and how many of them hang."""
         counted = Counter(row.state for row in self.rows)
-        return ", ".join(f"{counted[state]} {state.label}" for state in JobState if counted[state])
+        hung = Counter(row.state for row in self.rows if row.hung is not None)
+        return ", ".join(
+            f"{counted[state]} {state.label}" + f" ({hung[state]} {HUNG})" * bool(hung[state])
+            for state in JobState
+            if counted[state]
+        )
 
     @property
     def lost_s(self) -> float:
@@ -69,8 +74,8 @@ class ArrayRow:
 
     @property
     def where_or_why(self) -> str:
-        """Which elements failed, and why others wait or did not succeed; or where they run."""
-        said = [each for each in (self._failures, self.why) if each]
+        """Which elements failed or hang, and why others wait or did not succeed; or where they run."""
+        said = [each for each in (self._failures, self._hangs, self.why) if each]
         nodes = dict.fromkeys(node for row in self.rows for node in row.nodes)
         return " ".join(said) or ", ".join(nodes)
 
@@ -83,6 +88,12 @@ class ArrayRow:
             if 0 < len(bad) < len(self.rows):
                 found.append(f"{self.array}_[{ranges(bad)}] {state.label}.")
         return " ".join(found)
+
+    @property
+    def _hangs(self) -> str:
+        """`4_[1,5] hung.`"""
+        bad = [row.array_index or 0 for row in self.rows if row.hung is not None]
+        return f"{self.array}_[{ranges(bad)}] {HUNG}." if bad else ""
 
     @property
     def why(self) -> str:

@@ -77,6 +77,16 @@ def test_elements_of_an_array_are_folded_where_the_first_of_them_stood() -> None
     assert (eight.id, eight.state_words) == ("8_[1-2]", "1 pending, 1 running")
 
 
+def test_a_folded_array_says_which_of_its_elements_hang() -> None:
+    rows = [row(f"8_{n}", "running", array="8", index=n) for n in range(3)]
+    hung = {"since_s": 1.0, "sentence": "No output for 12 min.", "stacks": [], "trouble": None}
+    said = {"id": "8_3", "state": "running", "array": "8", "array_index": 3, "hung": hung}
+    (array,) = fold([*rows, JobRow.from_json(said)])
+    assert isinstance(array, ArrayRow)
+    assert array.state_words == "4 running (1 hung)"
+    assert array.where_or_why == "8_[3] hung."
+
+
 def test_the_array_itself_is_not_listed_beside_its_elements() -> None:
     (only,) = fold([row("8"), row("8_0", array="8", index=0)])
     assert isinstance(only, ArrayRow)
