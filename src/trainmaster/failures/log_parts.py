@@ -7,7 +7,7 @@ colours, and tracebacks that the program survived. What follows a survived trace
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 MOST_LINE = 1000
@@ -26,7 +26,7 @@ STREAM = re.compile(
 """What launchers write before each line of a rank."""
 LOGGED = re.compile(r"^\S.*[\]>:|-] *$")
 """The end of what a logger writes before a message: a bracket, a colon, a bar or a dash."""
-GROUP = re.compile(r"^ {2,}(?:\||\+(?= Exception Group)) ?|^ {2,}\+[-+]{2,}[-\d. +]*$")
+GROUP = re.compile(r"^ {2,}(?:\||\+(?= Exception Group)) ?|^ {2,}\+-[-\d. +]*$")
 """What Python draws before the lines of a group of exceptions, and between them."""
 DIGITS = re.compile(r"(\d+)")
 HEADER = "Traceback (most recent call last)"
@@ -70,10 +70,13 @@ ENDING = (
 SURVIVES = 2
 """Lines of progress after which a program has survived what it wrote before."""
 RECOVERED = re.compile(
-    r"\b(?:retry(?:ing)?|try(?:ing)? again|skipp(?:ed|ing)|ignor(?:ed|ing)|continuing|fall(?:ing|s)? back"
-    r"|fell back|recover(?:ed|ing)|caught and|handled|going on|halv(?:ed|ing))\b",
+    r"\b(?:skipp(?:ed|ing)|ignor(?:ed|ing)|continuing|fall(?:ing|s)? back|fell back|recover(?:ed|ing)"
+    r"|caught and|handled|(?:going|running|proceeding|carrying) (?:on|offline|without)|halv(?:ed|ing))\b",
     re.I,
 )
+"""How a program says that it gets over an error, ..."""
+RETRIED = re.compile(r"\b(?:retry(?:ing)?|try(?:ing)? again)\b", re.I)
+"""... or that it tries to."""
 TALLY = re.compile(
     r"(?:: |= ?)(?:0|0\.0+|no|none|false|ok)\W*$|\b0 times\b"
     r"|\b(?:0|no|zero) (?:\w+ ){0,2}(?:errors?|faults?|failures?|kills?|events?)\b"
@@ -107,6 +110,8 @@ class LoggedException:
     """It was raised while the one before was handled."""
     is_warned: bool = False
     """A logger wrote it as a warning: another one that comes after it is what ended the program."""
+    is_recovered: bool = False
+    """The line before it says that the program got over it: so it has, where it wrote more afterwards."""
 
     @property
     def frame(self) -> tuple[str, ...]:
@@ -170,7 +175,9 @@ class _Stream:
     takes_indented: bool = False
     """Only indented ones, after an empty line."""
     is_warned: bool = False
-    """The line before was a logger's warning."""
+    """The line before was a logger's warning, ..."""
+    is_recovered: bool = False
+    """... or said how the program gets over what comes."""
     steps: int = 0
     """Lines of progress since the last exception."""
 
@@ -297,27 +304,44 @@ def _bare(stream: _Stream, line: str) -> str:
 
 def _close(stream: _Stream, at: int, text: str) -> None:
     frames = tuple(stream.frames)
-    rank, is_chained = stream.rank, stream.is_chained
-    found = LoggedException(at, text, (), frames, rank, is_chained, stream.is_warned)
+    found = LoggedException(at, text, (), frames, stream.rank, stream.is_chained)
+    if found.is_chained and stream.exceptions:
+        before = stream.exceptions[-1]
+        found = replace(found, is_warned=before.is_warned, is_recovered=before.is_recovered)
+    else:
+        found = replace(found, is_warned=stream.is_warned, is_recovered=stream.is_recovered)
+        if frames:
+            _survive(stream, lambda each: each.is_warned or each.is_recovered)
     stream.is_open, stream.is_chained, stream.frames = False, False, []
-    if frames and not found.is_chained:
-        stream.survived += [each for each in stream.exceptions if each.is_warned]
-        stream.exceptions = [each for each in stream.exceptions if not each.is_warned]
+    stream.is_warned, stream.is_recovered = False, False
     stream.exceptions.append(found)
     stream.takes_more, stream.takes_indented, stream.steps = MOST_MORE, False, 0
+
+
+def _survive(stream: _Stream, test: Callable[[LoggedException], bool]) -> None:
+    """The exceptions for which the test is true did not end the program."""
+    survived = [each for each in stream.exceptions if test(each)]
+    if survived:
+        stream.survived += survived
+        stream.exceptions = [each for each in stream.exceptions if not test(each)]
+        stream.takes_more = 0
 
 
 def _take_line(stream: _Stream, at: int, line: str) -> None:
     if _is_noise(line):
         return
-    if PROGRESS.search(line) and not any(word in line.lower() for word in ENDING):
+    is_ending = any(word in line.lower() for word in ENDING)
+    if PROGRESS.search(line) and not is_ending:
         stream.steps += 1
         if stream.steps >= SURVIVES:
-            stream.survived += stream.exceptions
-            stream.exceptions.clear()
+            _survive(stream, lambda each: True)
             stream.lines.clear()
         return
+    if not is_ending:
+        _survive(stream, lambda each: each.is_recovered)
     is_warning = LEVEL.search(line) is not None and NCCL_WARN.search(line) is None
     stream.is_warned = WARNING.search(line) is not None
-    if not is_warning and not RECOVERED.search(line) and not TALLY.search(line):
+    stream.is_recovered = RECOVERED.search(line) is not None
+    is_over = stream.is_recovered or RETRIED.search(line) or TALLY.search(line)
+    if not is_warning and not is_over:
         stream.lines.append(LogLine(at, line, stream.rank))

@@ -1,0 +1,2 @@
+# reason: command-not-found
+sh -ec 'echo start; nvidia-smii -L; echo end'

@@ -1,0 +1,2 @@
+# reason: unknown
+perl -e 'die "ledger closed at noon\n"'
