@@ -69,6 +69,10 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     record.attained, record.preemptions = event.attained, event.preemptions
     record.failures = event.failures
     state.add(record, now)
+    if event.gpu_memory or event.memory:
+        ask_for_more(state, record, event.gpu_memory, event.memory)
+    if event.avoid:
+        avoid_devices(state, record, event.avoid, now)
     state.note_profile(record)
 
 

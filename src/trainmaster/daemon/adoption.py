@@ -164,7 +164,8 @@ def _take_unknown(found: Adoption, driver: Driver, job: FoundJob) -> None:
     if state is JobState.RUNNING and placement is None:
         found.left_alone[job.newest] = NO_DEVICES if job.is_own else UNREADABLE
         return
-    live = _live_job(job)
+    live, beyond = _live_job(job), job.record.beyond
+    held = () if placement is None else tuple(placement.gpus())  # it avoids nothing that it is on
     submitted = e.JobSubmitted(
         live.job,
         held=job.is_held,
@@ -174,6 +175,9 @@ def _take_unknown(found: Adoption, driver: Driver, job: FoundJob) -> None:
         preemptions=preemptions(job),
         failures=failures_of(job.runs),
         preflight=needs_prerun(live) and (placement is None or job.is_prerun),
+        gpu_memory=beyond.gpu_memory,
+        memory=beyond.memory,
+        avoid=tuple(each for each in beyond.devices(topology) if each[1] not in held),
     )
     found.events.append(LoggedEvent(submitted, WHERE))
     found.new_jobs.append(live)

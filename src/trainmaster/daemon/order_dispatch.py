@@ -10,7 +10,7 @@ import structlog
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import State
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.launch_record import LaunchRecord, placed_nodes
+from trainmaster.daemon.launch_record import Beyond, LaunchRecord, placed_nodes
 from trainmaster.daemon.lease import Lease
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.engines.protocol import Engine
@@ -99,8 +99,9 @@ class OrderDispatcher:
 
     def _with_row(self, live: LiveJob, placement: Placement | None) -> LaunchSpec:
         now = self._clock.now()
-        nodes = placed_nodes(placement, self._engine.topology)
-        record = LaunchRecord(live.row(now), placement, self._seq, nodes)
+        topology = self._engine.topology
+        nodes, beyond = placed_nodes(placement, topology), Beyond.of(live.record, topology)
+        record = LaunchRecord(live.row(now), placement, self._seq, nodes, beyond)
         recipe = live.recipe_now(now, self._most_grace_ms)
         prerun = live.history.prerun
         return replace(

@@ -36,6 +36,10 @@ class JobSubmitted:
     """... and how often it was preempted and failed."""
     preflight: bool = False
     """It is run on one of its devices first; until that has passed it asks for no more."""
+    gpu_memory: int = 0
+    memory: int = 0
+    avoid: tuple[tuple[int, int], ...] = ()
+    """What its failures under a store that is gone let it ask for, as in `RunFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
