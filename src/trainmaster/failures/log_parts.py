@@ -78,12 +78,12 @@ RECOVERED = re.compile(
 RETRIED = re.compile(r"\b(?:retry(?:ing)?|try(?:ing)? again)\b", re.I)
 """... or that it tries to."""
 TALLY = re.compile(
-    r"(?:: |= ?)(?:0|0\.0+|no|none|false|ok)\W*$|\b0 times\b"
+    r"^\W{0,3}(?:hint|note|tip|help|example) ?:|(?:: |= ?)(?:0|0\.0+|no|none|false|ok)\W*$|\b0 times\b"
     r"|\b(?:0|no|zero) (?:\w+ ){0,2}(?:errors?|faults?|failures?|kills?|events?)\b"
     r"|(?:kills?|killed|errors?|faults?|failures?|warnings?|oom|events?)\b\W{0,3}0\b(?!x)",
     re.I,
 )
-"""A count of what did not happen."""
+"""A count of what did not happen, or what to do if something should."""
 LEVEL = re.compile(
     r"^.{0,60}?(?<![\w=])(?:WARN(?:ING)?|INFO|DEBUG)\b|\b[A-Z]\w{0,40}Warning: "
     r"|^\[?[WI]\d{3,4}[ \]]|^\[[WI] "

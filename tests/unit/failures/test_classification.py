@@ -185,3 +185,43 @@ def test_an_empty_table_knows_nothing() -> None:
 def test_long_logs_with_long_lines_are_classified_at_once() -> None:
     junk = ("[x: y-" * 4000, "." * 20000, "a.b" * 9000)
     assert failure_of(*(junk * 100), *traceback(OUT_OF_MEMORY)).reason == "cuda-out-of-memory"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [("raise RuntimeError(said)", "unknown"), ("go()", "semantic-error")]
+)
+def test_what_the_program_itself_raises_is_in_its_own_words(code: str, reason: str) -> None:
+    *before, _, exception = traceback("RuntimeError: expected 3 votes but got 2")
+    assert failure_of(*before, f"    {code}", exception).reason == reason
+
+
+def test_a_gpu_reports_late_what_a_line_before_has_named() -> None:
+    late = traceback("RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling")
+    kernel = "Indexing.cu:12: f: block: [3,0,0], thread: [4,0,0] Assertion `i < n` failed."
+    assert failure_of(*late).reason == "cuda-library-error"
+    assert failure_of(kernel, *late).reason == "device-side-assert"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "memory.events: low 0 oom 0 oom_kill 0",
+        "hint: CUDA out of memory. Tried to allocate 2.00 GiB means a batch that is too large",
+        "CUDA out of memory. Tried to allocate 2.00 GiB, falling back to the CPU",
+    ],
+)
+def test_what_did_not_happen_or_was_got_over_is_no_reason(line: str) -> None:
+    assert failure_of("starting", line, "writing the report", code=3).reason == "unknown"
+
+
+def test_a_warned_traceback_counts_only_where_none_follows() -> None:
+    warned = ("WARNING:root:no notes", *traceback("PermissionError: [Errno 13] Permission denied"))
+    own = traceback("train.Tired: 3 of 4")
+    assert failure_of(*warned).reason == "permission-error"
+    assert failure_of(*warned, "going to the board", *own).reason == "unknown"
+
+
+def test_a_traceback_within_a_line_of_json_is_read() -> None:
+    text = r"\n".join(traceback("FileNotFoundError: [Errno 2] No such file or directory: '/a/b'"))
+    found = failure_of('{"event": "failed", "exception": "' + text.replace('"', r"\"") + '"}')
+    assert (found.reason, found.path) == ("missing-file", "/a/b")

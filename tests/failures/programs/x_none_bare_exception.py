@@ -1,0 +1,2 @@
+# reason: unknown
+raise Exception
