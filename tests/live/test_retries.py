@@ -73,6 +73,8 @@ def test_retries_and_inputs_over_kills_of_the_manager(tmp_path: Path) -> None:
         reason = daemon.until_state(waits, "pending")["reason"]
         assert reason["code"] == "InputBlocked"
         assert f"trainmaster inputs unblock {data}" in reason["sentence"]
+        told = daemon.call("GET", f"/api/v1/jobs/{waits}/explain")
+        assert told["numbers"] is None, "free slots would not help"
         (row,) = daemon.call("GET", "/api/v1/inputs")["inputs"]
         assert (row["path"], row["waiting"], len(row["jobs"])) == (str(data), [waits], 3)
 

@@ -56,9 +56,9 @@ MOST_HOLDERS = 20
 """Jobs in the way of another that are named."""
 NOT_BY_NUMBERS = frozenset(
     {
-        *(Why.DEPENDENCY, Why.ARRAY_LIMIT, Why.HELD),
+        *(Why.DEPENDENCY, Why.ARRAY_LIMIT, Why.HELD, Why.INPUT_BLOCKED),
         *(Why.SUSPENDED_BY_USER, Why.SUSPENDED_IDLE, Why.OVER_GPU_MEMORY),
-        Why.RETRY_DELAY,
+        *(Why.RETRY_DELAY, Why.PRERUN, Why.AVOIDS_DEVICES),
     }
 )
 """Reasons for which it does not matter how many GPUs are free."""

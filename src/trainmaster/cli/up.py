@@ -18,7 +18,6 @@ from trainmaster.cli.support.options import option
 if TYPE_CHECKING:
     from trainmaster.config.limits import Limits
     from trainmaster.daemon.data_folder import ColdStart
-    from trainmaster.failures.reason_table import ReasonTable
     from trainmaster.model.policy_spec import PolicySpec
 
 DATA = "Data folder for the manager's state. Default: TRAINMASTER_DATA, or the user data folder."
@@ -43,7 +42,10 @@ DETACH = "Start in the background: return as soon as it answers."
 SETTING = "Option of the policy, by default of `trainmaster`; can be repeated."
 MAX_GRACE = "Longest grace period that a job may ask for. Default: 5m."
 HOST = "Address to listen on: one of this machine itself."
-REASONS = "File with reasons of failures to add to the table (docs/failures.md)."
+REASONS = (
+    "File with reasons of failures to add to the table (docs/failures.md). Default: those of the last"
+    " start. none, and the default of a new folder: only our own table."
+)
 LIMITS = "Limit of this manager (docs/limits.md lists them); can be repeated."
 POLICY = (
     "Scheduling policy, or a file with one of your own. Default: the one that was set last, or"
@@ -70,7 +72,7 @@ def up(
     starts_fresh: Annotated[bool, option("--start-fresh", START_FRESH)] = False,
     max_grace: Annotated[str | None, option("--max-grace DURATION", MAX_GRACE)] = None,
     limits: Annotated[list[str] | None, option("--limit NAME=VALUE", LIMITS)] = None,
-    failure_reasons: Annotated[Path | None, option("--failure-reasons FILE", REASONS)] = None,
+    failure_reasons: Annotated[str | None, option("--failure-reasons FILE|none", REASONS)] = None,
     demo: Annotated[
         bool, option("--demo", "Submit a few real training jobs, and again when they have ended.")
     ] = False,
@@ -107,13 +109,14 @@ def up(
 
     from trainmaster.cli.support.database_option import database_of
     from trainmaster.cli.support.manager import StartOptions, run_manager
+    from trainmaster.cli.support.remembered_reasons import reasons_of
     from trainmaster.cli.support.remembered_slots import devices_of
 
     cold_start = _cold_start(adopt, starts_fresh)
     url = database_of(database, database_file)
     chosen = _stated_policy(policy, settings_of(settings or (), "--set"))
     bounds = _limits(limits or (), max_grace)
-    reasons = _reasons(failure_reasons)
+    reasons = reasons_of(folder, failure_reasons)
     devices = devices_of(folder, slots, gpu_memory)
     start = StartOptions(
         folder, devices, url, chosen, cold_start, bounds, force, demo, ends_demo, reasons, self_test
@@ -129,21 +132,6 @@ def _cold_start(adopt: bool, starts_fresh: bool) -> ColdStart:
     if adopt:
         return ColdStart.ADOPT
     return ColdStart.START_FRESH if starts_fresh else ColdStart.REFUSE
-
-
-def _reasons(file: Path | None) -> ReasonTable:
-    """The table of failure reasons, with the rows of a file."""
-    from trainmaster.config.validation import ConfigError
-    from trainmaster.daemon.failure_table import table_with
-
-    try:
-        return table_with(file)
-    except ConfigError as error:
-        raise BadInput(str(error)) from None
-    except OSError as error:
-        raise BadInput(f"{file} cannot be read: {system_reason(error)}.") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{file} is not a text file in UTF-8.") from None
 
 
 def _limits(stated: Sequence[str], max_grace: str | None) -> Limits:

@@ -23,7 +23,10 @@ from trainmaster.model.failure import UNKNOWN_REASON, Blame, RetryRule
 KEY = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 SIGNAL = re.compile(r"SIG[A-Z0-9]+")
 NEEDED = ("title", "blame", "retry", "advice")
-"""What a reason that is not in our table must say."""
+"""What a reason that is not in our table must say, ..."""
+SIGNS = ("exceptions", "words", "origins", "frames", "lines", "exit_codes", "signals")
+"""... together with one of these, by which it is recognised."""
+PAGE = "docs/failures.md"
 
 
 def _pattern(value: object) -> re.Pattern[str]:
@@ -95,18 +98,21 @@ def table_from(
     found = checked(ReasonsFile, raw, where, lines)
     for at, entry in enumerate(found.reasons):
         missing = [name for name in NEEDED if getattr(entry, name) is None]
+        shows = any(getattr(entry, name) for name in SIGNS)
+        if entry.key not in ours.by_key and not shows:
+            missing.append("what shows it (such as exceptions, lines, exit_codes or signals)")
         if entry.key not in ours.by_key and missing:
-            _refuse(raw, where, lines, f"{{}} is a new reason, so it needs: {missing[0]}", at)
+            _refuse(where, lines, f"{{}} is a new reason, so it needs: {', '.join(missing)}", at)
     return ours.extended_by(_row(entry, ours.by_key.get(entry.key)) for entry in found.reasons)
 
 
 def read_table(text: str, ours: ReasonTable = ReasonTable(), where: str = "") -> ReasonTable:  # noqa: B008
     """The same, from the text of the file."""
-    raw, lines = read_mapping(text, where)
+    raw, lines = read_mapping(text, where, PAGE)
     return table_from(raw, ours, where, lines)
 
 
-def _refuse(raw: object, where: str, lines: Lines | None, sentence: str, at: int) -> None:
+def _refuse(where: str, lines: Lines | None, sentence: str, at: int) -> None:
     from trainmaster.config.validation import ConfigError, line_of, located, named
 
     path = ("reasons", at)

@@ -52,7 +52,9 @@ def read_documents(text: str) -> list[tuple[object, Lines]]:
     return found
 
 
-def read_mapping(text: str, where: str) -> tuple[Mapping[str, object], Lines]:
+def read_mapping(
+    text: str, where: str, page: str = "docs/simulator.md"
+) -> tuple[Mapping[str, object], Lines]:
     """The only document of a file, which must map keys to values."""
     try:
         found = read_documents(text)
@@ -66,7 +68,7 @@ def read_mapping(text: str, where: str) -> tuple[Mapping[str, object], Lines]:
         )
     value, lines = found[0]
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where} must map keys to values; docs/simulator.md shows one.")
+        raise ConfigError(f"{where} must map keys to values; {page} shows one.")
     return value, lines
 
 

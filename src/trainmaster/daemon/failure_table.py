@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from pathlib import Path
 
 from trainmaster.config.failure_reasons import read_table
 from trainmaster.failures.reason_table import ReasonTable
@@ -19,7 +18,6 @@ def built_in_table() -> ReasonTable:
     return read_table(text, where=OURS)
 
 
-def table_with(file: Path | None) -> ReasonTable:
-    """Ours with the rows of this file; OSError or ConfigError where it cannot be read or is wrong."""
-    ours = built_in_table()
-    return ours if file is None else read_table(file.read_text("utf-8"), ours, str(file))
+def table_with(text: str, where: str) -> ReasonTable:
+    """Ours with the rows of a file of this text; ConfigError where it is wrong."""
+    return read_table(text, built_in_table(), where)

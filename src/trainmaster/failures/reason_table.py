@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -61,6 +61,9 @@ UNKNOWN = FailureReason(
     "Read the end of its log; if you see what it was, add a row for it with --failure-reasons.",
 )
 
+NO_ADVICE = "The table has no row for this reason any more: --failure-reasons FILE adds one."
+"""For a failure of an earlier start, of which the rows were others."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReasonTable:
@@ -74,8 +77,10 @@ class ReasonTable:
         object.__setattr__(self, "by_key", MappingProxyType(found))
 
     def of(self, key: str) -> FailureReason:
-        """The row of a reason; that of `unknown` for one that the table does not have any more."""
-        return self.by_key.get(key, UNKNOWN)
+        """The row of a reason; one that the table does not have any more is named by its key."""
+        return self.by_key.get(key) or replace(
+            UNKNOWN, key=key, title=key.replace("-", " "), advice=NO_ADVICE
+        )
 
     def extended_by(self, rows: Iterable[FailureReason]) -> ReasonTable:
         """With these rows before its own; a row of the same key takes the place of ours."""

@@ -12,6 +12,8 @@ from trainmaster.cli.support.address import state_folder, user_data_folder
 from trainmaster.cli.support.announcement import AS_ROOT, announcement
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.private_folder import keep_private
+from trainmaster.cli.support.remembered_reasons import REASONS as KEPT
+from trainmaster.cli.support.remembered_reasons import Reasons, reasons_of, remember_reasons
 from trainmaster.cli.support.remembered_slots import (
     GPU_MEMORY,
     SLOTS,
@@ -114,6 +116,43 @@ def test_slots_are_remembered_until_others_are_said(tmp_path: Path) -> None:
     assert start("auto") == found
     assert start(None) == found
     assert not (tmp_path / SLOTS).exists()
+
+
+REASONS = """
+reasons:
+- {key: licence-server, title: no licence, blame: user, retry: never, advice: Ask., exit_codes: 77}
+"""
+
+
+def test_failure_reasons_are_remembered_by_content_until_others_are_said(tmp_path: Path) -> None:
+    def start(stated: str | None) -> Reasons:
+        reasons = reasons_of(tmp_path, stated)
+        remember_reasons(tmp_path, reasons)
+        return reasons
+
+    file = tmp_path / "mine.yaml"
+    file.write_text(REASONS)
+    assert start(None).changed == ()
+    assert start(str(file)).is_remembered is False
+    file.unlink()
+    again = start(None)
+    assert (again.changed, again.is_remembered) == (("licence-server",), True)
+    devices = devices_of(tmp_path, "2")
+    said = [*announcement(Starting(), "http://127.0.0.1:8470", tmp_path, devices, again)]  # type: ignore[arg-type]
+    words = "Failure reasons of the last start (licence-server): --failure-reasons says otherwise."
+    assert words in said
+    assert start("none").changed == ()
+    assert start(None).is_remembered is False
+    with pytest.raises(BadInput, match=r"mine\.yaml cannot be read: "):
+        start(str(file))
+
+
+def test_failure_reasons_that_were_damaged_are_not_guessed(tmp_path: Path) -> None:
+    (tmp_path / KEPT).write_text("reasons: []")
+    with pytest.raises(
+        BadInput, match=r"must not be empty: say the file with --failure-reasons, or"
+    ):
+        reasons_of(tmp_path, None)
 
 
 @pytest.mark.parametrize("content", [b"many", b"\xff"])

@@ -45,6 +45,12 @@ def test_every_reason_has_an_advice_of_one_sentence() -> None:
         assert row.exceptions or row.lines or row.signals, row.key
 
 
+def test_a_reason_that_the_table_has_no_more_keeps_its_name() -> None:
+    row = built_in_table().of("licence-server")
+    assert (row.key, row.title) == ("licence-server", "licence server")
+    assert "no row for this reason any more" in row.advice
+
+
 def test_rows_of_a_file_come_first_and_add_to_ours() -> None:
     table = read_table(LICENCE, built_in_table())
     row = table.of("licence-server")
@@ -65,8 +71,14 @@ def test_rows_of_a_file_come_first_and_add_to_ours() -> None:
         ("reasons: []", "my.yaml: line 1: reasons must not be empty."),
         (
             "reasons:\n- key: x\n",
-            "my.yaml: line 2: reasons[1] is a new reason, so it needs: title.",
+            "my.yaml: line 2: reasons[1] is a new reason, so it needs: title, blame, retry, advice, what"
+            " shows it (such as exceptions, lines, exit_codes or signals).",
         ),
+        (
+            "reasons:\n- key: x\n  title: x\n  blame: user\n  retry: never\n  advice: x\n",
+            "so it needs: what shows it (such as exceptions, lines, exit_codes or signals).",
+        ),
+        ("- key: x\n", "my.yaml must map keys to values; docs/failures.md shows one."),
         ("reasons:\n- key: Mine\n", "reasons[1].key must be a name such as my-reason, not 'Mine'."),
         ("reasons:\n- key: unknown\n", "reasons[1].key must be a name such as my-reason"),
         ("reasons:\n- key: core-dump\n  lines: '('\n", "is not a regular expression: '('"),

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from trainmaster.cli.support.address import DATA, user_data_folder
 from trainmaster.cli.support.format import found_again
+from trainmaster.cli.support.remembered_reasons import Reasons
 from trainmaster.cli.support.remembered_slots import Devices
 from trainmaster.daemon.daemon import Daemon
-from trainmaster.text.formatting import plural
+from trainmaster.text.formatting import listing, plural
 
 AS_ROOT = (
     "Note: it was started as root, and everyone logged in to this machine can run commands as root through"
@@ -19,7 +20,9 @@ AS_ROOT = (
 )
 
 
-def announcement(daemon: Daemon, url: str, folder: Path, devices: Devices) -> Iterator[str]:
+def announcement(
+    daemon: Daemon, url: str, folder: Path, devices: Devices, reasons: Reasons | None = None
+) -> Iterator[str]:
     """What it does, where it is, what it found, and how to reach it."""
     health = daemon.health()
     if health.trouble:
@@ -34,6 +37,9 @@ def announcement(daemon: Daemon, url: str, folder: Path, devices: Devices) -> It
         if devices.has_remembered_memory:
             said = f"{devices.gpu_memory} to book on each GPU, as at the last start"
             yield f"{said}: --gpu-memory says otherwise."
+        if reasons is not None and reasons.is_remembered:
+            added = listing(list(reasons.changed)) if reasons.changed else "all as ours"
+            yield f"Failure reasons of the last start ({added}): --failure-reasons says otherwise."
         running, waiting = daemon.live_jobs()
         kinds = ((running, "running job"), (waiting, "waiting job"))
         found = [plural(number, kind) for number, kind in kinds if number]

@@ -18,6 +18,7 @@ from trainmaster.cli.support.demo import demonstrate, end_demonstration
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.manager_log import log_to
 from trainmaster.cli.support.private_folder import keep_private
+from trainmaster.cli.support.remembered_reasons import Reasons, remember_reasons
 from trainmaster.cli.support.remembered_slots import Devices, remember_devices
 from trainmaster.config.limits import Limits
 from trainmaster.daemon.daemon import Daemon
@@ -28,7 +29,6 @@ from trainmaster.engines.local.descriptors import raise_limit
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.protocol import EngineError
 from trainmaster.failures.hang_rule import HangLimits
-from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.store.errors import StoreError
 from trainmaster.store.open import open_store, put_back_copy
@@ -52,8 +52,8 @@ class StartOptions:
     """Whether runs are ended whose devices are gone."""
     demo: bool
     ends_demo: bool
-    reasons: ReasonTable | None = None
-    """Why runs fail; None: the table that comes with Trainmaster."""
+    reasons: Reasons
+    """Why runs fail."""
     tests_devices: bool = False
     """Whether idle devices are tested at the start."""
 
@@ -100,12 +100,13 @@ async def _serve(start: StartOptions, sock: socket.socket) -> None:
         ends_lost_runs=start.ends_lost_runs,
         limits=start.limits,
         tests_devices=start.tests_devices,
-        reasons=start.reasons,
+        reasons=start.reasons.table,
         say=typer.echo,
     )
 
     async def when_active(active: Daemon) -> None:
         remember_devices(folder, start.devices)
+        remember_reasons(folder, start.reasons)
         for missing in engine.abilities.remarks:
             typer.echo(f"Note: {missing}")
         if start.demo:
@@ -115,7 +116,9 @@ async def _serve(start: StartOptions, sock: socket.socket) -> None:
         await end_demonstration(active, folder)
 
     def when_up() -> None:
-        typer.echo("\n".join(announcement(daemon, url_of(sock), folder, start.devices)))
+        typer.echo(
+            "\n".join(announcement(daemon, url_of(sock), folder, start.devices, start.reasons))
+        )
 
     try:
         last = before_end if start.ends_demo else None
