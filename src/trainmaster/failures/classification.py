@@ -78,7 +78,11 @@ class Finding:
     rank: int | None = None
     path: str = ""
     at: int = 0
-    """Where in the log it is."""
+    """Where in the log it is, ..."""
+    stream: str = ""
+    """... and whose output, where the log is that of several."""
+    is_traced: bool = False
+    """Whether it is an exception with its traceback."""
 
     @property
     def is_explicit(self) -> bool:
@@ -168,8 +172,12 @@ def _is_before(line: Finding, symptom: Finding) -> bool:
 
 
 def _cause(found: Sequence[Finding]) -> Finding | None:
-    """The first that is a cause, else the first symptom."""
-    return _first(found, lambda each: each.is_cause) or _first(found, bool)
+    """The first rank's last that is a cause (what it wrote before it survived), else the first symptom."""
+    first = _first(found, lambda each: each.is_cause)
+    if first is None:
+        return _first(found, bool)
+    own = [each for each in found if each.is_cause and each.stream == first.stream]
+    return _first(reversed(own), lambda each: each.is_traced) or first
 
 
 def _first(found: Iterable[Finding], test: Callable[[Finding], object]) -> Finding | None:
@@ -183,7 +191,11 @@ def _findings(exceptions: Sequence[LoggedException], table: ReasonTable) -> Iter
         if found:
             explicit = _first(found, lambda each: each.is_explicit)
             known = _first(reversed(found), lambda each: each.row is not None and each.is_cause)
-            yield explicit or known or found[-1]
+            yield replace(
+                explicit or known or found[-1],
+                stream=chain[0].stream,
+                is_traced=any(each.frames for each in chain),
+            )
 
 
 def _chains(exceptions: Sequence[LoggedException]) -> Iterator[list[LoggedException]]:

@@ -47,6 +47,10 @@ NAMES_ONE = re.compile(r"Error|Exception|Interrupt|Timeout|what\(\)|terminate ca
 """Lines without any of this are not about an exception: most lines, so this is looked for first."""
 FRAME = re.compile(r'^\s+(?:File "| {4})')
 """A frame within a message."""
+ASIDE = re.compile(
+    r"^Exception ignored (?:in|on|while)\b|^--- Logging error ---|^Error in atexit\._run_exitfuncs"
+)
+"""What Python writes before the traceback of an exception that ends nothing."""
 WHAT = re.compile(r"^\s*what\(\):\s*(?P<text>.*)$")
 TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'")
 NOISE = re.compile(
@@ -112,6 +116,8 @@ class LoggedException:
     """A logger wrote it as a warning: another one that comes after it is what ended the program."""
     is_recovered: bool = False
     """The line before it says that the program got over it: so it has, where it wrote more afterwards."""
+    stream: str = ""
+    """Whose output it is part of, where the log is that of several."""
 
     @property
     def frame(self) -> tuple[str, ...]:
@@ -160,6 +166,7 @@ class LogParts:
 class _Stream:
     """The lines of one rank in a log."""
 
+    name: str = ""
     rank: int | None = None
     exceptions: list[LoggedException] = field(default_factory=list)
     survived: list[LoggedException] = field(default_factory=list)
@@ -178,6 +185,8 @@ class _Stream:
     """The line before was a logger's warning, ..."""
     is_recovered: bool = False
     """... or said how the program gets over what comes."""
+    is_aside: bool = False
+    """The traceback that comes is of an exception that ends nothing."""
     steps: int = 0
     """Lines of progress since the last exception."""
 
@@ -186,7 +195,7 @@ def parts_of(log: Iterable[str]) -> LogParts:
     """The log taken apart, each rank's lines by themselves."""
     streams: dict[str, _Stream] = {}
     for at, (name, rank, line) in enumerate(_cleaned(log)):
-        stream = streams.setdefault(name, _Stream(rank))
+        stream = streams.setdefault(name, _Stream(name, rank))
         _take(stream, at, line)
     found = sorted((e for s in streams.values() for e in s.exceptions), key=lambda e: e.at)
     survived = sorted((e for s in streams.values() for e in s.survived), key=lambda e: e.at)
@@ -244,6 +253,9 @@ def _take(stream: _Stream, at: int, line: str) -> None:
         return
     if HANDLING.match(line):
         stream.is_chained, stream.takes_more = True, 0
+        return
+    if ASIDE.match(line):
+        stream.is_aside, stream.is_open, stream.takes_more = True, False, 0
         return
     if stream.is_open:
         if line[:1] in (" ", "\t", "│", "|", "╭", "╰", "") or _is_noise(line):
@@ -304,7 +316,14 @@ def _bare(stream: _Stream, line: str) -> str:
 
 def _close(stream: _Stream, at: int, text: str) -> None:
     frames = tuple(stream.frames)
-    found = LoggedException(at, text, (), frames, stream.rank, stream.is_chained)
+    found = LoggedException(
+        at, text, (), frames, stream.rank, stream.is_chained, stream=stream.name
+    )
+    stream.is_open, stream.is_chained, stream.frames = False, False, []
+    if stream.is_aside:
+        stream.survived.append(found)
+        stream.is_aside, stream.takes_more = False, 0
+        return
     if found.is_chained and stream.exceptions:
         before = stream.exceptions[-1]
         found = replace(found, is_warned=before.is_warned, is_recovered=before.is_recovered)
@@ -312,7 +331,6 @@ def _close(stream: _Stream, at: int, text: str) -> None:
         found = replace(found, is_warned=stream.is_warned, is_recovered=stream.is_recovered)
         if frames:
             _survive(stream, lambda each: each.is_warned or each.is_recovered)
-    stream.is_open, stream.is_chained, stream.frames = False, False, []
     stream.is_warned, stream.is_recovered = False, False
     stream.exceptions.append(found)
     stream.takes_more, stream.takes_indented, stream.steps = MOST_MORE, False, 0

@@ -79,6 +79,45 @@ def test_a_traceback_that_the_program_survived_is_not_the_cause() -> None:
     assert own.reason == "semantic-error"
 
 
+MISSING = "FileNotFoundError: [Errno 2] No such file or directory: '/data/optional_cache.bin'"
+SIZES = "RuntimeError: Sizes of tensors must match except in dimension 0. Expected 3 but got 4."
+REFUSED = "ConnectionRefusedError: [Errno 111] Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("logged", "between", "fatal", "reason"),
+    [
+        (MISSING, ("INFO epoch 1 started", "loading data..."), SIZES, "shape-mismatch"),
+        ("KeyError: 'a'", ("going on",), SIZES, "shape-mismatch"),
+        ("KeyError: 'a'", (), SIZES, "shape-mismatch"),
+        ("KeyError: 'a'", ("loading data...",), REFUSED, "network-error"),
+        (MISSING, ("loading data...",), "train.Tired: 3 of 4", "unknown"),
+    ],
+)
+def test_the_last_traceback_of_a_rank_ended_it_and_not_a_logged_one(
+    logged: str, between: tuple[str, ...], fatal: str, reason: str
+) -> None:
+    found = failure_of(
+        "ERROR:root:no cache, going on without", *traceback(logged), *between, *traceback(fatal)
+    )
+    assert (found.reason, found.lines[-1], found.path) == (reason, fatal, "")
+
+
+def test_before_a_symptom_or_an_exit_the_last_logged_traceback_counts() -> None:
+    logged = (*traceback("KeyError: 'a'"), "loading data...", *traceback(SIZES))
+    assert failure_of(*logged).reason == "shape-mismatch"
+    assert failure_of(*logged, *traceback(PEER_GONE)).reason == "shape-mismatch"
+    child = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+    assert failure_of(*logged, *traceback(child)).reason == "shape-mismatch"
+
+
+def test_an_exception_that_python_ignored_ended_nothing() -> None:
+    ignored = "Exception ignored in: <function Loader.__del__ at 0x7f>"
+    late = (ignored, *traceback("AssertionError: can only test a child process"))
+    assert failure_of(*traceback(SIZES), *late).reason == "shape-mismatch"
+    assert failure_of(*late, *traceback(SIZES)).reason == "shape-mismatch"
+
+
 def test_a_last_word_about_the_end_is_not_progress() -> None:
     said = ("Training was aborted at step 512", "epoch 3: saving what there is", "loss: 0.3")
     assert failure_of(*traceback(OUT_OF_MEMORY), *said).reason == "cuda-out-of-memory"
