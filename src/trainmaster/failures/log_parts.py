@@ -39,7 +39,7 @@ TYPED = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
 CLOSING = re.compile(r"^(?:(?:[A-Za-z_]\w*\.)+\w+|[A-Z]\w*[a-z]\w*)(?:\[[^\]]*\])?(?:: .*|:)?$")
 """The line after the frames of a traceback: `torch.OutOfMemoryError: CUDA out of memory. ...`"""
 BARE = re.compile(
-    rf"^(?:E\s+|.*?(?:[\]>|:-] +))?"
+    rf"^(?:E\s+|.*?(?:[\]>|:-] +|\b(?:[Uu]ncaught|[Uu]nhandled|[Ff]atal)(?: exception| error)? +))?"
     rf"(?P<text>(?:{TYPED}\.)?\w+(?:Error|Exception|Interrupt|Timeout)(?:: .*|:)?)$"
 )
 """An exception whose traceback is not there: cut off, drawn by another tool, or written by a logger."""

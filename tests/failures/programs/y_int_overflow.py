@@ -1,0 +1,4 @@
+# reason: semantic-error
+import math
+
+print(math.exp(100000))

@@ -1,0 +1,6 @@
+# reason: unknown
+class Stop(BaseException):
+    pass
+
+
+raise Stop("operator asked for a halt")

@@ -1,0 +1,3 @@
+# reason: unknown
+echo "export started"
+( exit 9 )
