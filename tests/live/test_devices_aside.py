@@ -15,10 +15,15 @@ from tests.live.daemons import LiveDaemon, live, until
 pytestmark = pytest.mark.live
 
 PROGRAM = """
-import os, sys
+import os, signal
 if os.environ["TRAINMASTER_DEVICES"].endswith(":0") and os.path.exists("broken"):
-    sys.exit("something is wrong here")
+    {death}
 """
+DEATHS = (
+    "os._exit(11)",
+    "os.kill(os.getpid(), signal.SIGSEGV)",
+    "raise RuntimeError('CUDA error: uncorrectable ECC error encountered')",
+)
 
 
 def states(daemon: LiveDaemon) -> dict[str, bool]:
@@ -44,7 +49,8 @@ def test_a_slot_that_fails_every_job_is_set_aside_and_brought_back(tmp_path: Pat
     (code / "broken").touch()
 
     def job(program: str) -> str:
-        (code / f"{program}.py").write_text(PROGRAM)
+        death = DEATHS[len(program) % len(DEATHS)]
+        (code / f"{program}.py").write_text(PROGRAM.format(death=death))
         command = [sys.executable, f"{program}.py"]
         return daemon.submit(command=command, name=program, workdir=str(code), retries=0)
 

@@ -17,7 +17,7 @@ from trainmaster.config.validation import (
     shown,
 )
 from trainmaster.config.yaml_file import read_mapping
-from trainmaster.failures.reason_table import FailureReason, ReasonTable, Strength
+from trainmaster.failures.reason_table import Accuses, FailureReason, ReasonTable, Strength
 from trainmaster.model.failure import UNKNOWN_REASON, Blame, RetryRule
 
 KEY = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -63,6 +63,7 @@ class ReasonEntry(FileModel):
     retry: Annotated[RetryRule | None, Field(strict=False)] = None
     advice: Label | None = None
     evidence: Annotated[Strength | None, Field(strict=False)] = None
+    accuses: Annotated[Accuses | None, Field(strict=False)] = None
     exceptions: Patterns = []
     words: Patterns = []
     origins: Patterns = []
@@ -138,4 +139,5 @@ def _row(entry: ReasonEntry, ours: FailureReason | None) -> FailureReason:
         strength=entry.evidence or base.strength,
         exit_codes=base.exit_codes | frozenset(entry.exit_codes),
         signals=base.signals | frozenset(entry.signals),
+        accuses=entry.accuses or base.accuses,
     )

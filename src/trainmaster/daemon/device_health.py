@@ -1,8 +1,8 @@
 """Sets devices aside that fail job after job, or of which the driver says that they are broken.
 
 What is decided here is a fact of the log (`GpuSetAside`), with a sentence that says why; it lasts until
-a user brings the device back. So are the failures that count (`DeviceFailed`, `DeviceWorked`), which the
-state remembers over restarts.
+a user brings the device back, or the programs that failed there fail elsewhere too. So are the failures
+that count (`DeviceFailed`, `DeviceWorked`), which the state remembers over restarts.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import structlog
+
 from trainmaster.config.limits import Limits
 from trainmaster.core.state import JobRecord, State
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.failures.device_blocks import counts, is_lasting, may_set_aside
+from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.failures.xid import XIDS, Xid, XidAction, xid_of
 from trainmaster.model import events as e
 from trainmaster.model.device_failures import DeviceFailure, DeviceFailures
@@ -28,6 +31,8 @@ from trainmaster.model.program_name import program_of
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import MINUTE
 from trainmaster.text.formatting import as_sentence, listing
+
+log = structlog.get_logger("trainmaster.health")
 
 XID_REASON = "gpu-xid-error"
 """The reason of a failure on a GPU that the driver reported just before."""
@@ -40,6 +45,8 @@ GOOD_ENDS = (e.RunSucceeded, e.RunPassed)
 ECC_CODE = 48
 """An uncorrected memory error that comes as an event of its own is treated as this XID."""
 NAMED = 3
+REPEATED = "failed there one after another"
+"""In the sentence on a device that was set aside for repeated failures."""
 
 
 class Accused(NamedTuple):
@@ -53,11 +60,16 @@ class DeviceHealth:
     """What is known against each device."""
 
     def __init__(
-        self, state: Callable[[], State], jobs: Mapping[str, LiveJob], limits: Limits
+        self,
+        state: Callable[[], State],
+        jobs: Mapping[str, LiveJob],
+        limits: Limits,
+        table: Callable[[], ReasonTable],
     ) -> None:
         self._state = state
         self._jobs = jobs
         self._limits = limits
+        self._table = table
         self.suspects: dict[int, str] = {}
         """Devices set aside for what a self-test may tell more of, and why; they are to be tested."""
         self._xids: dict[int, deque[tuple[int, Xid]]] = {}
@@ -74,6 +86,7 @@ class DeviceHealth:
                 known = known.failed(fact.failure)
                 found.append(LoggedEvent(e.DeviceFailed(fact.failure)))
                 found += self._set_aside(known, fact)
+                found += self._excused(known, fact.failure)
             elif fact is not None:
                 before, known = known, known.worked(fact.program, fact.devices)
                 if known != before:
@@ -97,7 +110,8 @@ class DeviceHealth:
         if is_good or is_lasting(ran_ms):
             devices = tuple(device_key(topology, gpu) for gpu in record.placement.gpus())
             return e.DeviceWorked(program, devices)
-        if not _may_be_devices(event, failure) or not counts(failure, ran_ms):
+        row = self._table().of(UNKNOWN_REASON if failure is None else failure.reason)
+        if not _may_be_devices(event, failure) or not counts(failure, row, ran_ms):
             return None
         gpu = failed_device(record, live.recipe.ranks, failure)
         if gpu is None or gpu in self._state().gpus_aside:
@@ -115,13 +129,30 @@ class DeviceHealth:
             self.suspects[accused.gpu] = why
             yield set_aside(state.topology, accused.gpu, why)
 
+    def _excused(self, known: DeviceFailures, last: DeviceFailure) -> Iterator[LoggedEvent]:
+        """Devices that were set aside for what a program did that has now failed elsewhere too."""
+        state = self._state()
+        for gpu, aside in sorted(state.gpus_aside.items()):
+            key = device_key(state.topology, gpu)
+            others = (each for each in known.failures if each.device == key)
+            is_tested_bad = "self-test" in aside.why and "self-test passed" not in aside.why
+            if REPEATED not in aside.why or is_tested_bad:
+                continue
+            if not any(each.program == last.program for each in others):
+                continue
+            if not self._why_bad(known, key):
+                name = device_name(state.topology, gpu)
+                why = f"Job {last.job} failed on another device as well."
+                log.info("a device that was set aside is used again", device=name, why=why)
+                yield LoggedEvent(e.GpuReturned(state.topology.node_of_gpu[gpu], gpu))
+
     def _why_bad(self, known: DeviceFailures, device: str) -> str:
         """Why a device should be set aside for what failed there; empty: it should not."""
         if not known.is_bad(device, self._limits.device_failures):
             return ""
         against = known.against(device)
         return (
-            f"Jobs {listing([each.job for each in against[-NAMED:]])} failed there one after another,"
+            f"Jobs {listing([each.job for each in against[-NAMED:]])} {REPEATED},"
             f" each within its first minutes (the last: {against[-1].reason})."
         )
 

@@ -150,7 +150,9 @@ class Driver:
         self.known_profiles = KnownProfiles(store)
         self.memory_watch = MemoryWatch(self)
         self.readings.listeners.append(self.memory_watch.look)
-        self.health = DeviceHealth(lambda: self.controller.state, self.jobs, site_limits)
+        self.health = DeviceHealth(
+            lambda: self.controller.state, self.jobs, site_limits, lambda: self.failures.table
+        )
         self.readings.listeners.append(self._check_gpus)
         self.readings.listeners.append(GpuActivity(self).look)
         self.inbox = Inbox()

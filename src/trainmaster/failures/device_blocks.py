@@ -1,34 +1,53 @@
 """A device that fails job after job is set aside: counted from the ends of runs, by device.
 
-A failure counts against its device where the user is not to blame, the run was in its first minutes, and the
-program does not fail elsewhere too. What ends otherwise on the device, or lasts, shows that it works.
+A failure counts against its device where its reason is one of devices, or where the program died without
+a word, in its first minutes, and does not fail elsewhere too. What ends otherwise on the device, or lasts,
+shows that it works. An exception or a message of the program's own accuses no device.
 """
 
 from __future__ import annotations
 
-from trainmaster.failures.retry_rules import EARLY_MS
-from trainmaster.model.failure import Blame, Failure
+import re
 
-NOT_OF_A_DEVICE = frozenset(
-    {
-        *("disk-full", "storage-error", "checkpoint-error", "quota-exceeded"),
-        *("network-error", "address-in-use", "rendezvous-timeout", "peer-connection-lost"),
-        *("lost-heartbeat", "job-preempted", "interrupted", "neighbour-fault", "time-limit"),
-        *("nccl-timeout", "mpi-error", "mpi-runtime-failure", "driver-library-mismatch"),
-    }
-)
-"""Reasons that are the machine's, the network's or another job's: setting one device aside mends nothing."""
+from trainmaster.failures.reason_table import Accuses, FailureReason
+from trainmaster.failures.retry_rules import EARLY_MS, PYTHON_ERROR
+from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure
+
+CRASH = "core-dump"
+KILLED = "killed-by-signal"
+MESSAGE_CODE = 1
+"""The exit code of `sys.exit("message")`."""
+PROGRESS = re.compile(r"\b(step|epoch|iter(ation)?|batch|loss)\b\W*\d|\bit/s\b", re.IGNORECASE)
+"""A line about a training that goes on."""
 PARTS = 4
 """No device is set aside for repeated failures while a quarter of all is aside, for whatever reason."""
 
 
-def counts(failure: Failure | None, ran_ms: int) -> bool:
-    """Whether such a failure may count against the device that it happened on."""
-    if is_lasting(ran_ms):
+def counts(failure: Failure | None, row: FailureReason, ran_ms: int) -> bool:
+    """Whether such a failure may count against the device that it happened on; `row`: of its reason."""
+    if failure is None or is_lasting(ran_ms):
         return False
-    if failure is None:
+    if row.accuses is Accuses.DEVICE:
+        return failure.blame is not Blame.USER
+    return failure.blame is Blame.UNKNOWN and is_silent(failure)
+
+
+def is_silent(failure: Failure) -> bool:
+    """Whether it died without a word: by a signal of no known sender, or with a code that nothing explains.
+
+    What it wrote last explains it, unless that is a line about its progress.
+    """
+    if failure.reason == CRASH:
         return True
-    return failure.blame is not Blame.USER and failure.reason not in NOT_OF_A_DEVICE
+    if failure.reason == KILLED:
+        return failure.signal == "SIGKILL"
+    if failure.reason != UNKNOWN_REASON or any(
+        PYTHON_ERROR.search(each.strip()) for each in failure.lines
+    ):
+        return False
+    if failure.signal or not failure.lines:
+        return True
+    return failure.exit_code != MESSAGE_CODE and PROGRESS.search(failure.lines[-1]) is not None
 
 
 def is_lasting(ran_ms: int) -> bool:

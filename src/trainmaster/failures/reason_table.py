@@ -26,6 +26,14 @@ class Strength(StrEnum):
     """What other ranks suffer when one fails: they count where nothing else is found."""
 
 
+class Accuses(StrEnum):
+    """What a failure for a reason speaks against, besides the program."""
+
+    NOTHING = "nothing"
+    DEVICE = "device"
+    """The device that it happened on: it is set aside when several jobs fail there."""
+
+
 @dataclass(frozen=True, slots=True)
 class FailureReason:
     """A row of the table."""
@@ -51,6 +59,7 @@ class FailureReason:
     exit_codes: frozenset[int] = frozenset()
     signals: frozenset[str] = frozenset()
     """End codes and signals that show the reason where no line does."""
+    accuses: Accuses = Accuses.NOTHING
 
 
 UNKNOWN = FailureReason(

@@ -19,6 +19,8 @@ class DeviceFailure:
     is_platform: bool
     """The reason is one of the platform; else it is not known."""
     reason: str = ""
+    is_cleared: bool = False
+    """Another program has worked there since: it only shows that its own program fails there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,13 @@ class DeviceFailures:
         )
 
     def worked(self, program: str, devices: Iterable[str]) -> DeviceFailures:
-        """A run of this program succeeded, or lasted, there."""
+        """A run of this program succeeded, or lasted, there; no program: they were brought back."""
         there = tuple(devices)
-        kept = tuple(each for each in self.failures if each.device not in there)
+        kept = tuple(
+            replace(each, is_cleared=True) if each.device in there else each
+            for each in self.failures
+            if each.device not in there or (program and each.program != program)
+        )
         if any(each.program == program for each in kept):
             works = self.works | {(program, device) for device in there}
             return DeviceFailures(kept, works)
@@ -53,7 +59,7 @@ class DeviceFailures:
         counted = {
             each.job: each
             for each in self.failures
-            if each.device == device and not self._fails_elsewhere(each)
+            if each.device == device and not each.is_cleared and not self._fails_elsewhere(each)
         }
         return tuple(counted.values())
 

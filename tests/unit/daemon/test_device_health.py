@@ -12,6 +12,7 @@ from trainmaster.config.limits import Limits
 from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.daemon.device_health import XID_LASTS_MS, DeviceHealth, failed_device
 from trainmaster.daemon.ends_on_gpus import EndsOnGpus
+from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.live_job import LiveJob, StoredSubmission
 from trainmaster.daemon.report_events import LoggedEvent
@@ -34,7 +35,7 @@ class Stage:
     def __init__(self) -> None:
         self.world = Strings(gpus(("n0", "H100", "abcd")), can_freeze=False)
         self.jobs: dict[str, LiveJob] = {}
-        self.health = DeviceHealth(lambda: self.world.state, self.jobs, Limits())
+        self.health = DeviceHealth(lambda: self.world.state, self.jobs, Limits(), built_in_table)
         self.readings = GpuReadings(EngineOf(self.world.state.topology))  # type: ignore[arg-type]
 
     def looks(self, look: Look, now: int = 0) -> list[e.Event]:
@@ -157,6 +158,20 @@ def test_a_device_that_fails_job_after_job_is_set_aside_with_their_names() -> No
     assert not stage.fails("g", 0), "it begins again"
 
 
+def test_it_comes_back_when_the_programs_that_failed_there_fail_elsewhere_too() -> None:
+    stage = Stage()
+    for job in "abc":
+        stage.fails(job, 0)
+    assert set(stage.world.state.gpus_aside) == {0}
+    stage.fails("d", 1)
+    assert set(stage.world.state.gpus_aside) == {0}, "d says nothing of it"
+    stage.runs("e", 1)
+    stage.jobs["e"].name = "a"  # the same program
+    stage.ends("e", e.RunFailed(Run("e", 1), retryable=False, failure=UNKNOWN))
+    assert not stage.world.state.gpus_aside
+    assert stage.fails("f", 0), "with b and c that are three again"
+
+
 def test_failures_are_remembered_over_a_restart_of_the_manager() -> None:
     stage = Stage()
     for job in "ab":
@@ -164,7 +179,7 @@ def test_failures_are_remembered_over_a_restart_of_the_manager() -> None:
     body = json.loads(json.dumps(snapshot_of(stage.world.controller)))
     again = restored(body, stage.world.topology, stage.world.script, can_freeze=False).controller
     stage.world.controller = again
-    stage.health = DeviceHealth(lambda: stage.world.state, stage.jobs, Limits())
+    stage.health = DeviceHealth(lambda: stage.world.state, stage.jobs, Limits(), built_in_table)
     (found,) = stage.fails("c", 0)
     assert found.why.startswith("Jobs a, b and c failed there one after another")
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
+from trainmaster.config.failure_reasons import table_from
+from trainmaster.daemon.failure_table import built_in_table
+from trainmaster.failures.classification import Evidence, classify
 from trainmaster.failures.device_blocks import counts, may_set_aside
+from trainmaster.failures.reason_table import UNKNOWN, ReasonTable
 from trainmaster.failures.retry_rules import EARLY_MS
 from trainmaster.model.device_failures import DeviceFailure, DeviceFailures
-from trainmaster.model.failure import Blame, Failure
+from trainmaster.model.failure import Failure
+
+TABLE = built_in_table()
 
 
 def told(*facts: str) -> DeviceFailures:
@@ -60,16 +68,73 @@ def test_what_was_before_its_return_does_not_count() -> None:
     assert not found.failed(DeviceFailure("n0:0", "4", "d", False)).is_bad("n0:0", 3)
 
 
-def test_a_users_own_failure_never_counts() -> None:
-    assert not counts(Failure("import-error", Blame.USER), 1)
-    assert counts(Failure("unknown", Blame.UNKNOWN), 1)
-    assert counts(Failure("cuda-init-failed", Blame.PLATFORM), 1)
-    assert counts(None, 1)
+def test_a_programs_own_failures_elsewhere_excuse_a_device_whatever_others_do_there() -> None:
+    first = ("1 a n0:0", "2 b n0:0", "3 c n0:0")
+    again = ("4 a n0:1", "5 b n0:1", "6 c n0:1")
+    found = told(*first, "+d n0:0", *again)
+    assert not any(found.is_bad(each, 3) for each in ("n0:0", "n0:1"))
+    assert told(*first, "+d n0:0", "+a n0:0", "+b n0:0", "+c n0:0", *again).is_bad("n0:1", 3)
 
 
-def test_late_failures_and_those_of_the_machine_do_not_count() -> None:
-    assert not counts(Failure("unknown"), EARLY_MS + 1)
-    assert not counts(Failure("disk-full", Blame.PLATFORM), 1)
+def of_end(code: int, *lines: str, signal: str = "", table: ReasonTable = TABLE) -> bool:
+    """Whether a run that ends so, early, accuses its device."""
+    failure = classify(Evidence(exit_code=code, signal=signal, rank=0, lines=lines), table)
+    return counts(failure, table.of(failure.reason), 1)
+
+
+def raised(last: str) -> tuple[str, ...]:
+    opening = "Traceback (most recent call last):"
+    return (opening, '  File "train.py", line 3, in <module>', "    main()", last)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        raised("ValueError: bad label"),
+        raised("RuntimeError: my tokenizer is broken"),
+        raised("trainer.errors.Stopped: at step 3"),
+        raised("ModuleNotFoundError: No module named 'einops'"),
+        raised("OSError: [Errno 28] No space left on device"),
+        raised("ConnectionRefusedError: [Errno 111] Connection refused"),
+        ("no key model in config",),
+    ],
+)
+def test_what_a_program_says_of_itself_accuses_no_device(lines: tuple[str, ...]) -> None:
+    assert not of_end(1, *lines)
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "signal"),
+    [
+        (11, (), ""),
+        (1, (), ""),
+        (3, ("step 4 loss 0.25",), ""),
+        (-11, ("step 4 loss 0.25",), "SIGSEGV"),
+        (-9, (), "SIGKILL"),
+        (1, raised("RuntimeError: CUDA error: uncorrectable ECC error encountered"), ""),
+        (1, raised("RuntimeError: No CUDA GPUs are available"), ""),
+        (1, raised("torch.AcceleratorError: CUDA error: unspecified launch failure"), ""),
+    ],
+)
+def test_errors_of_devices_and_a_death_without_a_word_do(
+    code: int, lines: tuple[str, ...], signal: str
+) -> None:
+    assert of_end(code, *lines, signal=signal)
+
+
+def test_a_row_of_a_users_own_accuses_a_device_only_if_it_says_so() -> None:
+    row = {"key": "licence", "title": "no licence", "blame": "platform", "retry": "always"}
+    row |= {"advice": "Ask.", "exceptions": ["LicenceError"]}
+    for more, is_accused in (({}, False), ({"accuses": "device"}, True)):
+        table = table_from({"reasons": [row | more]}, TABLE)
+        assert of_end(1, *raised("LicenceError: none left"), table=table) is is_accused
+
+
+def test_late_failures_and_those_that_nothing_is_known_of_do_not_count() -> None:
+    silent = Failure("unknown")
+    assert counts(silent, UNKNOWN, 1)
+    assert not counts(silent, UNKNOWN, EARLY_MS + 1)
+    assert not counts(None, UNKNOWN, 1)
 
 
 def test_never_the_last_device_nor_more_than_a_quarter() -> None:
