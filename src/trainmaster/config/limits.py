@@ -46,6 +46,9 @@ class Limits:
     )
     self_test: int = _time(30 * SECOND, "A device whose self-test takes longer is set aside.")
     retry_delay: int = _time(1 * SECOND, "Delay before the first retry; it grows with each one.")
+    outage_delay: int = _time(
+        10 * SECOND, "The same where only time helps: network, port in use; at least retry_delay."
+    )
     max_retry_delay: int = _time(5 * MINUTE, "Longest delay before a retry.")
     input_failures: int = _number(
         3, "Jobs, of several users or programs, that fail on an input before it is set aside."

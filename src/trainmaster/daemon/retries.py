@@ -78,7 +78,8 @@ def judged(
 ) -> JudgedFailure:
     """What follows from a failure by the rules; `failed` does not name its devices yet."""
     bounds = RetryLimits(
-        record.job.retries, record.failures, limits.retry_delay, limits.max_retry_delay
+        *(record.job.retries, record.failures),
+        *(limits.retry_delay, limits.max_retry_delay, limits.outage_delay),
     )
     had = resources_of(record.placement, record.demand_after_prerun or record.demand, terms.space)
     row = terms.table.of(failed.failure.reason)
@@ -91,7 +92,7 @@ def judged(
         record.run,
         record.saved_work,
         decision.is_retried,
-        bounds.delay_ms,
+        bounds.delay_after(row),
         failed.failure,
         avoid,
         decision.gpu_memory,

@@ -1,7 +1,8 @@
 """Whether another attempt may help: from the failure, the ones before it, and what the attempt had.
 
 A third of the failed jobs of Microsoft's Philly study was retried in vain (ATC'19). So a failure of which
-the table says that it comes back is not retried, nor one that came back already, whatever the table says.
+the table says that it comes back is not retried, nor one that came back already, unless all that it
+needs is time or more memory.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from trainmaster.failures.reason_table import FailureReason
 from trainmaster.model.codec import stored_as
-from trainmaster.model.failure import UNKNOWN_REASON, Failure, RetryRule
+from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure, RetryRule
 from trainmaster.model.retry import RetryDecision, RetryWhy
 from trainmaster.model.units import MINUTE, SECOND
 
@@ -22,6 +23,8 @@ GPU_MEMORY_REASONS = frozenset({"cuda-out-of-memory", "gpu-out-of-memory"})
 """Reasons after which more memory means that of the GPU; after any other it is the host's."""
 NODE_REASONS = frozenset({"disk-full", "storage-error", "driver-library-mismatch"})
 """Reasons that speak against a whole node, and not against a device of it."""
+OTHER_CONDITIONS = frozenset({RetryRule.MORE_MEMORY, RetryRule.ALWAYS})
+"""Rules by which the next attempt is not under the same conditions: with more memory, or later."""
 AFTER_FAILURE = 2
 AFTER_LOSS = 4
 """How much longer each delay is than the one before: what loses runs takes longer to mend."""
@@ -81,10 +84,14 @@ class RetryLimits:
     """How often it has failed before."""
     first_delay_ms: int = 1 * SECOND
     max_delay_ms: int = 5 * MINUTE
+    outage_delay_ms: int = 10 * SECOND
+    """The first delay where only time helps: a service or a port that is not there yet."""
 
-    @property
-    def delay_ms(self) -> int:
-        return delay_ms(self.failures + 1, AFTER_FAILURE, self.first_delay_ms, self.max_delay_ms)
+    def delay_after(self, reason: FailureReason) -> int:
+        """How long to wait before a retry after a failure for this reason."""
+        is_outage = reason.retry is RetryRule.ALWAYS and reason.blame is Blame.PLATFORM
+        first = max(self.first_delay_ms, self.outage_delay_ms if is_outage else 0)
+        return delay_ms(self.failures + 1, AFTER_FAILURE, first, self.max_delay_ms)
 
 
 def delay_ms(times: int, factor: int, first_ms: int, most_ms: int) -> int:
@@ -104,7 +111,7 @@ def decide(
     why_not = _why_not(failed, earlier, reason, limits)
     if why_not is not None:
         return RetryDecision(False, why_not, failures=failures)
-    delay = limits.delay_ms
+    delay = limits.delay_after(reason)
     if reason.retry is RetryRule.MORE_MEMORY:
         is_gpu = reason.key in GPU_MEMORY_REASONS
         more = more_gpu_memory(had) if is_gpu else more_memory(had)
@@ -139,8 +146,9 @@ def _why_not(
         return RetryWhy.NO_RETRIES
     if rule is RetryRule.NEVER:
         return RetryWhy.NEVER_HELPS
-    if rule is not RetryRule.MORE_MEMORY and any(is_same(failed, each) for each in earlier):
-        return RetryWhy.SAME_AGAIN  # with more memory it is not tried under the same conditions
+    if rule not in OTHER_CONDITIONS and any(is_same(failed, each) for each in earlier):
+        is_platforms = reason.blame is Blame.PLATFORM
+        return RetryWhy.STILL_THERE if is_platforms else RetryWhy.SAME_AGAIN
     if limits.failures >= limits.retries:
         return RetryWhy.RETRIES_USED_UP
     if rule is RetryRule.ONCE:

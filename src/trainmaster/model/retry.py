@@ -16,6 +16,8 @@ class RetryWhy(StrEnum):
     """Another attempt would end the same way."""
     SAME_AGAIN = "same-again"
     """It failed as it had failed before: it is deterministic."""
+    STILL_THERE = "still-there"
+    """The platform failed it as before: what is wrong there is not mended."""
     FIRST_BATCH = "first-batch"
     """Its own program raised an error within the first minutes, before it trained."""
     ONCE_DONE = "once-done"

@@ -10,6 +10,9 @@ SENTENCES: dict[RetryWhy, str] = {
     RetryWhy.RETRIES_USED_UP: "Not retried: it has failed {failures}, as often as its `retries` allow.",
     RetryWhy.NEVER_HELPS: "Not retried: another attempt would end the same way.",
     RetryWhy.SAME_AGAIN: "Not retried: it failed in the same way as before, so it would fail again.",
+    RetryWhy.STILL_THERE: (
+        "Not retried: it failed in the same way as before; submit it again when that is mended."
+    ),
     RetryWhy.FIRST_BATCH: (
         "Not retried: its program raised an error before it had trained, and would do so again."
     ),

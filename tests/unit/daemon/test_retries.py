@@ -108,7 +108,7 @@ def test_the_device_of_the_rank_that_failed_is_avoided_and_then_its_node() -> No
     assert second.event.avoid == ((0, 0), (0, 1), (0, 2), (0, 3))
     last = judge(world, ECC, first.attempt)
     assert (last.event.retryable, last.event.avoid) == (False, ())
-    assert last.decision.why is RetryWhy.SAME_AGAIN
+    assert last.decision.why is RetryWhy.STILL_THERE
 
 
 def test_the_devices_of_a_rank() -> None:

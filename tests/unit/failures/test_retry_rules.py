@@ -28,6 +28,8 @@ def reason(key: str, rule: RetryRule, blame: Blame = Blame.PLATFORM) -> FailureR
 
 ELSEWHERE = reason("gpu-ecc-error", RetryRule.ELSEWHERE)
 ALWAYS = reason("lost-heartbeat", RetryRule.ALWAYS)
+HUNG = reason("hung", RetryRule.ALWAYS, Blame.UNKNOWN)
+CUDA = reason("cuda-error", RetryRule.ELSEWHERE, Blame.UNKNOWN)
 NEVER = reason("import-error", RetryRule.NEVER, Blame.USER)
 GPU_MEMORY = reason("cuda-out-of-memory", RetryRule.MORE_MEMORY, Blame.USER)
 MEMORY = reason("cpu-out-of-memory", RetryRule.MORE_MEMORY, Blame.USER)
@@ -70,11 +72,30 @@ def test_the_table_decides_and_the_users_retries_are_the_most() -> None:
 def test_delays_grow() -> None:
     late = attempt(ALWAYS, ran_ms=HOUR)
     delays = [decided(ALWAYS, late, *[late] * times, retries=9).delay_ms for times in range(4)]
+    assert delays == [10 * SECOND, 20 * SECOND, 40 * SECOND, 80 * SECOND], "only time helps"
+    late = attempt(HUNG, ran_ms=HOUR)
+    delays = [decided(HUNG, late, *[late] * times, retries=9).delay_ms for times in range(4)]
     assert delays == [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND]
+    assert RetryLimits(9, 9).delay_after(ALWAYS) == 5 * MINUTE
+    assert RetryLimits(9, 0, first_delay_ms=MINUTE).delay_after(ALWAYS) == MINUTE
 
 
-@pytest.mark.parametrize("row", [ELSEWHERE, ALWAYS, UNKNOWN], ids=lambda row: row.key)
-def test_what_fails_twice_in_the_same_way_is_not_retried_whatever_the_rule(
+def test_what_only_time_mends_is_tried_as_often_as_its_retries_allow() -> None:
+    refused = attempt(ALWAYS, "ConnectionRefusedError: [Errno 111] Connection refused")
+    for times in range(5):
+        assert decided(ALWAYS, refused, *[refused] * times, retries=5).is_retried
+    assert decided(ALWAYS, refused, *[refused] * 5, retries=5).why is RetryWhy.RETRIES_USED_UP
+
+
+def test_it_is_not_said_of_the_platform_that_it_would_fail_again() -> None:
+    failed = attempt(ELSEWHERE, "uncorrectable ECC error")
+    decision = decided(ELSEWHERE, failed, failed)
+    assert decision.why is RetryWhy.STILL_THERE
+    assert "fail again" not in retry_sentence(decision)
+
+
+@pytest.mark.parametrize("row", [CUDA, UNKNOWN], ids=lambda row: row.key)
+def test_what_fails_twice_in_the_same_way_is_not_retried(
     row: FailureReason,
 ) -> None:
     first = attempt(row, "12:01:07 failed at 0x7f3c with 512 MiB", step=3)
@@ -91,8 +112,8 @@ def test_what_fails_twice_in_the_same_way_is_not_retried_whatever_the_rule(
 
 
 def test_the_same_step_is_the_same_however_late() -> None:
-    first = attempt(ALWAYS, "bad sample", ran_ms=3 * HOUR, step=9000)
-    assert decided(ALWAYS, first, first).why is RetryWhy.SAME_AGAIN
+    first = attempt(CUDA, "bad sample", ran_ms=3 * HOUR, step=9000)
+    assert decided(CUDA, first, first).why is RetryWhy.SAME_AGAIN
 
 
 def test_a_program_that_fails_on_its_first_batch_is_not_retried() -> None:
