@@ -64,6 +64,7 @@ class ReasonEntry(FileModel):
     advice: Label | None = None
     evidence: Annotated[Strength | None, Field(strict=False)] = None
     accuses: Annotated[Accuses | None, Field(strict=False)] = None
+    gang: bool | None = None
     exceptions: Patterns = []
     words: Patterns = []
     origins: Patterns = []
@@ -137,6 +138,7 @@ def _row(entry: ReasonEntry, ours: FailureReason | None) -> FailureReason:
         frames=(*entry.frames, *base.frames),
         lines=(*entry.lines, *base.lines),
         strength=entry.evidence or base.strength,
+        is_gangs=base.is_gangs if entry.gang is None else entry.gang,
         exit_codes=base.exit_codes | frozenset(entry.exit_codes),
         signals=base.signals | frozenset(entry.signals),
         accuses=entry.accuses or base.accuses,

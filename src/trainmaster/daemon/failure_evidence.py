@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from signal import Signals
 
@@ -63,7 +64,7 @@ class FailureReader:
         lines = lines_at_end(logs.get(first, ()), OWN_BYTES) or said.lines
         others = [rank for rank in logs if rank != first][:OTHER_RANKS]
         read = tuple(RankLog(rank, lines_at_end(logs[rank], OTHER_BYTES)) for rank in others)
-        return Evidence(said.exit_code, said.signal, said.rank, lines, said.why, read, said.is_lost)
+        return replace(said, lines=lines, others=read, ranks=len(logs) or None)
 
 
 def is_failure(report: Report) -> bool:

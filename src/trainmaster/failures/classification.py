@@ -35,6 +35,11 @@ CHILD_SIGNAL = (
     re.compile(r"exited on signal (?P<number>\d+)"),
     re.compile(r"exits with return code = -(?P<number>\d+)"),
 )
+GANG = re.compile(
+    r"^\[(?:rank|default)\d|torch(?:run|[./]distributed)|ProcessGroup|\bRANK\b|c10d|TCPStore"
+    r"|(?i:gloo|nccl|\bmpi|deepspeed|accelerate)"
+)
+"""What a launcher within a run of one rank, or a rank of it, writes."""
 CHILD_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank")
 ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)")
 NUMBERS = "1 HUP 2 INT 3 QUIT 4 ILL 5 TRAP 6 ABRT 7 BUS 8 FPE 9 KILL 11 SEGV 13 PIPE 14 ALRM 15 TERM 24 XCPU"
@@ -64,6 +69,8 @@ class Evidence:
     """What the engine says about the end: one sentence."""
     others: tuple[RankLog, ...] = ()
     """What the other ranks wrote last."""
+    ranks: int | None = None
+    """How many the run had, if that is known."""
     is_lost: bool = False
     """Its node or supervisor went away: it did not end by itself."""
 
@@ -100,6 +107,8 @@ class Finding:
 
 def classify(evidence: Evidence, table: ReasonTable) -> Failure:
     """The reason of a failure; `unknown` where nothing in the table matches."""
+    if evidence.ranks == 1 and not any(GANG.search(line) for line in evidence.lines):
+        table = table.of_one_rank
     said = _first(_on_line(LogLine(0, evidence.why), table), lambda each: each.is_explicit)
     parts = parts_of(evidence.lines)
     own = _named(_in_log(parts, table), evidence.lines)
@@ -119,8 +128,22 @@ def classify(evidence: Evidence, table: ReasonTable) -> Failure:
     row = _by_end(evidence.exit_code, signal, table)
     if row is None and evidence.is_lost:
         row = table.by_key.get(LOST_REASON)
-    shown = tuple(line.text for line in parts.lines[-SHOWN_LINES:])
+    shown = _last_words(parts) if row is None else _signal_line(evidence)
     return _failure(Finding(row, shown, _root_rank(evidence.lines)), evidence)
+
+
+def _last_words(parts: LogParts) -> tuple[str, ...]:
+    """What is shown where nothing is known: the exception at the end, after what a child wrote before it."""
+    last = parts.exceptions[-1:]
+    told = tuple(line for each in last for line in (*each.frame, each.text))
+    before = [line.text for line in parts.lines if not last or line.at < last[0].at]
+    return (*before[len(told) - SHOWN_LINES :], *told)
+
+
+def _signal_line(evidence: Evidence) -> tuple[str, ...]:
+    """The line in which a launcher tells the signal of its child: that of its own end has none."""
+    lines = () if evidence.signal else evidence.lines
+    return next(((line.strip(),) for line in lines if _child_signal((line,))), ())
 
 
 def _named(found: Finding | None, lines: Sequence[str]) -> Finding | None:

@@ -51,6 +51,8 @@ ASIDE = re.compile(
     r"^Exception ignored (?:in|on|while)\b|^--- Logging error ---|^Error in atexit\._run_exitfuncs"
 )
 """What Python writes before the traceback of an exception that ends nothing."""
+UNRAISED = re.compile(r"^object (?:address|refcount|type|type name|repr) *: |^lost sys\.stderr")
+"""What Python writes of such a one when it can write no traceback any more."""
 WHAT = re.compile(r"^\s*what\(\):\s*(?P<text>.*)$")
 TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'")
 NOISE = re.compile(
@@ -253,6 +255,8 @@ def _take(stream: _Stream, at: int, line: str) -> None:
         return
     if HANDLING.match(line):
         stream.is_chained, stream.takes_more = True, 0
+        return
+    if UNRAISED.match(line):
         return
     if ASIDE.match(line):
         stream.is_aside, stream.is_open, stream.takes_more = True, False, 0

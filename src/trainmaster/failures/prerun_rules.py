@@ -15,7 +15,8 @@ SAME_ON_ALL_DEVICES = frozenset(
         *("syntax-error", "import-error", "library-not-loaded", "command-not-found"),
         *("missing-file", "permission-error", "bad-arguments", "incorrect-input"),
         *("semantic-error", "assertion-error", "shape-mismatch", "index-out-of-range"),
-        *("output-node-error", "authentication-error", "cuda-version-mismatch"),
+        *("output-node-error", "authentication-error", "built-without-cuda"),
+        *("cuda-version-mismatch",),
         *("device-side-assert", "cuda-in-forked-process"),
     }
 )

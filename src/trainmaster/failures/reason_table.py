@@ -56,6 +56,8 @@ class FailureReason:
     frames: tuple[re.Pattern[str], ...] = ()
     """Any of them in its traceback shows it, where the exception says nothing known, or only a symptom."""
     strength: Strength = Strength.EXPLICIT
+    is_gangs: bool = False
+    """It tells of another rank: it is not tried where there is none."""
     exit_codes: frozenset[int] = frozenset()
     signals: frozenset[str] = frozenset()
     """End codes and signals that show the reason where no line does."""
@@ -84,6 +86,11 @@ class ReasonTable:
     def __post_init__(self) -> None:
         found = {row.key: row for row in (UNKNOWN, *self.rows)}
         object.__setattr__(self, "by_key", MappingProxyType(found))
+
+    @property
+    def of_one_rank(self) -> ReasonTable:
+        """Without the rows that tell of another rank."""
+        return ReasonTable(tuple(row for row in self.rows if not row.is_gangs))
 
     def of(self, key: str) -> FailureReason:
         """The row of a reason; one that the table does not have any more is named by its key."""

@@ -1,4 +1,4 @@
-# reason: cuda-version-mismatch
+# reason: built-without-cuda
 """The build of PyTorch has no CUDA."""
 
 import torch

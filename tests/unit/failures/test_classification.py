@@ -7,7 +7,7 @@ import pytest
 from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.failures.classification import Evidence, RankLog, classify
 from trainmaster.failures.reason_table import ReasonTable
-from trainmaster.model.failure import Blame, Failure
+from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure
 
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 PEER_GONE = "RuntimeError: [pair.cc:534] Connection closed by peer [127.0.0.1]:10895"
@@ -264,3 +264,48 @@ def test_a_traceback_within_a_line_of_json_is_read() -> None:
     text = r"\n".join(traceback("FileNotFoundError: [Errno 2] No such file or directory: '/a/b'"))
     found = failure_of('{"event": "failed", "exception": "' + text.replace('"', r"\"") + '"}')
     assert (found.reason, found.path) == ("missing-file", "/a/b")
+
+
+def test_a_command_that_failed_is_shown_after_its_own_words() -> None:
+    told = "subprocess.CalledProcessError: Command '['false']' returned non-zero exit status 1."
+    own = ('File "train.py", line 9, in <module>', "go()", told)
+    assert failure_of(*traceback(told)) == Failure(UNKNOWN_REASON, rank=0, lines=own, exit_code=1)
+    assert failure_of("stage two", *traceback(told)).lines == ("stage two", *own)
+    known = failure_of("cat: /data/x: No such file or directory", *traceback(told))
+    assert (known.reason, known.path) == ("missing-file", "/data/x")
+
+
+LOST_STDERR = (
+    "object address  : 0x7f8c1c0d5a20",
+    "object type name: ConnectionResetError",
+    "object repr     : ConnectionResetError(104, 'Connection reset by peer')",
+    "lost sys.stderr",
+)
+
+
+def test_what_python_says_of_an_exception_that_it_could_not_raise_is_no_cause() -> None:
+    died = "RuntimeError: DataLoader worker (pid(s) 123) exited unexpectedly"
+    assert failure_of(*traceback(died), *LOST_STDERR, ranks=1).reason == "data-loader-worker-died"
+    assert failure_of(*LOST_STDERR, code=137, signal="SIGKILL").reason == "killed-by-signal"
+
+
+def test_no_other_rank_is_blamed_where_there_is_none() -> None:
+    reset = traceback("ConnectionResetError: [Errno 104] Connection reset by peer")
+    assert failure_of(*reset, ranks=1).reason == "network-error"
+    assert failure_of(*reset, ranks=2).reason == "peer-connection-lost"
+    assert failure_of(*reset, ranks=None).reason == "peer-connection-lost"
+    assert failure_of(*traceback(PEER_GONE, "[rank1]: "), ranks=1).reason == "peer-connection-lost"
+
+
+def test_a_signal_has_no_lines_that_show_it_unless_a_launcher_tells_it() -> None:
+    assert failure_of("hello", code=139, signal="SIGSEGV").lines == ()
+    told = "Signal 9 (SIGKILL) received by PID 4242"
+    assert failure_of("hello", told, "bye").lines == (told,)
+
+
+def test_the_name_of_a_model_is_not_a_path() -> None:
+    missing = "OSError: meta-llama/Foo is not a local folder and is not a valid model identifier"
+    assert (failure_of(*traceback(missing)).reason, failure_of(*traceback(missing)).path) == (
+        "missing-file",
+        "",
+    )
