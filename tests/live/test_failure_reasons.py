@@ -73,8 +73,12 @@ def test_a_rank_of_a_gang(daemon: LiveDaemon) -> None:
 def test_a_signal_and_what_is_not_known(daemon: LiveDaemon) -> None:
     found = failure(daemon, "sh", "-c", "kill -SEGV $$")["failure"]
     assert (found["reason"], found["signal"]) == ("core-dump", "SIGSEGV")
-    found = failure(daemon, "sh", "-c", "echo the moon is not round; exit 3")["failure"]
+    job = failure(daemon, "sh", "-c", "echo the moon is not round; exit 3")
+    found = job["failure"]
     assert (found["reason"], found["blame"], found["exit_code"]) == ("unknown", "unknown", 3)
+    assert job["end_reason"]["sentence"] == "The moon is not round."
+    story = daemon.call("GET", f"/api/v1/jobs/{job['id']}/story")["story"]
+    assert any("exit code 3, rank 0, the moon is not round" in each["sentence"] for each in story)
 
 
 def test_a_reason_of_the_operators_own(daemon: LiveDaemon) -> None:

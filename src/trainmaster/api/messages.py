@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from trainmaster.daemon.job_rows import PrerunRow
 from trainmaster.daemon.service_api import JobStatus
-from trainmaster.model.failure import UNKNOWN_REASON
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.reasons import Why
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender
 from trainmaster.model.units import SECOND
+from trainmaster.text.failures import failure_words
 from trainmaster.text.formatting import length, when
 from trainmaster.text.hangs import hang_sentence
 from trainmaster.text.reasons import reason_sentence
@@ -79,8 +79,8 @@ def ended_because(status: JobStatus) -> str:
 
 def failure_title(status: JobStatus) -> str:
     """Why its program failed, in a few words; empty where that is not known."""
-    row = status.failure_reason
-    return "" if row is None or row.key == UNKNOWN_REASON else row.title
+    row, failed = status.failure_reason, status.history.failed_by
+    return "" if row is None or failed is None else failure_words(failed, row.title)
 
 
 def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
@@ -170,7 +170,8 @@ def prerun(status: JobStatus) -> PrerunRow | None:
     result = found.result or ("running" if is_running else "waiting")
     if result == "waiting" and status.row.state in ENDED_STATES:
         return None
-    words = {"ran": length(found.ran_ms), "reason": found.reason, "passed_as": found.passed_as}
+    reason = found.title or found.reason
+    words = {"ran": length(found.ran_ms), "reason": reason, "passed_as": found.passed_as}
     sentence = PRERUN_SENTENCES[result].format(**words)
     if result == "skipped" and not found.passed_as:
         sentence = "Skipped: that of the same program was unsure."

@@ -51,9 +51,7 @@ def failure_lines(answer: Json) -> list[str]:
         return []
     rank = failure["rank"]
     first = f"; rank {rank} failed first" if rank is not None else ""
-    lines = [
-        f"Failure: {failure['title']} ({failure['reason']}); blame: {failure['blame']}{first}."
-    ]
+    lines = [f"Failure: {failure['title']}; blame: {failure['blame']}{first}."]
     if failure["path"]:
         lines.append(f"Input that it could not read: {failure['path']}")
     lines += [f"  {line}" for line in failure["lines"]]

@@ -84,7 +84,9 @@ class Prerun:
     passed_as: str = ""
     """The job that passed for it."""
     reason: str = ""
-    """Why it failed: a key of the table of reasons."""
+    """Why it failed: a key of the table of reasons, ..."""
+    title: str = ""
+    """... and in words."""
 
 
 @dataclass(frozen=True, slots=True)

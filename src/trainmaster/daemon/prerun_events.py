@@ -37,7 +37,7 @@ def leave(live: LiveJob) -> None:
 
 
 def passed_event(
-    said: r.Ended, live: LiveJob, record: JobRecord, failure: Failure | None
+    said: r.Ended, live: LiveJob, record: JobRecord, failure: Failure | None, title: str = ""
 ) -> e.RunPassed | None:
     """The fact that a pre-run is over; None for any other run, and where the program itself is at fault."""
     if not record.is_prerun:
@@ -51,7 +51,9 @@ def passed_event(
     result = "failed" if is_failed else "passed" if failure is None else "unsure"
     before = live.history.prerun or Prerun()
     reason = "" if failure is None else failure.reason
-    live.history = replace(live.history, prerun=replace(before, result=result, reason=reason))
+    live.history = replace(
+        live.history, prerun=replace(before, result=result, reason=reason, title=title)
+    )
     if is_failed:
         return None
     live.history = replace(live.history, exit_code=None)

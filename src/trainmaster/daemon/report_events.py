@@ -31,6 +31,7 @@ from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.progress import Sample
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspension
 from trainmaster.model.units import NOMINAL, SECOND
+from trainmaster.text.failures import failure_words
 from trainmaster.text.hangs import hang_sentence
 from trainmaster.text.retries import retry_sentence
 
@@ -85,7 +86,8 @@ def _events_of(
     if isinstance(report, r.Ended):
         return _ended(report, live, record, now, limits, failure, terms)
     if isinstance(report, r.Lost):
-        return _lost(report, live, record, now, limits, failure)
+        title = _title_of(failure, terms)
+        return _lost(report, live, record, now, limits, failure, title)
     return EVENTS[type(report)](report, live, record, now)
 
 
@@ -288,6 +290,7 @@ def _ended(
     )
     live.ended_ms = then = _moment(said, live, now)
     live.paused(then)
+    title = _title_of(failure, terms)
     detail = _end_detail(said)
     if record.is_prerun:
         prerun_events.leave(live)
@@ -313,9 +316,10 @@ def _ended(
         shows_saving = not said.unsaved_ms
         left = e.RunSuspended(said.run, work, was_killed=said.was_killed, shows_saving=shows_saving)
         yield LoggedEvent(left, detail | _took(record, then))
-    elif (passed := prerun_events.passed_event(said, live, record, failure)) is not None:
+    elif (passed := prerun_events.passed_event(said, live, record, failure, title)) is not None:
         reason = None if passed.failure is None else passed.failure.reason
-        yield LoggedEvent(passed, {"prerun": True, "reason": reason})
+        shown = None if passed.failure is None else title
+        yield LoggedEvent(passed, {"prerun": True, "reason": reason, "title": shown})
     elif said.code == 0:
         yield LoggedEvent(e.RunSucceeded(said.run), detail)
     else:
@@ -324,7 +328,7 @@ def _ended(
         live.history = replace(
             live.history, failure=dict(detail), failed_ms=failed, failed_by=failure
         )
-        detail |= failure_detail(failure)
+        detail |= failure_detail(failure, title)
         saved = _saved_work(live, record)
         if failure is None or terms is None:
             can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
@@ -376,11 +380,18 @@ def end_of(said: r.Ended) -> EndReason:
     return EndReason(code, said.code, signal=name, rank=said.rank, detail=said.why)
 
 
-def failure_detail(failure: Failure | None) -> dict[str, object]:
-    """Why it failed, for its story."""
+def failure_detail(failure: Failure | None, title: str) -> dict[str, object]:
+    """Why it failed, for its story; `title` is that in words."""
     if failure is None:
         return {}
-    return {"reason": failure.reason, "blame": failure.blame.value}
+    return {"reason": failure.reason, "title": title, "blame": failure.blame.value}
+
+
+def _title_of(failure: Failure | None, terms: RetryTerms | None) -> str:
+    """Why it failed, in words; empty where there is no table to ask."""
+    if failure is None or terms is None:
+        return ""
+    return failure_words(failure, terms.table.of(failure.reason).title)
 
 
 def _end_detail(said: r.Ended) -> dict[str, object]:
@@ -401,11 +412,12 @@ def _lost(
     now: int,
     limits: Limits,
     failure: Failure | None,
+    title: str,
 ) -> Iterator[LoggedEvent]:
     live.history = replace(_without_hang(live.history), pids=(), failed_by=failure, retry="")
     then = _moment(said, live, now)
     live.paused(then)
-    detail: dict[str, object] = {"why": said.why, **failure_detail(failure)}
+    detail: dict[str, object] = {"why": said.why, **failure_detail(failure, title)}
     if record.is_prerun:
         prerun_events.leave(live)
         detail |= {"prerun": True}

@@ -69,7 +69,7 @@ UNKNOWN = FailureReason(
     "unknown",
     Blame.UNKNOWN,
     RetryRule.ONCE,
-    "Read the end of its log; if you see what it was, add a row for it with --failure-reasons.",
+    "Read the end of its log: trainmaster logs JOB.",
 )
 
 NO_ADVICE = "The table has no row for this reason any more: --failure-reasons FILE adds one."

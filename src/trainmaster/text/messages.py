@@ -43,6 +43,7 @@ def story_sentence(what: str, detail: Mapping[str, object]) -> str:
         DETAILS.get(key, _named)(key, value)
         for key, value in detail.items()
         if key not in ("sentence", "why", "tail", "cost", *worded_keys)
+        and not (key == "reason" and detail.get("title"))
         and value not in (None, "", [], {})
     )
     rest = [each for each in worded if each]
@@ -225,8 +226,8 @@ def _launching(detail: Detail) -> Opening:
 
 
 def _prerun_passed(detail: Detail) -> Opening:
-    worded_keys = ("prerun", "reason", "attempt")
-    reason = detail.get("reason")
+    worded_keys = ("prerun", "reason", "title", "attempt")
+    reason = detail.get("title") or detail.get("reason")
     if not reason:
         return "its pre-run passed: it waits for all its devices", worded_keys
     return (
@@ -309,6 +310,7 @@ DETAILS: Mapping[str, Callable[[str, object], str]] = {
     "retry": lambda _, value: _lowered(str(value).rstrip(".")),
     "shared_by": lambda _, value: f"sharing its GPU by {value}",
     "retry_in_s": lambda _, value: f"tried again in {length(_seconds(value))}",
+    "title": lambda _, value: str(value),
     "took_s": lambda _, value: f"took {length(_seconds(value))}",
 }
 """Details that need a wording of their own."""

@@ -1,0 +1,40 @@
+"""Why a run failed is said in the words of people, also where no reason is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.daemon.failure_table import built_in_table
+from trainmaster.model.failure import UNKNOWN_REASON, Failure
+from trainmaster.text.failures import failure_words
+from trainmaster.text.messages import story_sentence
+
+LONG = f"RuntimeError: the teacher {'never ' * 20}answered"
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (Failure("semantic-error", lines=("KeyError: 'a'",)), "error in the program"),
+        (Failure(UNKNOWN_REASON, lines=("go()", "train.Tired: 3 of 4")), "train.Tired: 3 of 4"),
+        (Failure(UNKNOWN_REASON, lines=(LONG,)), f"{LONG[:79]}…"),
+        (Failure(UNKNOWN_REASON, exit_code=3), "nothing in its log says why"),
+    ],
+)
+def test_the_words_of_a_failure(failure: Failure, said: str) -> None:
+    assert failure_words(failure, built_in_table().of(failure.reason).title) == said
+
+
+def test_a_story_gives_the_title_and_not_the_key() -> None:
+    reason = {"reason": "semantic-error", "title": "error in the program"}
+    assert story_sentence("failed", {"code": 1, **reason}) == (
+        "Failed (exit code 1, error in the program)"
+    )
+    assert story_sentence("failed", {"reason": "semantic-error"}) == "Failed (semantic error)"
+    assert "failed (error in the program)," in story_sentence("pre-run passed", reason)
+
+
+def test_advice_for_unknown_failures_is_for_users() -> None:
+    table = built_in_table()
+    assert "trainmaster logs JOB" in table.of(UNKNOWN_REASON).advice
+    assert [row.key for row in table.rows if "--failure-reasons" in row.advice] == []
