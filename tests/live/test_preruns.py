@@ -60,9 +60,18 @@ def prerun(daemon: LiveDaemon, id: str) -> dict[str, Any]:
 
 
 def test_a_broken_gang_costs_one_slot(daemon: LiveDaemon) -> None:
+    bugs = ('raise ValueError("bad label")', 'raise SystemExit("no key model in config")')
+    others = []
+    for number, bug in enumerate(bugs):
+        (daemon.folder / f"bug{number}.py").write_text(f"{bug}\n")
+        others.append(submit(daemon, f"bug{number}.py", gpus=8, retries=0))
     (daemon.folder / "broken.py").write_text("import time, no_such_module\n")
     id = submit(daemon, "broken.py", gpus=8)
     row = daemon.until_state(id, "failed")
+    for other in others:
+        daemon.until_state(other, "failed")
+        assert launches(daemon, other) == [1]
+    assert "says `preflight: false`" in prerun(daemon, id)["sentence"]
     assert launches(daemon, id) == [1], "on one slot, and not tried again"
     assert (prerun(daemon, id)["result"], row["gpus"]) == ("failed", 8)
     assert row["gpu_s"] <= row["finish_s"] - row["submit_s"], "the time of one slot at most"

@@ -155,7 +155,10 @@ PRERUN_SENTENCES = {
     "waiting": "It first runs on one of its devices (pre-run).",
     "running": "Its first steps run on one device (pre-run).",
     "passed": "Passed on one device, in {ran}.",
-    "failed": "Failed on one device, after {ran}.",
+    "failed": (
+        "It failed in its pre-run on one device, after {ran}; a program that needs several devices to"
+        " begin says `preflight: false`."
+    ),
     "unsure": "Failed on one device after {ran} ({reason}), perhaps for want of devices.",
     "skipped": "Skipped: job {passed_as} has passed it.",
 }
@@ -173,6 +176,12 @@ def prerun(status: JobStatus) -> PrerunRow | None:
     reason = found.title or found.reason
     words = {"ran": length(found.ran_ms), "reason": reason, "passed_as": found.passed_as}
     sentence = PRERUN_SENTENCES[result].format(**words)
+    if result == "unsure" and not found.reason:
+        sentence = (
+            f"It was seen to make no step on one device in {words['ran']}: that shows nothing."
+        )
+    if result == "waiting" and found.failed_as:
+        sentence += f" The same program has just failed its pre-run as job {found.failed_as}."
     if result == "skipped" and not found.passed_as:
         sentence = "Skipped: that of the same program was unsure."
     return PrerunRow(result, sentence, found.attempt or None, found.ran_ms / SECOND)

@@ -75,7 +75,8 @@ class Prerun:
     program: str = ""
     """Digest of what its processes are started from; empty: it cannot be known again."""
     result: str = ""
-    """passed, failed, unsure (it failed, perhaps for want of devices) or skipped; empty: it is to come."""
+    """passed, failed, skipped or unsure: it failed, perhaps for want of devices, or made no step; empty: it
+    is to come."""
     attempt: int = 0
     """The attempt that it was, or is."""
     attempts: int = 0
@@ -87,6 +88,8 @@ class Prerun:
     """Why it failed: a key of the table of reasons, ..."""
     title: str = ""
     """... and in words."""
+    failed_as: str = ""
+    """The job whose pre-run of the same program failed just before."""
 
 
 @dataclass(frozen=True, slots=True)

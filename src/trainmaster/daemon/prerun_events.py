@@ -1,4 +1,4 @@
-"""The end of a pre-run: passed, unsure, or a failure of the program's own."""
+"""The end of a pre-run: passed, failed, or unsure, which goes on to all devices as well."""
 
 from __future__ import annotations
 
@@ -37,9 +37,15 @@ def leave(live: LiveJob) -> None:
 
 
 def passed_event(
-    said: r.Ended, live: LiveJob, record: JobRecord, failure: Failure | None, title: str = ""
+    said: r.Ended,
+    live: LiveJob,
+    record: JobRecord,
+    failure: Failure | None,
+    title: str = "",
+    *,
+    has_stepped: bool,
 ) -> e.RunPassed | None:
-    """The fact that a pre-run is over; None for any other run, and where the program itself is at fault."""
+    """The fact that a pre-run is over and the job goes on; None for any other run, and where it failed."""
     if not record.is_prerun:
         return None
     if said.code == 0 or said.asked is r.StopOrder.PRERUN:
@@ -48,7 +54,8 @@ def passed_event(
         failure = Failure(UNKNOWN_REASON)
     own_folder = f"/{said.run.job}/{said.run.attempt}/{FOLDER}/"
     is_failed = failure is not None and counts_against_program(failure, own_folder)
-    result = "failed" if is_failed else "passed" if failure is None else "unsure"
+    is_sure = failure is None and (said.code == 0 or has_stepped)
+    result = "failed" if is_failed else "passed" if is_sure else "unsure"
     before = live.history.prerun or Prerun()
     reason = "" if failure is None else failure.reason
     live.history = replace(
@@ -58,3 +65,10 @@ def passed_event(
         return None
     live.history = replace(live.history, exit_code=None)
     return e.RunPassed(said.run, failure)
+
+
+def doubt(live: LiveJob) -> dict[str, object]:
+    """For its story: that it was seen to make no step, where it did not fail either."""
+    prerun = live.history.prerun
+    is_stepless = prerun is not None and prerun.result == "unsure" and not prerun.reason
+    return {"stepless": True} if is_stepless else {}

@@ -116,8 +116,9 @@ class Preruns:
                 continue
             live = self._jobs.get(event.run.job)
             prerun = None if live is None else live.history.prerun
-            is_sure = not isinstance(event, e.RunPassed) or event.failure is None
-            if live is None or prerun is None or not prerun.program or not is_sure:
+            if live is None or prerun is None or not prerun.program:
+                continue
+            if isinstance(event, e.RunPassed) and prerun.result != "passed":
                 continue
             if prerun.program not in self._passed:
                 self._passed[prerun.program] = live.id
@@ -126,13 +127,16 @@ class Preruns:
     def follow_up(self, touched: Iterable[LiveJob]) -> Iterator[LoggedEvent]:
         """What the jobs that wait for a pre-run do after a step: start, pre-run in their turn, or wait on."""
         seen: dict[str, bool] = {}
+        failed: dict[str, str] = {}
         for live in touched:
             prerun = live.history.prerun
             if prerun is not None and prerun.program:
                 is_unsure = prerun.result == "unsure"
                 seen[prerun.program] = seen.get(prerun.program, False) or is_unsure
+                if prerun.result == "failed" and live.has_ended:
+                    failed[prerun.program] = live.id
         for program, is_unsure in seen.items():
-            yield from self._settle(program, is_unsure)
+            yield from self._settle(program, is_unsure, failed.get(program, ""))
 
     def follow_up_all(self) -> Iterator[LoggedEvent]:
         """The same after a restart."""
@@ -141,7 +145,7 @@ class Preruns:
                 self._who_passed(program)
             yield from self._settle(program, False)
 
-    def _settle(self, program: str, is_unsure: bool) -> Iterator[LoggedEvent]:
+    def _settle(self, program: str, is_unsure: bool, failed_as: str = "") -> Iterator[LoggedEvent]:
         waiting = [live for live in self._of(program) if Hold.PRERUN in live.holds]
         passed = self._passed.get(program, "")
         if passed or is_unsure:
@@ -157,6 +161,8 @@ class Preruns:
             return
         for live in waiting:
             if not self._leader(live, self._of(program)):
+                if live.history.prerun is not None and failed_as:
+                    self._note(live, replace(live.history.prerun, failed_as=failed_as))
                 yield from self._dependencies.remove_hold(live, Hold.PRERUN)
 
     def reason(self, live: LiveJob) -> Reason:

@@ -289,6 +289,7 @@ def _ended(
         longest_silence_ms=silence_ms,
     )
     live.ended_ms = then = _moment(said, live, now)
+    has_stepped = live.history.progress is not None
     live.paused(then)
     title = _title_of(failure, terms)
     detail = _end_detail(said)
@@ -316,10 +317,15 @@ def _ended(
         shows_saving = not said.unsaved_ms
         left = e.RunSuspended(said.run, work, was_killed=said.was_killed, shows_saving=shows_saving)
         yield LoggedEvent(left, detail | _took(record, then))
-    elif (passed := prerun_events.passed_event(said, live, record, failure, title)) is not None:
+    elif (
+        passed := prerun_events.passed_event(
+            said, live, record, failure, title, has_stepped=has_stepped
+        )
+    ) is not None:
         reason = None if passed.failure is None else passed.failure.reason
         shown = None if passed.failure is None else title
-        yield LoggedEvent(passed, {"prerun": True, "reason": reason, "title": shown})
+        told = {"prerun": True, "reason": reason, "title": shown}
+        yield LoggedEvent(passed, told | prerun_events.doubt(live))
     elif said.code == 0:
         yield LoggedEvent(e.RunSucceeded(said.run), detail)
     else:

@@ -226,8 +226,13 @@ def _launching(detail: Detail) -> Opening:
 
 
 def _prerun_passed(detail: Detail) -> Opening:
-    worded_keys = ("prerun", "reason", "title", "attempt")
+    worded_keys = ("prerun", "reason", "title", "attempt", "stepless")
     reason = detail.get("title") or detail.get("reason")
+    if detail.get("stepless"):
+        return (
+            "its pre-run was seen to make no step in its time: it waits for all its devices all the same",
+            worded_keys,
+        )
     if not reason:
         return "its pre-run passed: it waits for all its devices", worded_keys
     return (
@@ -247,7 +252,12 @@ def _prerun_waived(detail: Detail) -> Opening:
 
 
 def _failed(detail: Detail) -> Opening:
-    return "pre-run failed" if detail.get("prerun") else "failed", ("prerun",)
+    if not detail.get("prerun"):
+        return "failed", ()
+    return (
+        "failed in its pre-run on one device; a program that needs several to begin says `preflight: false`",
+        ("prerun",),
+    )
 
 
 def _sharing(detail: Detail) -> Opening:

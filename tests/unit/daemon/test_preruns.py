@@ -16,6 +16,7 @@ from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.preruns import Preruns, program_digest
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.runtime_limits import RuntimeLimits
+from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.failure import Failure
 from trainmaster.model.job import Run
@@ -60,10 +61,10 @@ class Stage:
     def passes(self, name: str, failure: Failure | None = None) -> list[str]:
         live = self.jobs[name]
         event = e.RunPassed(Run(name, 1), failure)
-        self.keys |= {row.key: row for row in self.preruns.note([LoggedEvent(event)], 0)}
         prerun = live.history.prerun or Prerun()
         result = "passed" if failure is None else "unsure"
         live.history = replace(live.history, prerun=replace(prerun, result=result))
+        self.keys |= {row.key: row for row in self.preruns.note([LoggedEvent(event)], 0)}
         assert live.record is not None
         live.record.end_prerun(cannot_save=True)
         return self.after(name)
@@ -102,7 +103,12 @@ def test_where_the_first_ends_or_is_held_the_next_takes_its_turn() -> None:
     record = stage.jobs["a"].record
     assert record is not None
     record.phase = Phase.FAILED
+    failed = replace(stage.jobs["a"].history.prerun or Prerun(), result="failed")
+    stage.jobs["a"].history = replace(stage.jobs["a"].history, prerun=failed)
     assert stage.after("a") == ["JobReleased b"]
+    following = stage.jobs["b"].history.prerun
+    assert following is not None
+    assert following.failed_as == "a", "which is said of the next"
     stage.jobs["b"].holds.add(Hold.OWNER)
     assert stage.after("b") == ["JobReleased c"]
 
@@ -164,6 +170,22 @@ def test_it_is_stored_with_the_job() -> None:
     history = JobHistory(prerun=Prerun("f00", "passed", 1, 1, 2_000), attempts=2)
     assert JobHistory.from_json(history.to_json()) == history
     assert history.restarts == 0
+
+
+def test_one_that_was_seen_to_make_no_step_in_its_time_goes_on_and_is_not_remembered() -> None:
+    stage = Stage()
+    for name, has_stepped in (("a", False), ("b", True)):
+        stage.submit(name)
+        live = stage.jobs[name]
+        assert live.record is not None
+        said = r.Ended(Run(name, 1), 0, code=143, asked=r.StopOrder.PRERUN)
+        event = prerun_events.passed_event(said, live, live.record, None, has_stepped=has_stepped)
+        assert event == e.RunPassed(Run(name, 1))
+        told = prerun_events.doubt(live)
+        assert (stage.said(name), told) == (
+            ("passed", {}) if has_stepped else ("unsure", {"stepless": True})
+        )
+        assert bool(list(stage.preruns.note([LoggedEvent(event)], 0))) is has_stepped
 
 
 def test_the_time_limit_of_a_job_does_not_count_its_pre_run() -> None:
