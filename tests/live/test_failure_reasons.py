@@ -76,6 +76,7 @@ def test_a_signal_and_what_is_not_known(daemon: LiveDaemon) -> None:
     job = failure(daemon, "sh", "-c", "echo the moon is not round; exit 3")
     found = job["failure"]
     assert (found["reason"], found["blame"], found["exit_code"]) == ("unknown", "unknown", 3)
+    assert found["advice"] == f"Read the end of its log: trainmaster logs {job['id']}."
     assert job["end_reason"]["sentence"] == "The moon is not round."
     story = daemon.call("GET", f"/api/v1/jobs/{job['id']}/story")["story"]
     assert any("exit code 3, rank 0, the moon is not round" in each["sentence"] for each in story)

@@ -153,7 +153,7 @@ def failure_row(status: JobStatus) -> FailureRow | None:
         signal=failed.signal or None,
         path=failed.path or None,
         lines=list(failed.lines),
-        advice=row.advice,
+        advice=row.advice.replace("logs JOB", f"logs {status.row.id}"),
         retry=status.history.retry or None,
     )
 

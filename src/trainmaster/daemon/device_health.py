@@ -153,7 +153,7 @@ class DeviceHealth:
         against = known.against(device)
         return (
             f"Jobs {listing([each.job for each in against[-NAMED:]])} {REPEATED},"
-            f" each within its first minutes (the last: {against[-1].reason})."
+            f" each within its first minutes (the last: {self._table().of(against[-1].reason).title})."
         )
 
     # -- what the driver says ----------------------------------------------------------------------------

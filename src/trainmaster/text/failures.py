@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainmaster.model.failure import UNKNOWN_REASON, Failure
 from trainmaster.text.formatting import shortened
 
-MOST_WORDS = 80
+MOST_WORDS = 100
 """Characters of the last line of a failure that no reason is known for."""
 
 

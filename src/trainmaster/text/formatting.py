@@ -156,7 +156,7 @@ def plural(number: int, noun: str) -> str:
 def as_sentence(text: str) -> str:
     """On one line and with its full stop."""
     line = " ".join(text.split())
-    return line if line.endswith((".", "?", "!")) else f"{line}."
+    return line if line.endswith((".", "?", "!", "…")) else f"{line}."
 
 
 def _tidy(value: float) -> str:

@@ -68,12 +68,14 @@ SENTENCES: Mapping[str, Callable[[EndReason], str]] = {
 def end_sentence(end: EndReason, failure: str = "") -> str:
     """Why it ended; empty where nothing more is known than its state says.
 
-    `failure` is why its program failed, in a few words: "GPU out of memory".
+    `failure` is why its program failed, in a few words: "GPU out of memory"; or what it said last.
     """
     word = SENTENCES.get(end.code)
     said = end.detail if word is None else word(end)
     if failure and end.code == EndCode.EXIT_CODE and not end.detail:
-        said = f"{failure[:1].upper()}{failure[1:]}{f'. {said}' if said else ''}"
+        is_word = failure.partition(" ")[0].isalpha()  # and not `train.Tired: 3 of 4`
+        opening = f"{failure[:1].upper()}{failure[1:]}" if is_word else failure
+        said = f"{as_sentence(opening)} {said}" if said else opening
     return as_sentence(said) if said else ""
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.model.failure import UNKNOWN_REASON, Failure
+from trainmaster.model.stop_reasons import EndCode, EndReason
 from trainmaster.text.failures import failure_words
 from trainmaster.text.messages import story_sentence
+from trainmaster.text.stop_messages import end_sentence
 
 LONG = f"RuntimeError: the teacher {'never ' * 20}answered"
 
@@ -17,12 +21,19 @@ LONG = f"RuntimeError: the teacher {'never ' * 20}answered"
     [
         (Failure("semantic-error", lines=("KeyError: 'a'",)), "error in the program"),
         (Failure(UNKNOWN_REASON, lines=("go()", "train.Tired: 3 of 4")), "train.Tired: 3 of 4"),
-        (Failure(UNKNOWN_REASON, lines=(LONG,)), f"{LONG[:79]}…"),
+        (Failure(UNKNOWN_REASON, lines=(LONG,)), f"{LONG[:99]}…"),
         (Failure(UNKNOWN_REASON, exit_code=3), "nothing in its log says why"),
     ],
 )
 def test_the_words_of_a_failure(failure: Failure, said: str) -> None:
     assert failure_words(failure, built_in_table().of(failure.reason).title) == said
+
+
+def test_the_name_of_an_exception_keeps_its_case_at_the_head_of_a_sentence() -> None:
+    end = EndReason(EndCode.EXIT_CODE, 1)
+    assert end_sentence(end, "train.Tired: 3 of 4") == "train.Tired: 3 of 4."
+    assert end_sentence(end, "error in the program") == "Error in the program."
+    assert end_sentence(replace(end, rank=2), "cut…") == "cut… Rank 2 failed first."
 
 
 def test_a_story_gives_the_title_and_not_the_key() -> None:
