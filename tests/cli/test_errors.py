@@ -202,6 +202,7 @@ CASES = {
         f"{RUN} --failure-rules retry,input", 2, "there is no rule 'input'; did you mean inputs?"
     ),
     "a pre-run without end": Case(f"{RUN} --failure-rules prerun:x", 2, "number of seconds"),
+    "no rule at all": Case(f"{RUN} --failure-rules ,", 2, "there is no rule ''"),
     "a length of another rule": Case(f"{RUN} --failure-rules retry:5", 2, "there is no rule"),
     "bad estimates": Case(f"{RUN} --estimates wild", 2, "none of exact, none and noisy:F"),
     "estimates that are too noisy": Case(f"{RUN} --estimates noisy:7", 2, "F from 0 to 1"),

@@ -40,6 +40,7 @@ from trainmaster.daemon.service_api import (
     JobStatus,
 )
 from trainmaster.model.deadline_notices import DeadlineNotice
+from trainmaster.model.failure import HUNG_REASON
 from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.queue import DEFAULT_QUEUE
 from trainmaster.model.reasons import Why
@@ -48,7 +49,7 @@ from trainmaster.model.units import WHOLE
 from trainmaster.store import rows as stored
 from trainmaster.text.deadlines import deadline_sentence, past_deadline_sentence
 from trainmaster.text.formatting import plural
-from trainmaster.text.hangs import hang_sentence
+from trainmaster.text.hangs import hang_sentence, no_stacks_sentence
 from trainmaster.text.messages import forecast_sentence, story_sentence
 from trainmaster.text.stop_messages import end_sentence
 
@@ -152,10 +153,17 @@ def failure_row(status: JobStatus) -> FailureRow | None:
         exit_code=failed.exit_code,
         signal=failed.signal or None,
         path=failed.path or None,
-        lines=list(failed.lines),
+        lines=[*failed.lines, *_no_stacks(status)],
         advice=row.advice.replace("logs JOB", f"logs {status.row.id}"),
         retry=status.history.retry or None,
     )
+
+
+def _no_stacks(status: JobStatus) -> tuple[str, ...]:
+    """Of a run that hung and was ended: why its Python stacks are missing."""
+    failed, hang = status.history.failed_by, status.history.hang
+    is_hung = failed is not None and failed.reason == HUNG_REASON
+    return (no_stacks_sentence(hang.trouble),) if is_hung and hang and hang.trouble else ()
 
 
 def deadline_row(notice: DeadlineNotice, status: JobStatus, now: int) -> DeadlineRow:

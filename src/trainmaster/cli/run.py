@@ -48,6 +48,7 @@ HELD = "Do not start it before `trainmaster resume`."
 ARRAY = "Run an array: indices 0 to 99, at most 8 at once."
 CONTAINER = "Container to run in: apptainer:…, enroot:… or docker:…"
 NO_PREFLIGHT = "Start on all GPUs at once, without a pre-run on one of them."
+ON_HANG = "When it hangs: only report it (the default), or restart it."
 DETACH = "Print the job id and return without waiting."
 ALL_RANKS = "Show the output of every rank, each line with its rank."
 
@@ -56,13 +57,16 @@ Name = Annotated[str | None, option("-n --name NAME", "Name of the job.")]
 GpuCount = Annotated[str | None, option("--gpus N", GPUS)]
 TimeLimit = Annotated[str | None, option("-t --time TIME", "Time limit: 30m, 4h, 1:30:00.")]
 Priority = Annotated[int | None, option("--priority N", "Priority; a higher number goes first.")]
-Retries = Annotated[int, option("--retries N", "How often a failed job is started again.", min=0)]
+Retries = Annotated[
+    int, option("--retries N", "How often a failed job is started again. Default: 0.", min=0)
+]
 After = Annotated[list[str] | None, option("--after JOB[:ok|any|fail]", AFTER)]
 Deadline = Annotated[str | None, option("--deadline TIME", DEADLINE)]
 Grace = Annotated[str | None, option("--grace TIME", GRACE)]
 Held = Annotated[bool, option("--held", HELD)]
 NoPreempt = Annotated[bool, option("--no-preempt", NO_PREEMPT)]
 NoPreflight = Annotated[bool, option("--no-preflight", NO_PREFLIGHT)]
+OnHang = Annotated[str | None, option("--on-hang report|restart", ON_HANG)]
 Array = Annotated[str | None, option("--array 0-99%8", ARRAY)]
 Workdir = Annotated[Path | None, option("--workdir DIR", "Working directory. Default: this one.")]
 ContainerImage = Annotated[str | None, option("--container KIND:IMAGE", CONTAINER)]
@@ -88,6 +92,7 @@ def run(
     held: Held = False,
     no_preempt: NoPreempt = False,
     no_preflight: NoPreflight = False,
+    on_hang: OnHang = None,
     array: Array = None,
     env: Env = None,
     env_file: EnvFile = None,
@@ -129,6 +134,7 @@ def run(
         "held": held or None,
         "preemptible": False if no_preempt else None,
         "preflight": False if no_preflight else None,
+        "on_hang": on_hang,
         "array": array,
         "env": environment_of(env or (), env_file or ()),
         "workdir": None if workdir is None else str(workdir),

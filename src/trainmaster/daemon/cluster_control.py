@@ -104,6 +104,7 @@ class ClusterControl:
             raise NotFound(
                 f"the input {path} is not set aside: `trainmaster inputs` lists those that are."
             )
+        self._driver.inputs.note_return(found, "it was unblocked")
         await self._submit_event(e.InputReturned(found))
         return found
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from trainmaster.daemon.job_history import LastHang
 from trainmaster.daemon.live_job import LiveJob
+from trainmaster.model.failure import HUNG_REASON, Failure
 from trainmaster.model.job import Run
-from trainmaster.text.hangs import hang_sentence
+from trainmaster.text.hangs import hang_sentence, no_stacks_sentence
 
 MOST_NAMED = 5
 LONGER = "All of its stacks: `trainmaster logs {job} --stacks`."
@@ -32,13 +33,20 @@ def hang_notes(jobs: Iterable[LiveJob]) -> list[str]:
     return [*notes, f"{more} more jobs hang: `trainmaster ps` shows them."] if more > 0 else notes
 
 
-def hang_remarks(hang: LastHang | None, run: Run) -> tuple[str, ...]:
-    """Of one that hangs, where its stacks are; of one that did in an earlier attempt, how."""
+def hang_remarks(
+    hang: LastHang | None, run: Run, failed_by: Failure | None = None
+) -> tuple[str, ...]:
+    """Of one that hangs, where its stacks are; of one that did in an earlier attempt, how.
+
+    `failed_by`: its last failure, which says how where it is that.
+    """
     if hang is None or (hang.is_over and hang.attempt == run.attempt):
         return ()
     longer = LONGER.format(job=run.job)
-    why = f"No Python stacks of some processes: {hang.trouble}. " if hang.trouble else ""
+    why = f"{no_stacks_sentence(hang.trouble)} " if hang.trouble else ""
     if not hang.is_over:
         return (f"{why}{longer}",)
+    if failed_by is not None and failed_by.reason == HUNG_REASON:
+        return (f"Attempt {hang.attempt} hung and was ended. {longer}",)
     said = " ".join((hang_sentence(hang), *hang.stacks))
     return (f"Attempt {hang.attempt} hung and was ended: {said} {longer}",)

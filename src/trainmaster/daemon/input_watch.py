@@ -53,6 +53,8 @@ class InputWatch:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
+        self._returned: dict[str, tuple[InputBlock, str]] = {}
+        """What came back since the manager started, and why: for the stories of those that waited."""
 
     @property
     def blocks(self) -> dict[str, InputBlock]:
@@ -83,6 +85,7 @@ class InputWatch:
             recipe, data = live.recipe, live.stored.data
             named = named_paths(recipe.command, recipe.workdir, data)
             for path in sorted(named & known.keys()):
+                self.note_return(path, f"job {live.id} has read it")
                 yield LoggedEvent(e.InputReturned(path))
 
     def consequences(self) -> list[LoggedEvent]:
@@ -114,7 +117,20 @@ class InputWatch:
     def _releases(self) -> Iterator[LoggedEvent]:
         for live in list(self._driver.jobs.values()):
             if Hold.INPUT in live.holds and live.record and self._block_of(live) is None:
-                yield from self._driver.dependencies.remove_hold(live, Hold.INPUT)
+                for logged in self._driver.dependencies.remove_hold(live, Hold.INPUT):
+                    yield replace(logged, detail={**logged.detail, **self._return_of(live)})
+
+    def note_return(self, path: str, because: str) -> None:
+        """An input is about to be used again."""
+        if path in self.blocks:
+            self._returned[path] = self.blocks[path], because
+
+    def _return_of(self, live: LiveJob) -> dict[str, str]:
+        """Which input of a job is used again, and why."""
+        recipe, returned = live.recipe, self._returned
+        named = named_paths(recipe.command, recipe.workdir, live.stored.data)
+        block = block_of(named, [block for block, _ in returned.values()])
+        return {} if block is None else {"input": block.path, "because": returned[block.path][1]}
 
     # -- questions -----------------------------------------------------------------------------------
 
@@ -155,10 +171,11 @@ class InputWatch:
     def notes(self) -> Iterator[str]:
         """A sentence for each path that is set aside."""
         for each in self.listed():
-            jobs = plural(len(each.waiting), "job")
+            count = len(each.waiting)
+            jobs = f"{plural(count, 'job')} {'waits' if count == 1 else 'wait'}"
             path = each.block.path
             yield (
-                f"Input {path} is set aside because jobs failed on it, and {jobs} wait for it:"
+                f"Input {path} is set aside because jobs failed on it, and {jobs} for it:"
                 f" `trainmaster inputs` says more, `trainmaster inputs unblock {quote(path)}` uses it again."
             )
 
@@ -184,6 +201,7 @@ class InputWatch:
             return
         if has_changed(block, stamp):
             log.info("an input has changed and is used again", path=path)
+            self.note_return(path, "it has changed")
             yield LoggedEvent(e.InputReturned(path))
         elif not block.stamp:
             yield LoggedEvent(e.InputBlocked(replace(block, stamp=stamp)))

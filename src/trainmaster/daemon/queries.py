@@ -312,7 +312,7 @@ class Queries:
             held = live.history
             heeded = held.is_pace_heeded
             said = (*said, pace_sentence(held.pace, held.pace_why, is_heeded=heeded))
-        said = (*said, *hang_remarks(live.history.hang, record.run))
+        said = (*said, *hang_remarks(live.history.hang, record.run, live.history.failed_by))
         if live.job.deadline_ms is not None and record.estimate is not None:
             said = (*said, BASIS[record.estimate.source])
         room = self._making_room(live, record)

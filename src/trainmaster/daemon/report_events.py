@@ -32,12 +32,14 @@ from trainmaster.model.progress import Sample
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspension
 from trainmaster.model.units import NOMINAL, SECOND
 from trainmaster.text.failures import failure_words
-from trainmaster.text.hangs import hang_sentence
+from trainmaster.text.hangs import HUNG_AND_ENDED, hang_sentence
 from trainmaster.text.retries import retry_sentence
 
 NOTICEABLE_PPM = NOMINAL // 10
 """Smaller differences from the assumed speed are ignored: reports are noisy."""
 SAMPLE_EVERY_MS = 5 * SECOND
+LATE_MS = 3 * SECOND
+"""An end that is noticed so much later has its own time in the story: the manager was away."""
 NOT_TO_BE_TRIED_AGAIN = frozenset({126, 127})
 """Exit codes of a command that cannot be started: another attempt would end the same way."""
 
@@ -292,7 +294,10 @@ def _ended(
     has_stepped = live.history.progress is not None
     live.paused(then)
     title = _title_of(failure, terms)
+    said = _without_hang_words(said, live)
     detail = _end_detail(said)
+    if now - then >= LATE_MS:
+        detail["ended_ms"] = then
     if record.is_prerun:
         prerun_events.leave(live)
         detail |= {"prerun": True}
@@ -398,6 +403,13 @@ def _title_of(failure: Failure | None, terms: RetryTerms | None) -> str:
     if failure is None or terms is None:
         return ""
     return failure_words(failure, terms.table.of(failure.reason).title)
+
+
+def _without_hang_words(said: r.Ended, live: LiveJob) -> r.Ended:
+    """Of a run that was ended because it hung: how it hung is in its story, and in its failure."""
+    hang = live.history.hang
+    is_told = said.hung and hang is not None and hang.attempt == said.run.attempt
+    return replace(said, why=HUNG_AND_ENDED) if is_told else said
 
 
 def _end_detail(said: r.Ended) -> dict[str, object]:

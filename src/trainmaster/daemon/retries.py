@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from trainmaster.config.limits import Limits
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.reducer import losses_after
-from trainmaster.core.state import JobRecord
+from trainmaster.core.state import JobRecord, is_on_slots
 from trainmaster.failures import retry_rules
 from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.failures.retry_rules import (
@@ -135,6 +135,7 @@ def resources_of(placement: Placement | None, demand: Demand, space: Occupancy) 
         _larger_gpu(demand, whole, space),
         min(space.host_part(node, WHOLE, demand) for node in shares),
         min(nodes[node].memory * WHOLE // max(1, share) for node, share in shares.items()),
+        has_gpu=not is_on_slots(space.topology, placement),
     )
 
 

@@ -72,6 +72,8 @@ class Resources:
     """Host memory."""
     most_memory: int = 0
     """Host memory that a node can give."""
+    has_gpu: bool = True
+    """Whether it ran on GPUs, and not on CPU slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ def decide(
     delay = limits.delay_after(reason)
     if reason.retry is RetryRule.MORE_MEMORY:
         is_gpu = reason.key in GPU_MEMORY_REASONS
+        if is_gpu and not had.has_gpu:
+            return RetryDecision(False, RetryWhy.NO_GPU, failures=failures)
         more = more_gpu_memory(had) if is_gpu else more_memory(had)
         before = had.gpu_memory if is_gpu else had.memory
         if not more:

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 UNKNOWN_REASON = "unknown"
 """The reason where nothing that is known matches."""
+HUNG_REASON = "hung"
+"""The reason of a run that was ended because it gave no sign of life."""
 
 
 class Blame(StrEnum):

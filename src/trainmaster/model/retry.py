@@ -10,7 +10,7 @@ class RetryWhy(StrEnum):
     """The one reason why a run is tried again, or is not."""
 
     NO_RETRIES = "no-retries"
-    """The job says `retries: 0`."""
+    """Its `retries` are 0."""
     RETRIES_USED_UP = "retries-used-up"
     NEVER_HELPS = "never-helps"
     """Another attempt would end the same way."""
@@ -24,11 +24,13 @@ class RetryWhy(StrEnum):
     """One retry may help after this, and it had one."""
     GPU_TOO_SMALL = "gpu-too-small"
     """It had the whole memory of the largest GPU that it may use."""
+    NO_GPU = "no-gpu"
+    """It ran out of GPU memory, by its own words, on CPU slots."""
     HOST_TOO_SMALL = "host-too-small"
     """It had as much host memory as a node can give."""
     MAY_HELP = "may-help"
     ELSEWHERE = "elsewhere"
-    """On other devices, where others can do it."""
+    """On other devices, if enough others are left."""
     MORE_GPU_MEMORY = "more-gpu-memory"
     MORE_MEMORY = "more-memory"
 

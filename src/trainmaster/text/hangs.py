@@ -6,6 +6,8 @@ from typing import Protocol
 
 from trainmaster.text.formatting import length
 
+HUNG_AND_ENDED = "It hung and was ended."
+
 
 class HangTimes(Protocol):
     """What the sentence is made of: a `Hang` of failures/hang_rule.py, or the record of one."""
@@ -31,3 +33,8 @@ def hang_sentence(hang: HangTimes) -> str:
         return f"No step so far and {silence}, {device}."
     longest = f" where its longest was {length(hang.longest_ms)}" if hang.longest_ms else ""
     return f"No step for {length(hang.stepless_ms)}{longest}, {silence}, {device}."
+
+
+def no_stacks_sentence(trouble: str) -> str:
+    """Why some of its processes show no Python stack."""
+    return f"No Python stacks of some processes: {trouble}."

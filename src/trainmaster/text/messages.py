@@ -78,7 +78,7 @@ def _lowered(sentence: str) -> str:
     return f"{sentence[:1].lower()}{sentence[1:]}"
 
 
-NOTICEABLE_MS = 100
+NOTICEABLE_MS = 1 * SECOND
 """Less work than that is not said to be lost."""
 Detail = Mapping[str, object]
 Opening = tuple[str, tuple[str, ...]]
@@ -119,7 +119,11 @@ def _held(detail: Detail) -> Opening:
 
 
 def _released(detail: Detail) -> Opening:
-    worded_keys = ("by", "hold")
+    worded_keys = ("by", "hold", "input", "because")
+    if detail.get("input"):
+        return f"free to start: its input {detail['input']} is used again, because" + (
+            f" {detail['because']}"
+        ), worded_keys
     if detail.get("hold") == "owner":
         return f"resumed by {detail.get('by') or 'a user'}", worded_keys
     return FREE_TO_START.get(str(detail.get("hold")), "free to start"), worded_keys
@@ -310,6 +314,7 @@ DETAILS: Mapping[str, Callable[[str, object], str]] = {
     "blame": lambda _, value: f"blame: {value}" if value != "unknown" else "",
     "code": lambda _, value: f"exit code {value}",
     "reason": lambda _, value: str(value).replace("-", " ") if value != "unknown" else "",
+    "ended_ms": lambda key, value: f"ended at {_detail(key, value)}, noticed later",
     "gpu_bytes": lambda _, value: f"{_bytes(value)} left on its GPUs",
     "host_bytes": lambda _, value: f"{_bytes(value)} moved to host memory",
     "how": lambda _, value: str(value),

@@ -6,7 +6,9 @@ from trainmaster.model.retry import RetryDecision, RetryWhy
 from trainmaster.text.formatting import plural, size
 
 SENTENCES: dict[RetryWhy, str] = {
-    RetryWhy.NO_RETRIES: "Not retried: its job says `retries: 0`.",
+    RetryWhy.NO_RETRIES: (
+        "Not retried: its `retries` are 0, the default of `trainmaster run` (--retries N gives more)."
+    ),
     RetryWhy.RETRIES_USED_UP: "Not retried: it has failed {failures}, as often as its `retries` allow.",
     RetryWhy.NEVER_HELPS: "Not retried: another attempt would end the same way.",
     RetryWhy.SAME_AGAIN: "Not retried: it failed in the same way as before, so it would fail again.",
@@ -20,11 +22,12 @@ SENTENCES: dict[RetryWhy, str] = {
     RetryWhy.GPU_TOO_SMALL: (
         "Not retried: it had all {had} of its GPU, and there is no larger GPU that it may use."
     ),
+    RetryWhy.NO_GPU: "Not retried: it ran on CPU slots, so there is no larger GPU to try it on.",
     RetryWhy.HOST_TOO_SMALL: (
         "Not retried: it had {had} of host memory for each GPU, and no node can give it more."
     ),
     RetryWhy.MAY_HELP: "Retried: another attempt may end otherwise.",
-    RetryWhy.ELSEWHERE: "Retried on other devices, where others can do it.",
+    RetryWhy.ELSEWHERE: "Retried, on other devices if enough others are left.",
     RetryWhy.MORE_GPU_MEMORY: "Retried with more GPU memory: {gpu_memory} instead of {had}.",
     RetryWhy.MORE_MEMORY: (
         "Retried with more host memory for each GPU: {memory} instead of {had}."

@@ -8,9 +8,10 @@ import pytest
 
 from tests.unit.daemon.test_freeze_reports import live, on_gpus, told
 from trainmaster.api.messages import status_sentence
-from trainmaster.api.serializers import hang_row
+from trainmaster.api.serializers import failure_row, hang_row
 from trainmaster.config.limits import Limits
 from trainmaster.daemon.failure_evidence import FailureReader
+from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.daemon.hang_remarks import hang_notes, hang_remarks
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import LiveJob
@@ -96,13 +97,45 @@ def test_one_that_was_ended_for_it_has_failed_and_tells_so_while_it_runs_again(
     ended = r.Ended(
         RUN, NOW, 143, why=f"It hung and was ended. {WHY}", hung=True, longest_silence_ms=40_000
     )
-    (logged,) = events_of(ended, job, NOW, Limits())
+    failure = FailureReader(None).failure(ended)
+    assert failure.lines == (f"It hung and was ended. {WHY}",)
+    (logged,) = events_of(ended, job, NOW, Limits(), failure)
+    assert logged.detail["why"] == "It hung and was ended.", "how is in the story already"
+    assert logged.cause is not None
+    assert logged.cause.detail == "It hung and was ended."
     assert isinstance(logged.event, e.RunFailed)
     assert logged.event.retryable
     assert job.recipe_now(NOW, 1_000).longest_silence_ms == 40_000
-    assert FailureReader(None).failure(ended).reason == "hung"
+    assert failure.reason == "hung"
     assert hang_notes([job]) == []
     assert hang_remarks(job.history.hang, Run("a", 2)) == (
         f"Attempt 1 hung and was ended: {WHY} {' '.join(STACKS)}"
         " All of its stacks: `trainmaster logs a --stacks`.",
     )
+    assert hang_remarks(job.history.hang, Run("a", 2), failure) == (
+        "Attempt 1 hung and was ended. All of its stacks: `trainmaster logs a --stacks`.",
+    )
+
+
+def test_that_stacks_could_not_be_taken_is_said_of_the_failure(job: LiveJob) -> None:
+    told(replace(hung(), trouble="py-spy is not installed"), job, NOW)
+    ended = r.Ended(RUN, NOW, 143, why=f"It hung and was ended. {WHY}", hung=True)
+    failure = FailureReader(None).failure(ended)
+    [*events_of(ended, job, NOW, Limits(), failure)]
+    row = failure_row(replace(status(job), failure_reason=built_in_table().of("hung")))
+    assert row is not None
+    assert row.lines == [
+        f"It hung and was ended. {WHY}",
+        "No Python stacks of some processes: py-spy is not installed.",
+    ]
+
+
+def test_an_end_that_is_noticed_late_has_its_own_time_in_the_story(job: LiveJob) -> None:
+    ended = r.Ended(RUN, NOW, 1)
+    (late,) = events_of(ended, job, NOW + 12_000, Limits())
+    assert late.detail["ended_ms"] == NOW
+
+
+def test_an_end_that_is_noticed_at_once_has_the_time_of_its_story(job: LiveJob) -> None:
+    (soon,) = events_of(r.Ended(RUN, NOW, 1), job, NOW + 1_000, Limits())
+    assert "ended_ms" not in soon.detail

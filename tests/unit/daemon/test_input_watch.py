@@ -70,7 +70,8 @@ def test_jobs_wait_for_an_input_that_is_set_aside_until_it_is_unblocked(
         reason = driver.inputs.reason(first)
         assert reason is not None
         assert (reason.detail, reason.failed) == (BAD, ("8", "9", "7"))
-        assert [BAD in note for note in driver.notes()] == [True]
+        assert [f"{BAD} is set aside" in note for note in driver.notes()] == [True]
+        assert [" and 1 job waits for it:" in note for note in driver.notes()] == [True]
         assert driver.inputs.is_blocked(first.recipe, ())
         assert not driver.inputs.is_blocked(other.recipe, ("/data",))
         control = ClusterControl(driver, SelfTests(driver, tmp_path))
@@ -81,6 +82,8 @@ def test_jobs_wait_for_an_input_that_is_set_aside_until_it_is_unblocked(
         await stepped(driver)
         assert await asked == BAD
         assert (first.holds, driver.inputs.listed()) == (set(), [])
+        assert driver.inputs._return_of(first) == {"input": BAD, "because": "it was unblocked"}
+        assert driver.inputs._return_of(other) == {}
 
     run(scenario)
 

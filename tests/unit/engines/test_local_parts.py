@@ -315,7 +315,7 @@ def test_verdicts(tmp_path: Path) -> None:
     assert (failed.code, failed.rank, failed.asked) == (143, 1, "nothing")
     assert "SIGTERM" in failed.why
     full = judged(cut, StopCause.FAILURE, oom=frozenset({1}))
-    assert "more host memory than the 1,024 MiB" in full.why
+    assert "more host memory than the 1.0 GiB" in full.why
     absent = judged(cut, StopCause.FAILURE, not_started=NotStarted(1, 127, "It is not there."))
     assert (absent.code, absent.rank, absent.why) == (127, 1, "It is not there.")
 

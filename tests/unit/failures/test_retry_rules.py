@@ -69,6 +69,13 @@ def test_the_table_decides_and_the_users_retries_are_the_most() -> None:
     assert decided(UNKNOWN, late, late).why is RetryWhy.ONCE_DONE
 
 
+def test_slots_have_no_gpu_memory_to_give_more_of() -> None:
+    had = Resources(gpu_memory=GIB, whole_gpu=GIB, larger_gpu=2 * GIB, has_gpu=False)
+    found = decided(GPU_MEMORY, had=had)
+    assert (found.is_retried, found.why) == (False, RetryWhy.NO_GPU)
+    assert "CPU slots" in retry_sentence(found)
+
+
 def test_delays_grow() -> None:
     late = attempt(ALWAYS, ran_ms=HOUR)
     delays = [decided(ALWAYS, late, *[late] * times, retries=9).delay_ms for times in range(4)]

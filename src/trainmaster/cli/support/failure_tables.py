@@ -82,7 +82,9 @@ def _sources(rows: Sequence[Json], word: str) -> str:
         for row in rows[:SHOWN]
     ]
     headings = (word, "trials", "jobs", "GPU hours", "GPU %", "reasons")
-    return drawn(fit_table(headings, cells, screen_width()))
+    more = len(rows) - SHOWN
+    rest = f"and {plural(more, f'more {word}')}: --json lists all.\n" if more > 0 else ""
+    return f"{drawn(fit_table(headings, cells, screen_width()))}{rest}"
 
 
 def percent(part: float, digits: int = 2) -> str:

@@ -98,7 +98,7 @@ def failure_rules_of(text: str | None, source: str | None) -> FailureRules | Non
     if text is None and source is None:
         return None
     rules = FailureRules(reasons=built_in_table())
-    for name in filter(None, (text or "").split(",")):
+    for name in text.split(",") if text else ():
         word, colon, seconds = name.strip().partition(":")
         if word not in RULE_NAMES or (colon and word != "prerun"):
             hint = did_you_mean(word, RULE_NAMES)

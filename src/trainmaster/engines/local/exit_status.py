@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trainmaster.engines.local.rank_processes import NotStarted, RankProcess
+from trainmaster.text.formatting import size
 from trainmaster_sdk.wire import Message
 
 HUNG = 124
@@ -128,8 +129,8 @@ def _why(
 ) -> str:
     """One sentence for an end that the exit code alone does not explain."""
     if rank.number in oom_ranks and limit is not None:
-        allowed = f"{limit / (1 << 20):,.0f} MiB"
-        return f"Rank {rank.number} used more host memory than the {allowed} that it may; raise `memory`."
+        who = f"Rank {rank.number}"
+        return f"{who} used more host memory than the {size(limit)} that it may; raise `memory`."
     code = rank.code or 0
     if code <= 128:
         return ""
