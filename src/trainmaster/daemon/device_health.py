@@ -111,7 +111,9 @@ class DeviceHealth:
             devices = tuple(device_key(topology, gpu) for gpu in record.placement.gpus())
             return e.DeviceWorked(program, devices)
         row = self._table().of(UNKNOWN_REASON if failure is None else failure.reason)
-        if not _may_be_devices(event, failure) or not counts(failure, row, ran_ms):
+        if not _may_be_devices(event, failure, record.is_prerun) or not counts(
+            failure, row, ran_ms
+        ):
             return None
         gpu = failed_device(record, live.recipe.ranks, failure)
         if gpu is None or gpu in self._state().gpus_aside:
@@ -242,9 +244,9 @@ class DeviceHealth:
         return said
 
 
-def _may_be_devices(event: e.Event, failure: Failure | None) -> bool:
+def _may_be_devices(event: e.Event, failure: Failure | None, is_prerun: bool) -> bool:
     """Whether the device may be to blame: of a pre-run, which has too few devices, only where it is known."""
-    if isinstance(event, e.RunPassed):
+    if is_prerun or isinstance(event, e.RunPassed):
         return failure is not None and failure.blame is Blame.PLATFORM
     return isinstance(event, e.RunFailed)
 

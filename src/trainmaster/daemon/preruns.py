@@ -163,7 +163,9 @@ class Preruns:
             if not self._leader(live, self._of(program)):
                 if live.history.prerun is not None and failed_as:
                     self._note(live, replace(live.history.prerun, failed_as=failed_as))
-                yield from self._dependencies.remove_hold(live, Hold.PRERUN)
+                told = {"failed_as": failed_as} if failed_as else {}
+                for logged in self._dependencies.remove_hold(live, Hold.PRERUN):
+                    yield replace(logged, detail={**logged.detail, **told})
 
     def reason(self, live: LiveJob) -> Reason:
         """Why a job waits that is held for the pre-run of another."""

@@ -119,13 +119,18 @@ def _held(detail: Detail) -> Opening:
 
 
 def _released(detail: Detail) -> Opening:
-    worded_keys = ("by", "hold", "input", "because")
+    worded_keys = ("by", "hold", "input", "because", "failed_as")
     if detail.get("input"):
         return f"free to start: its input {detail['input']} is used again, because" + (
             f" {detail['because']}"
         ), worded_keys
     if detail.get("hold") == "owner":
         return f"resumed by {detail.get('by') or 'a user'}", worded_keys
+    if detail.get("failed_as"):
+        return (
+            f"free to start: the same program has just failed its pre-run as job {detail['failed_as']}",
+            worded_keys,
+        )
     return FREE_TO_START.get(str(detail.get("hold")), "free to start"), worded_keys
 
 

@@ -222,3 +222,11 @@ def test_a_pre_run_accuses_a_device_only_where_the_platform_is_known_to_be_at_fa
         assert stage.ends(job, e.RunPassed(Run(job, 1), ecc)) == []
     stage.runs("h", 0)
     assert [each.gpu for each in stage.ends("h", e.RunPassed(Run("h", 1), ecc))] == [0]
+    stage.runs("i", 1)
+    record = stage.jobs["i"].record
+    assert record is not None
+    record.demand_after_prerun = record.demand
+    failed = LoggedEvent(e.RunFailed(Run("i", 1), retryable=False, failure=UNKNOWN))
+    assert not stage.health.events_after([failed], stage.world.now)
+    record.demand_after_prerun = None
+    assert stage.health.events_after([failed], stage.world.now), "of any other run it counts"
