@@ -51,6 +51,8 @@ ASIDE = re.compile(
     r"^Exception ignored (?:in|on|while)\b|^--- Logging error ---|^Error in atexit\._run_exitfuncs"
 )
 """What Python writes before the traceback of an exception that ends nothing."""
+THREAD = re.compile(r"^Exception in thread \S")
+"""Before the traceback of a thread: after an exception, it follows from the end of the program."""
 UNRAISED = re.compile(r"^object (?:address|refcount|type|type name|repr) *: |^lost sys\.stderr")
 """What Python writes of such a one when it can write no traceback any more."""
 WHAT = re.compile(r"^\s*what\(\):\s*(?P<text>.*)$")
@@ -258,7 +260,7 @@ def _take(stream: _Stream, at: int, line: str) -> None:
         return
     if UNRAISED.match(line):
         return
-    if ASIDE.match(line):
+    if ASIDE.match(line) or (stream.exceptions and THREAD.match(line)):
         stream.is_aside, stream.is_open, stream.takes_more = True, False, 0
         return
     if stream.is_open:

@@ -289,9 +289,28 @@ def test_what_python_says_of_an_exception_that_it_could_not_raise_is_no_cause() 
     assert failure_of(*LOST_STDERR, code=137, signal="SIGKILL").reason == "killed-by-signal"
 
 
+def test_the_thread_of_a_data_loader_that_ends_after_it_is_no_cause() -> None:
+    died = traceback("RuntimeError: DataLoader worker (pid(s) 123) exited unexpectedly")
+    place = '  File "/usr/lib/python3.11/multiprocessing/connection.py", line 395, in _recv'
+    reset = traceback("ConnectionResetError: [Errno 104] Connection reset by peer")
+    thread = (
+        "Exception in thread Thread-1 (_pin_memory_loop):",
+        *(*reset[:-1], place, "    chunk = read(handle, remaining)", reset[-1]),
+    )
+    for ranks in (1, 2):
+        assert failure_of(*died, *thread, ranks=ranks).reason == "data-loader-worker-died"
+        assert failure_of(*thread, *died, ranks=ranks).reason == "data-loader-worker-died"
+    other = ("Exception in thread Thread-2 (log):", *traceback("KeyError: 'a'"))
+    assert failure_of(*traceback(SIZES), *other).reason == "shape-mismatch"
+    assert failure_of(*other).reason == "semantic-error"
+
+
 def test_no_other_rank_is_blamed_where_there_is_none() -> None:
     reset = traceback("ConnectionResetError: [Errno 104] Connection reset by peer")
-    assert failure_of(*reset, ranks=1).reason == "network-error"
+    assert failure_of(*reset, ranks=1).reason == "unknown"
+    place = '  File "/usr/lib/python3.11/socket.py", line 706, in readinto'
+    read = (*reset[:-1], place, "    return self._sock.recv_into(b)", reset[-1])
+    assert failure_of(*read, ranks=1).reason == "network-error"
     assert failure_of(*reset, ranks=2).reason == "peer-connection-lost"
     assert failure_of(*reset, ranks=None).reason == "peer-connection-lost"
     assert failure_of(*traceback(PEER_GONE, "[rank1]: "), ranks=1).reason == "peer-connection-lost"
