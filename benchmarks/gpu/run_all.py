@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "profile_packing": (("profile_packing",),),
     "crashes": (("crashes",),),
     "readme": (("readme",),),
+    "self_test": (("self_test",),),
 }
 
 
