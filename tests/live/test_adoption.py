@@ -24,8 +24,8 @@ def data(tmp_path: Path) -> Iterator[Path]:
     sweep(tmp_path)
 
 
-FLAKY = 'echo "ConnectionResetError: by $(head -c 9 /dev/urandom | base64)"; exit 3'
-"""Fails in another way each time, so that it is tried again."""
+FLAKY = 'echo "ConnectionRefusedError: [Errno 111] Connection refused"; exit 3'
+"""Fails for want of something that may be there later, so that it is tried again."""
 BROKEN = "echo \"ModuleNotFoundError: No module named 'nothing'\" >&2; exit 1"
 """Fails in a way that comes back, so that it is not."""
 
