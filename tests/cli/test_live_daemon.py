@@ -169,6 +169,7 @@ def test_every_rank_of_a_gang(tm: Line) -> None:
         "--ranks",
         "gpu",
         "--all-ranks",
+        "--no-preflight",
         "--",
         "sh",
         "-c",
