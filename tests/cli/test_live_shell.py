@@ -226,9 +226,11 @@ class Person:
 
     there: ClassVar[set[int]] = set()
 
-    def __init__(self, url: str, *arguments: str) -> None:
+    def __init__(self, url: str, *arguments: str, ignores_hangups: bool = False) -> None:
         self.pid, self.keys = pty.fork()
         if self.pid == 0:
+            if ignores_hangups:
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
             words = [sys.executable, "-m", "trainmaster", "shell", *arguments, "--url", url]
             os.execv(sys.executable, words)
         self.there.add(self.pid)
@@ -297,11 +299,14 @@ def test_coming_and_going_at_a_real_terminal(open_session, daemon: Counterpart) 
     assert again.code() == 3
 
 
-def test_a_closed_terminal_leaves_the_session_running(open_session, daemon: Counterpart) -> None:
+@pytest.mark.parametrize("ignores_hangups", [False, True])
+def test_a_closed_terminal_leaves_the_session_running(
+    open_session, daemon: Counterpart, ignores_hangups: bool
+) -> None:
     session = open_session("--", "/bin/sh")
     daemon.on("GET", "/jobs/5/environment", surroundings_of(session))
     daemon.on("GET", "/jobs/5", ROW)
-    person = Person(daemon.url, "5")
+    person = Person(daemon.url, "5", ignores_hangups=ignores_hangups)
     person.type("echo here-$((1 + 1))\r")
     person.sees(b"here-2")
     os.close(person.keys)

@@ -61,11 +61,13 @@ class Attached:
         self._line = line
         self._frames = frames.Frames()
         self._escapes = Escapes()
+        self._has_terminal = False
         self.code = 0
 
     def run(self) -> DetachReason:
         """Send keys and show output until the session ends or the user detaches."""
         keys = sys.stdin.fileno()
+        self._has_terminal = os.isatty(keys)  # of one that was closed this is no longer true
         with _raw(keys), _sizes(self._send_size), selectors.DefaultSelector() as watch:
             watch.register(self._line, selectors.EVENT_READ)
             with contextlib.suppress(PermissionError):  # a plain file is always readable
@@ -99,13 +101,16 @@ class Attached:
         return None
 
     def _type(self, keys: int, watch: selectors.BaseSelector) -> DetachReason | None:
-        typed = os.read(keys, 1 << 14)
+        try:
+            typed = os.read(keys, 1 << 14)
+        except OSError:  # how Linux reports that a terminal was closed
+            typed = b""
         if not typed:
-            if os.isatty(keys):
+            if self._has_terminal:
                 return DetachReason.DETACHED
             watch.unregister(keys)
             typed = END_OF_INPUT  # a script has come to its end: so does the shell
-        sent, leaves = self._escapes.feed(typed) if os.isatty(keys) else (typed, False)
+        sent, leaves = self._escapes.feed(typed) if self._has_terminal else (typed, False)
         if sent:
             self._send(frames.frame(Kind.TYPED, sent))
         return DetachReason.DETACHED if leaves else None
@@ -133,7 +138,8 @@ def _raw(keys: int) -> Iterator[None]:
         tty.setraw(keys, termios.TCSADRAIN)  # what was typed ahead is not thrown away
         yield
     finally:
-        termios.tcsetattr(keys, termios.TCSADRAIN, before)
+        with contextlib.suppress(termios.error):  # it was closed
+            termios.tcsetattr(keys, termios.TCSADRAIN, before)
 
 
 @contextlib.contextmanager
