@@ -18,7 +18,8 @@ Found = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = (
     *("freeze_thaw", "cooperative", "time_slicing", "packing_live"),
-    *("profile_packing", "prediction", "sharing", "crashes", "readme", "first_look"),
+    *("profile_packing", "prediction", "sharing", "crashes", "readme"),
+    *("self_test", "first_look"),
 )
 GIB = 1 << 30
 
@@ -108,7 +109,9 @@ def freeze_thaw(read: Found) -> list[str]:
         )
         lines += ["", f"{many['done']} of {many['asked']} cycles at {many['size_gib']:g} GiB:"]
         lines[-1] += (
-            f" the weights were {same} those of an undisturbed run." if same else " no comparison."
+            f" the weights were {same} those of an undisturbed run."
+            if same
+            else " the program trained on; its weights were not compared, as time was over."
         )
     return lines + went(read)
 
@@ -248,7 +251,25 @@ def told(read: Found) -> list[str]:
     lines: list[str] = []
     for step in read["steps"].values():
         for row in step.get("commands", []):
-            lines += ["```console", f"$ {row['command']}", row["said"].rstrip(), "```", ""]
+            said = [line.rstrip() for line in row["said"].rstrip().splitlines()]
+            lines += ["```console", f"$ {row['command']}", *said, "```", ""]
+    return lines + went(read)
+
+
+def self_test(read: Found) -> list[str]:
+    """What `node test` said each time, and what a job was told while the GPU was set aside."""
+    step = read["steps"]["self-test"]
+    rows: list[tuple[object, ...]] = [
+        (test["s"], each["verdict"], each["sentence"])
+        for test in step.get("tests", [])
+        for each in json.loads(test["said"])["tests"]
+    ]
+    lines = table("whole command, s | verdict | said", rows)
+    if "while_blocked" in step:
+        said = step["while_blocked"].splitlines()[0]
+        lines += ["", f"While the GPU was set aside, `explain` said: {said}"]
+    if step.get("second_ended"):
+        lines[-1] += " Given back, it ran the job."
     return lines + went(read)
 
 
@@ -312,6 +333,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Found], list[str]]]] = {
     "sharing": ("Sharing", sharing),
     "crashes": ("The manager is killed", crashes),
     "readme": ("The README's section on training", told),
+    "self_test": ("The self-test, and a GPU set aside", self_test),
     "first_look": ("Everything once", first_look),
 }
 
