@@ -37,7 +37,10 @@ DATABASE_FILE = (
 )
 ADOPT = "Take over runs in the data folder that the database does not know."
 START_FRESH = "Leave such runs alone, and number new jobs above them."
-SELF_TEST = "Test idle devices at the start: a matrix product and copies; set aside what is broken."
+SELF_TEST = (
+    "Test all idle devices at the start, not only GPUs that are new: a matrix product and copies; set aside"
+    " what is broken."
+)
 DETACH = "Start in the background: return as soon as it answers."
 SETTING = "Option of the policy, by default of `trainmaster`; can be repeated."
 MAX_GRACE = "Longest grace period that a job may ask for. Default: 5m."

@@ -191,7 +191,7 @@ class Daemon:
                 self._threads.watch(),
                 driver.readings.watch(),
                 driver.inputs.watch(self._stamp_of),
-                self._test_devices(driver),
+                self._self_tests.test_at_start(all_devices=self._tests_devices),
                 self._self_tests.watch(),
                 self._disks.watch(),
                 self._snapshots(driver),
@@ -205,11 +205,6 @@ class Daemon:
             if self._parts is not None:
                 await self._parts.files.close()
             await self._engine.close()
-
-    async def _test_devices(self, driver: Driver) -> None:
-        """The self-test before first use, beside everything else."""
-        if self._tests_devices:
-            await self._self_tests.test(range(driver.controller.state.topology.gpu_count))
 
     async def _lead(self) -> Driver:
         """Become the leader and recover, however long the database is away or another one leads."""

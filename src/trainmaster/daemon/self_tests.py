@@ -69,13 +69,23 @@ class SelfTests:
             if each.verdict in (Verdict.BAD, Verdict.SLOW) and each.device not in names
         ]
 
+    async def test_at_start(self, *, all_devices: bool) -> None:
+        """Test all devices, or the GPUs that have passed no test yet: slots are this machine, which works."""
+        try:
+            topology = self._driver.controller.state.topology
+            gpus = range(topology.gpu_count if all_devices or topology.uuids else 0)
+            known = {} if all_devices else await asyncio.to_thread(self._history)
+            await self.test([gpu for gpu in gpus if device_key(topology, gpu) not in known])
+        except OSError as problem:  # no process, or no room on the disk
+            log.warning("a device could not be tested", why=str(problem))
+
     async def watch(self) -> None:
         """Test devices after trouble, in the background."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
                 await self.test_suspects()
-            except OSError as problem:  # no process, or no room on the disk
+            except OSError as problem:
                 log.warning("a device could not be tested", why=str(problem))
 
     async def test_suspects(self) -> None:

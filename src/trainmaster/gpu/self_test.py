@@ -138,7 +138,7 @@ def slot_result(number: int) -> dict[str, object]:
     return result_of(product_s, copy_s, COPIED)
 
 
-# -- GPUs: not seen on hardware ----------------------------------------------------------------------------
+# -- GPUs --------------------------------------------------------------------------------------------------
 
 
 class Cuda:

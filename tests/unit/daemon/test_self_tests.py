@@ -123,3 +123,29 @@ def test_a_gpu_is_compared_with_its_own_past_and_a_slow_slot_is_only_said(tmp_pa
     assert slot.run(0) == [Verdict.SLOW]
     assert not slot.facts
     assert "n0:0: Its self-test is slow" in slot.tests.notes()[0]
+
+
+def test_gpus_are_tested_before_their_first_use_and_slots_only_where_asked_for(
+    tmp_path: Path,
+) -> None:
+    said = {"a": good(8_000.0), "b": WRONG, "c": UNTESTED}
+    stage = Stage(tmp_path, gpus(("n0", "H100", "abc")), said)
+    asyncio.run(stage.tests.test_at_start(all_devices=False))
+    verdicts = [each.verdict for each in stage.tests.last.values()]
+    assert verdicts == [Verdict.GOOD, Verdict.BAD, Verdict.UNTESTED]
+    again = Stage(tmp_path, gpus(("n0", "H100", "abc")), said)
+    asyncio.run(again.tests.test_at_start(all_devices=False))
+    assert list(again.tests.last) == ["n0:1", "n0:2"], "not the one that has passed"
+    asyncio.run(again.tests.test_at_start(all_devices=True))
+    assert list(again.tests.last) == ["n0:1", "n0:2", "n0:0"]
+
+    slot = Stage(tmp_path / "slots", slots(1), {"0": WRONG})
+    asyncio.run(slot.tests.test_at_start(all_devices=False))
+    assert not slot.tests.last
+
+
+def test_a_test_that_cannot_begin_brings_nothing_down(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, gpus(("n0", "H100", "a")), {"a": good(1.0)})
+    stage.tests.command = (str(tmp_path / "missing"),)
+    asyncio.run(stage.tests.test_at_start(all_devices=True))
+    assert not stage.tests.last
