@@ -68,6 +68,8 @@ log = structlog.get_logger("trainmaster.daemon")
 
 ANSWER_S = 5.0
 """How long a request waits for a store that cannot be written, before its user is told."""
+LEAST_BETWEEN_S = 0.05
+"""Between two steps of which nothing but time is the cause: a policy may ask for one every millisecond."""
 EVENTS_PER_STEP = 250
 """Events of one step. Ten thousand jobs at once become several steps that are stored together, and other
 tasks run in between."""
@@ -248,7 +250,8 @@ class Driver:
             return 0.0
         now = self.clock.now()
         due = [time for time in (self._wake_at, self.limits.next_due(now)) if time is not None]
-        return max(0.0, (min(due) - now) / SECOND) if due else None
+        rest_s = self.stepped_s + LEAST_BETWEEN_S - monotonic()
+        return max(0.0, rest_s, (min(due) - now) / SECOND) if due else None
 
     async def step(self) -> None:
         """Process everything that has arrived: decide, store, act."""

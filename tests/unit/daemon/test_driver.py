@@ -14,7 +14,7 @@ from tests.builders import a_job
 from trainmaster.core.controller import Controller
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.clock import Clock
-from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
+from trainmaster.daemon.driver import EVENTS_PER_STEP, LEAST_BETWEEN_S, Driver
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.job_history import JobHistory
@@ -79,6 +79,20 @@ def test_many_facts_are_several_steps_that_are_kept_together(store: Store, tmp_p
         assert {row.state for row in rows} == {"pending"}
 
     run(scenario)
+
+
+def test_a_policy_that_asks_every_millisecond_is_asked_less_often(
+    store: Store, tmp_path: Path
+) -> None:
+    driver = a_driver(store, tmp_path)
+    driver._wake_at = driver.clock.now() + 1
+    driver.stepped_s = time.monotonic() + 1000  # so that the time of this test does not matter
+    assert 900 < (driver._seconds_to_wait() or 0) <= 1000 + LEAST_BETWEEN_S
+    driver.stepped_s = time.monotonic() - LEAST_BETWEEN_S
+    assert driver._seconds_to_wait() in (0.0, 0.001)
+    driver.stepped_s += 1000
+    driver.inbox.follow_up([LoggedEvent(e.JobWithdrawn("1"))])
+    assert driver._seconds_to_wait() == 0.0, "news are looked at at once"
 
 
 def test_a_job_is_not_held_for_one_that_ended_while_it_was_asked_for(
