@@ -15,7 +15,8 @@ from typing import NamedTuple
 import structlog
 
 from trainmaster.config.limits import Limits
-from trainmaster.core.state import JobRecord, State
+from trainmaster.core.state import GpuAside, JobRecord, State
+from trainmaster.daemon.device_names import device_key, device_name
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
@@ -80,61 +81,69 @@ class DeviceHealth:
     def events_after(self, events: Iterable[LoggedEvent], now: int) -> list[LoggedEvent]:
         """What follows from these events, which are about to be taken in: devices that are set aside."""
         known, found = self._state().device_failures, list[LoggedEvent]()
+        aside = dict(self._state().gpus_aside)
         for logged in events:
-            fact = self._fact_of(logged.event, now)
-            if isinstance(fact, Accused):
-                known = known.failed(fact.failure)
-                found.append(LoggedEvent(e.DeviceFailed(fact.failure)))
-                found += self._set_aside(known, fact)
-                found += self._excused(known, fact.failure)
-            elif fact is not None:
-                before, known = known, known.worked(fact.program, fact.devices)
-                if known != before:
-                    found.append(LoggedEvent(fact))
+            _carry(aside, [logged], now)
+            for fact in self._facts_of(logged.event, now):
+                if isinstance(fact, e.DeviceWorked):
+                    before, known = known, known.worked(fact.program, fact.devices)
+                    if known != before:
+                        found.append(LoggedEvent(fact))
+                elif fact.gpu not in aside:
+                    known = known.failed(fact.failure)
+                    found.append(LoggedEvent(e.DeviceFailed(fact.failure)))
+                    for follow in (self._set_aside, self._excused):
+                        news = list(follow(known, fact, aside))
+                        _carry(aside, news, now)
+                        found += news
         return found
 
-    def _fact_of(self, event: e.Event, now: int) -> Accused | e.DeviceWorked | None:
-        """What an event says about a device."""
+    def _facts_of(self, event: e.Event, now: int) -> Iterator[Accused | e.DeviceWorked]:
+        """What an event says about devices."""
         if isinstance(event, e.GpuReturned):
-            return e.DeviceWorked("", (device_key(self._state().topology, event.gpu),))
+            yield e.DeviceWorked("", (device_key(self._state().topology, event.gpu),))
         if not isinstance(event, ENDS):
-            return None
+            return
         live = self._jobs.get(event.run.job)
         record = None if live is None else live.record
         if live is None or record is None or record.run != event.run or record.placement is None:
-            return None
+            return
         topology, program = self._state().topology, program_key(live)
         ran_ms = live.ran_ms(now) - live.history.before_ms
         failure = event.failure if isinstance(event, e.RunFailed | e.RunPassed) else None
         is_good = isinstance(event, GOOD_ENDS) and failure is None
         if is_good or is_lasting(ran_ms):
             devices = tuple(device_key(topology, gpu) for gpu in record.placement.gpus())
-            return e.DeviceWorked(program, devices)
+            yield e.DeviceWorked(program, devices)
+            return
         row = self._table().of(UNKNOWN_REASON if failure is None else failure.reason)
         if not _may_be_devices(event, failure, record.is_prerun) or not counts(
             failure, row, ran_ms
         ):
-            return None
-        gpu = failed_device(record, live.recipe.ranks, failure)
-        if gpu is None or gpu in self._state().gpus_aside:
-            return None
+            return
         reason = UNKNOWN_REASON if failure is None else failure.reason
         is_platform = failure is not None and failure.blame is Blame.PLATFORM
-        key = device_key(topology, gpu)
-        return Accused(gpu, DeviceFailure(key, record.id, program, is_platform, reason))
+        for gpu in failed_devices(topology, record, live.recipe.ranks, failure):
+            key = device_key(topology, gpu)
+            yield Accused(gpu, DeviceFailure(key, record.id, program, is_platform, reason))
 
-    def _set_aside(self, known: DeviceFailures, accused: Accused) -> Iterator[LoggedEvent]:
-        """Its device, where it has failed too often and others are left."""
+    def _set_aside(
+        self, known: DeviceFailures, accused: Accused, aside: Mapping[int, GpuAside]
+    ) -> Iterator[LoggedEvent]:
+        """Its device, where it has failed too often and others are left; `aside`: with this step's."""
         state, why = self._state(), self._why_bad(known, accused.failure.device)
-        usable = sum(map(state.occupancy.is_offered, range(state.topology.gpu_count)))
-        if why and may_set_aside(state.topology.gpu_count, usable, len(state.gpus_aside)):
+        devices = range(state.topology.gpu_count)
+        usable = sum(gpu not in aside and state.occupancy.is_offered(gpu) for gpu in devices)
+        if why and may_set_aside(len(devices), usable, len(aside)):
             self.suspects[accused.gpu] = why
             yield set_aside(state.topology, accused.gpu, why)
 
-    def _excused(self, known: DeviceFailures, last: DeviceFailure) -> Iterator[LoggedEvent]:
+    def _excused(
+        self, known: DeviceFailures, accused: Accused, asides: Mapping[int, GpuAside]
+    ) -> Iterator[LoggedEvent]:
         """Devices that were set aside for what a program did that has now failed elsewhere too."""
-        state = self._state()
-        for gpu, aside in sorted(state.gpus_aside.items()):
+        state, last = self._state(), accused.failure
+        for gpu, aside in sorted(asides.items()):
             key = device_key(state.topology, gpu)
             others = (each for each in known.failures if each.device == key)
             is_tested_bad = "self-test" in aside.why and "self-test passed" not in aside.why
@@ -200,20 +209,23 @@ class DeviceHealth:
         began = None if record is None else record.run_since_ms
         since = now - XID_LASTS_MS if began is None else began
         seen = [
-            (at_ms, xid)
+            (gpu, at_ms, xid)
             for gpu in placement.gpus()
             for at_ms, xid in self._xids.get(gpu, ())
             if at_ms >= since
         ]
         if not seen:
             return failure
-        sentences = dict.fromkeys(xid.sentence for _, xid in seen)
+        sentences = dict.fromkeys(xid.sentence for _, _, xid in seen)
         shown = replace(failure, lines=(*sentences, *failure.lines))
-        is_sure = any(x.action.sets_aside and now - at <= XID_LASTS_MS for at, x in seen)
-        may_be = failure.blame is Blame.UNKNOWN and any(x.action.accuses_gpu for _, x in seen)
-        return (
-            replace(shown, reason=XID_REASON, blame=Blame.PLATFORM) if is_sure or may_be else shown
-        )
+        sure = [gpu for gpu, at, x in seen if x.action.sets_aside and now - at <= XID_LASTS_MS]
+        maybe = [gpu for gpu, _, x in seen if x.action.accuses_gpu]
+        guilty = sure or (maybe if failure.blame is Blame.UNKNOWN else [])
+        if not guilty:
+            return shown
+        topology = self._state().topology
+        keys = tuple(device_key(topology, gpu) for gpu in dict.fromkeys(guilty))
+        return replace(shown, reason=XID_REASON, blame=Blame.PLATFORM, devices=keys)
 
     # -- asking ------------------------------------------------------------------------------------------
 
@@ -251,19 +263,17 @@ def _may_be_devices(event: e.Event, failure: Failure | None, is_prerun: bool) ->
     return isinstance(event, e.RunFailed)
 
 
+def _carry(aside: dict[int, GpuAside], events: Iterable[LoggedEvent], now: int) -> None:
+    """Take in what these events set aside and bring back."""
+    for logged in events:
+        if isinstance(logged.event, e.GpuSetAside):
+            aside[logged.event.gpu] = GpuAside(now, logged.event.why)
+        elif isinstance(logged.event, e.GpuReturned):
+            aside.pop(logged.event.gpu, None)
+
+
 def set_aside(topology: Topology, gpu: int, why: str) -> LoggedEvent:
     return LoggedEvent(e.GpuSetAside(topology.node_of_gpu[gpu], gpu, why))
-
-
-def device_name(topology: Topology, gpu: int) -> str:
-    """As people know it: `node:number`."""
-    node = topology.nodes[topology.node_of_gpu[gpu]]
-    return f"{node.name}:{gpu - node.first_gpu}"
-
-
-def device_key(topology: Topology, gpu: int) -> str:
-    """What it is called for good: its UUID, or `node:number` of a CPU slot."""
-    return topology.uuids[gpu] if topology.uuids else device_name(topology, gpu)
 
 
 def program_key(live: LiveJob) -> str:
@@ -271,14 +281,18 @@ def program_key(live: LiveJob) -> str:
     return "\n".join((live.job.user, str(live.spec.get("workdir") or ""), program_of(live.name)))
 
 
-def failed_device(record: JobRecord, ranks: Ranks, failure: Failure | None) -> int | None:
-    """The device of the rank that failed first; None where that is not known."""
+def failed_devices(
+    topology: Topology, record: JobRecord, ranks: Ranks, failure: Failure | None
+) -> Sequence[int]:
+    """The devices that the failure names, or that of the rank that failed first; none where not known."""
     placement = record.placement
     if placement is None:
-        return None
+        return ()
     gpus: Sequence[int] = list(placement.gpus())
+    if failure is not None and failure.devices:
+        return [gpu for gpu in gpus if device_key(topology, gpu) in failure.devices]
     if len(gpus) == 1:
-        return gpus[0]
+        return gpus
     rank = None if failure is None else failure.rank
     is_known = rank is not None and ranks is Ranks.PER_GPU and rank < len(gpus)
-    return gpus[rank] if is_known and rank is not None else None
+    return [gpus[rank]] if is_known and rank is not None else ()

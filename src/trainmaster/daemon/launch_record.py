@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 from trainmaster.core.state import JobRecord
-from trainmaster.daemon.device_health import device_key
+from trainmaster.daemon.device_names import device_key
 from trainmaster.model import codec
 from trainmaster.model.codec import CodecError
 from trainmaster.model.placement import Placement

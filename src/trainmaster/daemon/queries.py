@@ -12,7 +12,7 @@ from pathlib import Path
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.state import GpuAside, JobRecord
 from trainmaster.daemon.dependencies import hold_reason
-from trainmaster.daemon.device_health import device_name
+from trainmaster.daemon.device_names import device_name
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.failure_history import report_of
 from trainmaster.daemon.freeze_remarks import freeze_remarks, obstacle_sentence

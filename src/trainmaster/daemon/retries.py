@@ -9,6 +9,7 @@ from trainmaster.config.limits import Limits
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.reducer import losses_after
 from trainmaster.core.state import JobRecord, is_on_slots
+from trainmaster.daemon.device_names import device_key
 from trainmaster.failures import retry_rules
 from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.failures.retry_rules import (
@@ -21,12 +22,14 @@ from trainmaster.failures.retry_rules import (
     devices_to_avoid,
 )
 from trainmaster.model import events as e
+from trainmaster.model.failure import Failure
 from trainmaster.model.job import Demand
 from trainmaster.model.launch_spec import Ranks
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.reasons import Reason, Retry, Why
 from trainmaster.model.retry import RetryDecision
 from trainmaster.model.stop_reasons import EndCode, EndReason
+from trainmaster.model.topology import Topology
 from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.text.formatting import listing
 
@@ -85,7 +88,7 @@ def judged(
     row = terms.table.of(failed.failure.reason)
     decision = decide(failed, earlier, row, had, bounds)
     if decision.avoids_place and record.placement is not None:
-        devices = devices_of_rank(record.placement, failed.failure.rank, ranks)
+        devices = devices_of_failure(terms.space.topology, record.placement, failed.failure, ranks)
         failed = replace(failed, devices=devices)
     avoid = devices_to_avoid(failed, earlier, terms.devices_of) if decision.is_retried else ()
     event = e.RunFailed(
@@ -99,6 +102,18 @@ def judged(
         decision.memory,
     )
     return JudgedFailure(event, failed, decision)
+
+
+def devices_of_failure(
+    topology: Topology, placement: Placement, failure: Failure, ranks: Ranks
+) -> tuple[tuple[int, int], ...]:
+    """The devices of the run that its failure names; else those of the rank that failed first."""
+    if not failure.devices:
+        return devices_of_rank(placement, failure.rank, ranks)
+    named = (
+        piece for piece in placement.slices if device_key(topology, piece.gpu) in failure.devices
+    )
+    return tuple((piece.node, piece.gpu) for piece in named)
 
 
 def devices_of_rank(

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import structlog
 
-from trainmaster.daemon.device_health import device_key, device_name, set_aside
+from trainmaster.daemon.device_health import set_aside
+from trainmaster.daemon.device_names import device_key, device_name
 from trainmaster.daemon.driver import Driver
 from trainmaster.durable_files import write_whole
 from trainmaster.engines.local import processes

@@ -47,3 +47,5 @@ class Failure:
     """Name of the signal that ended it: `SIGKILL`."""
     path: str = ""
     """The input that it could not read."""
+    devices: tuple[str, ...] = ()
+    """Devices that are known to be at fault, by names that stay (a UUID, `node:slot`); mostly none is."""

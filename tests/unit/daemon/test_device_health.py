@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
+from itertools import product
 
 from tests.unit.core.stage import Strings
 from tests.unit.core.test_gpu_uuids import gpus
 from tests.unit.daemon.test_gpu_readings import EngineOf
 from trainmaster.config.limits import Limits
 from trainmaster.core.snapshot import restored, snapshot_of
-from trainmaster.daemon.device_health import XID_LASTS_MS, DeviceHealth, failed_device
+from trainmaster.daemon.device_health import XID_LASTS_MS, DeviceHealth, failed_devices
 from trainmaster.daemon.ends_on_gpus import EndsOnGpus
 from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.live_job import LiveJob, StoredSubmission
 from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.retries import devices_of_failure
 from trainmaster.failures.retry_rules import EARLY_MS
 from trainmaster.gpu.driver import GpuEvent, Reading
 from trainmaster.gpu.watch import Look
@@ -205,11 +208,45 @@ def test_users_failures_long_runs_and_successes_do_not_accuse_it() -> None:
 def test_of_a_gang_the_device_of_the_rank_that_failed_first_counts() -> None:
     stage = Stage()
     stage.runs("x", 2, 3)
-    record = stage.world.job("x")
     ranked = Failure("unknown", rank=1)
-    assert failed_device(record, Ranks.PER_GPU, ranked) == 3
-    assert failed_device(record, Ranks.PER_GPU, UNKNOWN) is None
-    assert failed_device(record, Ranks.PER_NODE, ranked) is None, "its rank is not a device"
+
+    def found(ranks: Ranks, failure: Failure) -> list[int]:
+        return list(failed_devices(stage.world.topology, stage.world.job("x"), ranks, failure))
+
+    assert found(Ranks.PER_GPU, ranked) == [3]
+    assert found(Ranks.PER_GPU, UNKNOWN) == []
+    assert found(Ranks.PER_NODE, ranked) == [], "its rank is not a device"
+    assert found(Ranks.PER_GPU, replace(ranked, devices=("c", "a"))) == [2], "it had an XID"
+
+
+def test_of_a_gang_the_gpu_that_had_the_xid_is_accused_and_avoided() -> None:
+    stage, asides = Stage(), list[e.GpuSetAside]()
+    for job in "xyz":
+        stage.runs(job, 0, 1, 2)
+        now = stage.world.later(1).now
+        stage.looks(Look(readings=ALL, events=(GpuEvent("c", "xid", 94),)), now)
+        failure = stage.health.blamed(Run(job, 1), Failure("unknown", rank=0), now)
+        assert failure is not None
+        assert (failure.reason, failure.rank, failure.devices) == ("gpu-xid-error", 0, ("c",))
+        at = stage.world.job(job).placement
+        assert at is not None
+        avoided = devices_of_failure(stage.world.topology, at, failure, Ranks.PER_GPU)
+        assert avoided == ((0, 2),)
+        asides += stage.ends(job, e.RunFailed(Run(job, 1), retryable=False, failure=failure))
+    assert [each.gpu for each in asides] == [2]
+
+
+def test_one_step_sets_no_more_aside_than_several_and_never_all() -> None:
+    stage, broken = Stage(), Failure("cuda-init-failed", Blame.PLATFORM)
+    for job, gpu in product("ab", range(4)):
+        assert not stage.fails(f"{job}{gpu}", gpu, failure=broken)
+    ends = []
+    for gpu in range(4):
+        stage.runs(f"c{gpu}", gpu)
+        ends.append(e.RunFailed(Run(f"c{gpu}", 1), retryable=False, failure=broken))
+    followed = stage.health.events_after(map(LoggedEvent, ends), stage.world.now)
+    asides = [each.event for each in followed if isinstance(each.event, e.GpuSetAside)]
+    assert [each.gpu for each in asides] == [0], "that is a quarter"
 
 
 def test_a_pre_run_accuses_a_device_only_where_the_platform_is_known_to_be_at_fault() -> None:

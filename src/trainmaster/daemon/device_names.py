@@ -1,0 +1,16 @@
+"""What a device is called: for people, and for good; its index changes with the order of the devices."""
+
+from __future__ import annotations
+
+from trainmaster.model.topology import Topology
+
+
+def device_name(topology: Topology, gpu: int) -> str:
+    """As people know it: `node:number`."""
+    node = topology.nodes[topology.node_of_gpu[gpu]]
+    return f"{node.name}:{gpu - node.first_gpu}"
+
+
+def device_key(topology: Topology, gpu: int) -> str:
+    """What it is called for good: its UUID, or `node:number` of a CPU slot."""
+    return topology.uuids[gpu] if topology.uuids else device_name(topology, gpu)
