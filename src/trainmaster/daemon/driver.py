@@ -326,9 +326,12 @@ class Driver:
             self.inbox.wake_in(RETRY_S)
         touched = {id for step in steps for id in step.touched}
         self._follow_ends(touched)
-        self.memory_watch.release([self.jobs[id] for id in sorted(touched) if id in self.jobs])
+        found = [self.jobs[id] for id in sorted(touched) if id in self.jobs]
+        self.memory_watch.release(found)
         if any(isinstance(logged.event, INPUT_FACTS) for step in steps for logged in step.events):
             self.inbox.follow_up(self.inputs.consequences())
+        else:
+            self.inbox.follow_up(self.inputs.follow_up(found))
 
     def _changed_by_users(self, events: Sequence[LoggedEvent]) -> list[str]:
         """Jobs of which the record in the data folder is out of date."""

@@ -90,7 +90,19 @@ class InputWatch:
 
     def consequences(self) -> list[LoggedEvent]:
         """Paths to set aside, jobs to hold and jobs to release, as the state is now."""
-        return [*self._new_blocks(), *self._holds(), *self._releases()]
+        return [*self._new_blocks(), *self.follow_up(list(self._driver.jobs.values()))]
+
+    def follow_up(self, lives: Iterable[LiveJob]) -> Iterator[LoggedEvent]:
+        """Hold or release these jobs, as the state is now.
+
+        After each step, for those that it touched: a path may have been set aside or have come back while
+        a job was being submitted or was running.
+        """
+        for live in lives:
+            if Hold.INPUT in live.holds:
+                yield from self._released(live)
+            elif self.blocks:
+                yield from self._held(live)
 
     def _new_blocks(self) -> Iterator[LoggedEvent]:
         state, most = self._driver.controller.state, self._driver.site_limits.input_failures
@@ -101,24 +113,20 @@ class InputWatch:
                 block = InputBlock(path, self._driver.clock.now(), failures)
                 yield LoggedEvent(e.InputBlocked(block))
 
-    def _holds(self) -> Iterator[LoggedEvent]:
-        if not self.blocks:
+    def _held(self, live: LiveJob) -> Iterator[LoggedEvent]:
+        record = live.record
+        if record is None or record.frozen is not None:
             return
-        for live in self._driver.jobs.values():
-            record = live.record
-            if record is None or Hold.INPUT in live.holds or record.frozen is not None:
-                continue
-            is_waiting = record.phase in WAITING or record.phase is Phase.HELD
-            block = self._block_of(live) if is_waiting else None
-            if block is not None:
-                live.holds.add(Hold.INPUT)
-                yield LoggedEvent(e.JobHeld(live.id), {"input": block.path})
+        is_waiting = record.phase in WAITING or record.phase is Phase.HELD
+        block = self._block_of(live) if is_waiting else None
+        if block is not None:
+            live.holds.add(Hold.INPUT)
+            yield LoggedEvent(e.JobHeld(live.id), {"input": block.path})
 
-    def _releases(self) -> Iterator[LoggedEvent]:
-        for live in list(self._driver.jobs.values()):
-            if Hold.INPUT in live.holds and live.record and self._block_of(live) is None:
-                for logged in self._driver.dependencies.remove_hold(live, Hold.INPUT):
-                    yield replace(logged, detail={**logged.detail, **self._return_of(live)})
+    def _released(self, live: LiveJob) -> Iterator[LoggedEvent]:
+        if live.record is not None and self._block_of(live) is None:
+            for logged in self._driver.dependencies.remove_hold(live, Hold.INPUT):
+                yield replace(logged, detail={**logged.detail, **self._return_of(live)})
 
     def note_return(self, path: str, because: str) -> None:
         """An input is about to be used again."""

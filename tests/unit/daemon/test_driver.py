@@ -40,11 +40,11 @@ FIFO = PolicySpec("fifo")
 RECIPE = LaunchSpec(("true",), "/", "")
 
 
-def a_driver(store: Store, folder: Path) -> Driver:
+def a_driver(store: Store, folder: Path, engine: type[LocalEngine] = LocalEngine) -> Driver:
     """Of a cluster of one device: who asks for two waits."""
     topology = parse_shorthand("1x1")
     controller = Controller(topology, policy_of(FIFO), make_policy=policy_of)
-    return Driver(controller, store, LocalEngine(folder, topology), Clock(0), FIFO)
+    return Driver(controller, store, engine(folder, topology), Clock(0), FIFO)
 
 
 def waiting(id: str, *depends_on: str) -> LiveJob:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.daemon.test_driver import RECIPE, a_driver, run, waiting, wish_for
+from tests.unit.daemon.test_driver import RECIPE, QuietEngine, a_driver, run, waiting, wish_for
+from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.cluster_control import ClusterControl
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.live_job import Hold, LiveJob
@@ -17,9 +18,10 @@ from trainmaster.daemon.self_tests import SelfTests
 from trainmaster.daemon.service_api import NotFound
 from trainmaster.failures.input_blocks import MISSING
 from trainmaster.model import events as e
+from trainmaster.model.engine_reports import Ended, Started
 from trainmaster.model.failure import Failure
 from trainmaster.model.inputs import InputFailure
-from trainmaster.model.job import Run
+from trainmaster.model.job import Run, gpus
 from trainmaster.store.store import Store
 
 BAD = "/data/train.rec"
@@ -102,6 +104,63 @@ def test_it_comes_back_when_it_has_changed(store: Store, tmp_path: Path) -> None
             await stepped(driver)
             assert (BAD not in driver.inputs.blocks) is is_back
         assert held.holds == {Hold.OWNER}
+
+    run(scenario)
+
+
+async def is_unblocked(driver: Driver, folder: Path) -> None:
+    asked = asyncio.create_task(
+        ClusterControl(driver, SelfTests(driver, folder)).unblock_input(BAD)
+    )
+    await asyncio.sleep(0)
+    await stepped(driver)
+    await asked
+
+
+def test_a_job_is_judged_by_the_inputs_of_the_moment_it_arrives(
+    store: Store, tmp_path: Path
+) -> None:
+    """Not of the one at which it was read: making an array, or copying its code, takes a while."""
+
+    async def scenario() -> None:
+        driver = a_driver(store, tmp_path)
+        missed = naming("1", BAD)
+        fail(driver, "7 bob", "8 ada", "9 ada")
+        await stepped(driver)
+        await stepped(driver, missed)
+        assert missed.holds == {Hold.INPUT}
+        too_late, also_owners = naming("2", BAD), naming("3", BAD)
+        too_late.holds.add(Hold.INPUT)
+        also_owners.holds.update((Hold.INPUT, Hold.OWNER))
+        await is_unblocked(driver, tmp_path)
+        await stepped(driver, too_late, also_owners)
+        assert [live.holds for live in (missed, too_late)] == [set(), set()]
+        assert also_owners.holds == {Hold.OWNER}
+        assert too_late.record is not None
+        assert too_late.record.phase is Phase.PENDING
+        (released,) = [row for row in store.story("2") if row.what == "released"]
+        assert BAD in str(released)
+
+    run(scenario)
+
+
+def test_a_run_goes_on_when_its_input_is_set_aside_but_its_next_one_waits(
+    store: Store, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        driver, live = a_driver(store, tmp_path, QuietEngine), naming("1", BAD)
+        live.job = replace(live.job, demand=gpus(1), retries=2)
+        await stepped(driver, live)
+        driver.inbox.report(Started(Run("1", 1), driver.clock.now()), 2)
+        fail(driver, "7 bob", "8 ada", "9 ada")
+        await stepped(driver)
+        assert live.record is not None
+        assert (live.record.phase, live.holds) == (Phase.RUNNING, set())
+        driver.inbox.report(Ended(Run("1", 1), driver.clock.now(), code=1), 3)
+        await stepped(driver)
+        assert (live.record.phase, live.holds) == (Phase.HELD, {Hold.INPUT})
+        await is_unblocked(driver, tmp_path)
+        assert live.holds == set()
 
     run(scenario)
 
