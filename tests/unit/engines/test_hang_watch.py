@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.engines.local import runfile
-from trainmaster.engines.local.hang_watch import GpuMeter, ProcessMeter, RhythmClock
+from trainmaster.engines.local.hang_watch import GpuMeter, HangWatch, ProcessMeter, RhythmClock
 from trainmaster.engines.local.runfile import CgroupPlan, HangPlan
 from trainmaster.engines.local.stack_dump import NOT_ALLOWED, NOT_INSTALLED, taken, text_of
 from trainmaster.engines.local.worker_environment import Host, run_file
@@ -54,6 +55,21 @@ def test_time_in_which_the_machine_stood_still_does_not_count() -> None:
     clock = RhythmClock(0.0)
     clock.pass_time(3_600.0, 90.0, pace=100)
     assert clock.rhythm(3_600.0).silent_ms == 90_000
+
+
+def test_what_it_writes_because_it_is_told_to_end_is_not_a_sign_of_life() -> None:
+    told: list[str] = []
+    with selectors.DefaultSelector() as selector:
+        watch = HangWatch(
+            *("/nowhere", HangPlan(HangLimits(), restarts=True, known_ms=0), False, list),
+            *(selector, set(), lambda word, _: told.append(word), lambda: None),
+        )
+        watch.step_done(1)
+        watch.close()  # it hung, or is suspended
+        time.sleep(0.02)
+        watch.sign()
+        watch.step_done(2)
+    assert (watch.longest_ms, told) == (0, [])
 
 
 def test_the_run_file_says_when_it_hangs_and_what_is_done_then(tmp_path: Path) -> None:

@@ -203,13 +203,14 @@ class HangWatch:
         return self._clock.rhythm(time.monotonic()).longest_ms
 
     def step_done(self, step: int) -> None:
-        if self._clock.step(step, time.monotonic()):
+        if self._plan is not None and self._clock.step(step, time.monotonic()):
             self._go_on()
 
     def sign(self) -> None:
-        """It wrote output, or saved."""
-        self._clock.sign(time.monotonic())
-        self._go_on()
+        """It wrote output, or saved; what it does because it is told to end is not a sign of life."""
+        if self._plan is not None:
+            self._clock.sign(time.monotonic())
+            self._go_on()
 
     def gpu_used(self, util_ppm: object) -> None:
         """As the manager says: how busy its GPUs are."""
@@ -233,7 +234,7 @@ class HangWatch:
             self._report(helper.lines[-1] if helper.lines else NO_STACKS)
 
     def close(self) -> None:
-        """It stops: nothing is watched any more."""
+        """It stops: nothing is watched or learned any more."""
         self._plan = None
         self._drop_helper()
 
@@ -265,7 +266,7 @@ class HangWatch:
 
     def _go_on(self) -> None:
         """It has given a sign of life since then, so it did not hang."""
-        if self._hang is None or self._plan is None:
+        if self._hang is None:
             return
         self._hang = None
         if self._helper is None:
