@@ -89,6 +89,12 @@ class GpuReadings:
         """What this run uses; None while none of its processes has memory on a GPU."""
         return self._runs.get(run)
 
+    def is_used_outside(self, uuid: str) -> bool:
+        """Whether a program that is not a job, and still exists, computes there or holds much memory."""
+        found = self._strangers.get(uuid, ())
+        there = [each for each in found if os.path.exists(f"/proc/{each.pid}")]
+        return sum(each.memory for each in there) >= MUCH or any(each.util_ppm for each in there)
+
     def runs(self) -> Iterable[RunUse]:
         return self._runs.values()
 

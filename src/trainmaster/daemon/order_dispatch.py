@@ -46,6 +46,8 @@ class OrderDispatcher:
         """The last step that is stored."""
         self.standing: dict[str, Order] = {}
         """The last order to each live job's run."""
+        self.given: dict[int, int] = {}
+        """By device: the last step since the manager's start that gave it to a run."""
         self.unsent: list[Order] = []
         """Orders that the engine did not accept; they are tried again."""
         self.lease: Lease | None = None
@@ -56,6 +58,8 @@ class OrderDispatcher:
         self._seq = seq
         for order in orders:
             self.standing[order.run.job] = order
+            placement: Placement | None = getattr(order, "placement", None)
+            self.given.update(dict.fromkeys(() if placement is None else placement.gpus(), seq))
 
     def forget(self, job: str) -> None:
         self.standing.pop(job, None)

@@ -1,7 +1,8 @@
 """Self-tests of devices: in a process for each, with a time limit, against what each device did before.
 
 A device that fails its test, or hangs it, is set aside; not where all devices do, as the test is then the
-likelier cause. Devices that jobs are on are left out. Copy speeds are kept in `self-tests.json` of the data
+likelier cause. Devices that jobs, or other programs, are on are left out, and a test that one came into does
+not count. Copy speeds are kept in `self-tests.json` of the data
 folder. A device that was set aside for failures, or an XID, is tested too, and what the test says is added to
 why it is set aside: it comes back by a user's word alone.
 """
@@ -35,6 +36,8 @@ KEPT = 20
 FILE = "self-tests.json"
 LOOK_S = 2.0
 """How often it is looked for devices to be tested after trouble."""
+JOB = "A job is"
+OUTSIDE = "A program that is not a job is"
 END_S = 2.0
 """How long a process that was killed is waited for."""
 
@@ -107,6 +110,14 @@ class SelfTests:
         state = self._driver.controller.state
         return state.occupancy.mode[gpu] is None and gpu not in state.releasing
 
+    def _why_busy(self, gpu: int) -> str:
+        """Who disturbs a test there, as far as that is known; empty: nobody."""
+        topology = self._driver.controller.state.topology
+        if not self._is_idle(gpu):
+            return JOB
+        is_used = topology.uuids and self._driver.readings.is_used_outside(topology.uuids[gpu])
+        return OUTSIDE if is_used else ""
+
     async def test(self, gpus: Iterable[int]) -> list[TestedDevice]:
         """Test these devices where they are idle, and set aside what is broken."""
         async with self._turn:
@@ -119,9 +130,15 @@ class SelfTests:
     async def _tested(self, gpu: int) -> TestedDevice:
         state = self._driver.controller.state
         name, key = device_name(state.topology, gpu), device_key(state.topology, gpu)
-        if not self._is_idle(gpu):
-            return TestedDevice(name, Verdict.UNTESTED, "A job is on it: it was not tested.")
+        if busy := self._why_busy(gpu):
+            return TestedDevice(name, Verdict.UNTESTED, f"{busy} on it: it was not tested.")
+        given = self._driver.dispatcher.given
+        before = given.get(gpu)
         test = await self._run(state.topology, gpu)
+        busy = self._why_busy(gpu) or (JOB if given.get(gpu) != before else "")
+        if busy:  # what it measured says nothing of the device
+            why = f"{busy} on it since its test began: it was not tested."
+            return TestedDevice(name, Verdict.UNTESTED, why)
         history = await asyncio.to_thread(self._history)
         said = TestedDevice(name, *verdict(test, history.get(key, ())))
         if said.verdict in (Verdict.GOOD, Verdict.SLOW):

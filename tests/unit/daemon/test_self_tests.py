@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+
+import pytest
 
 from tests.unit.core.stage import Strings
 from tests.unit.core.test_gpu_uuids import gpus
 from tests.unit.core.test_other_slots import slots
+from tests.unit.daemon.test_gpu_readings import EngineOf
 from trainmaster.config.limits import Limits
+from trainmaster.daemon.gpu_readings import MUCH, GpuReadings
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.self_tests import FILE, SelfTests
-from trainmaster.failures.self_test_rule import Verdict
+from trainmaster.failures.self_test_rule import SelfTest, Verdict
+from trainmaster.gpu.driver import GpuProcess
+from trainmaster.gpu.watch import Look
 from trainmaster.model import events as e
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import SECOND
@@ -31,6 +39,8 @@ class Stage:
             site_limits=Limits(self_test=60 * SECOND),
             inbox=SimpleNamespace(follow_up=self.follow_up),
             health=SimpleNamespace(suspects={}),
+            dispatcher=SimpleNamespace(given={}),
+            readings=GpuReadings(EngineOf(topology)),  # type: ignore[arg-type]
         )
         self.tests = SelfTests(driver, folder)  # type: ignore[arg-type]
         self.says(said)
@@ -74,6 +84,35 @@ def test_a_test_that_hangs_is_ended_and_its_device_set_aside(tmp_path: Path) -> 
     stage.tests._driver.site_limits = Limits(self_test=SECOND)
     assert stage.run(0) == [Verdict.BAD]
     assert stage.facts == [e.GpuSetAside(0, 0, "Its self-test failed: it did not end within 1 s.")]
+
+
+def test_a_test_does_not_count_that_a_job_or_another_program_came_into(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, gpus(("n0", "H100", "abc")), dict.fromkeys("abc", WRONG))
+    driver, test = stage.tests._driver, stage.tests._run
+    other = GpuProcess(os.getppid(), "c", MUCH)
+
+    async def run(topology: Topology, gpu: int) -> SelfTest:
+        """A job comes onto `a` and leaves again, one stays on `b`, and a program begins on `c`."""
+        found = await test(topology, gpu)
+        if gpu == 0:
+            driver.dispatcher.given[gpu] = 7
+        elif gpu == 1:
+            stage.world.running("x", gpu)
+        else:
+            await driver.readings.take(Look(processes=(other,)))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage.tests, "_run", run)
+        assert stage.run(0, 1, 2) == [Verdict.UNTESTED] * 3
+        (said,) = asyncio.run(stage.tests.test([2]))
+    assert said.sentence == "A program that is not a job is on it: it was not tested."
+    assert not stage.facts
+    assert not stage.tests.last
+    assert not (tmp_path / FILE).exists()
+    small = replace(other, memory=MUCH - 1)
+    asyncio.run(driver.readings.take(Look(processes=(small,))))
+    assert stage.run(2) == [Verdict.BAD], "a desktop, or MPS, does not disturb"
 
 
 def test_where_no_device_would_be_left_the_test_is_suspected(tmp_path: Path) -> None:

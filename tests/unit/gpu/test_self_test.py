@@ -54,13 +54,21 @@ class PlayedCuda:
     [
         ({"cuInit": 100}, {"is_tested": False, "why": "cuInit answered 100"}),
         ({"cuModuleLoadData": 218}, {"is_tested": False, "why": "cuModuleLoadData answered 218"}),
+        ({"cuMemAlloc_v2": 2}, {"is_tested": False, "why": "cuMemAlloc_v2 answered 2"}),
+        (
+            {"cuDevicePrimaryCtxRetain": 46},
+            {"is_tested": False, "why": "cuDevicePrimaryCtxRetain answered 46"},
+        ),
         (
             {"cuCtxSynchronize": 214},
             {"is_tested": True, "is_right": False, "why": "cuCtxSynchronize answered 214"},
         ),
         ({}, {"is_tested": True, "is_right": False, "why": "a matrix product came out wrong"}),
     ],
-    ids=["no device", "kernel of another driver", "memory error", "wrong result"],
+    ids=[
+        *("no device", "kernel of another driver", "no memory is free", "another has it"),
+        *("memory error", "wrong result"),
+    ],
 )
 def test_what_the_driver_answers_on_a_gpu(
     answers: dict[str, int], said: dict[str, object], monkeypatch: pytest.MonkeyPatch
