@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord, State
 from trainmaster.model.job import Demand
 from trainmaster.model.units import MINUTE
@@ -19,19 +20,24 @@ AVOID_MS = 5 * MINUTE
 
 def ask_for_more(state: State, record: JobRecord, gpu_memory: int, memory: int) -> None:
     """Let a job that holds nothing ask for so much memory from now on, where devices can give it."""
-
-    def with_more(demand: Demand) -> Demand:
-        nominal = demand.nominal
-        if gpu_memory > nominal.memory and not nominal.parts:
-            demand = replace(demand, nominal=replace(nominal, memory=gpu_memory))
-        if memory:
-            demand = replace(demand, host_memory=max(memory, demand.host_memory or 0))
-        return demand
-
     asked = record.demand_after_prerun or record.demand
-    wanted = with_more(asked)
-    if wanted != asked and _devices_for(state, wanted) >= wanted.nominal.count:
-        _change(state, record, with_more)
+    if can_have_more(state.occupancy, asked, gpu_memory, memory):
+        _change(state, record, lambda demand: _with_more(demand, gpu_memory, memory))
+
+
+def can_have_more(space: Occupancy, asked: Demand, gpu_memory: int = 0, memory: int = 0) -> bool:
+    """Whether so much memory is more than is asked for, and enough devices are offered that have it."""
+    wanted = _with_more(asked, gpu_memory, memory)
+    return wanted != asked and _devices_for(space, wanted) >= wanted.nominal.count
+
+
+def _with_more(demand: Demand, gpu_memory: int, memory: int) -> Demand:
+    nominal = demand.nominal
+    if gpu_memory > nominal.memory and not nominal.parts:
+        demand = replace(demand, nominal=replace(nominal, memory=gpu_memory))
+    if memory:
+        demand = replace(demand, host_memory=max(memory, demand.host_memory or 0))
+    return demand
 
 
 def avoid_devices(
@@ -45,7 +51,7 @@ def avoid_devices(
     if not avoid and not record.demand.avoid:
         return
     asked = replace(record.demand, avoid=())
-    others = _devices_for(state, asked, frozenset(avoid))
+    others = _devices_for(state.occupancy, asked, frozenset(avoid))
     must = bool(avoid) and others >= asked.nominal.count
     _change(state, record, lambda demand: replace(demand, avoid=avoid, must_avoid=must))
     if must:
@@ -59,7 +65,7 @@ def check_avoidance(state: State, record: JobRecord) -> None:
     """A job that asks for more devices than before: it does not wait for others that are too few now."""
     demand = record.demand
     if demand.must_avoid:
-        others = _devices_for(state, demand, frozenset(demand.avoid))
+        others = _devices_for(state.occupancy, demand, frozenset(demand.avoid))
         if others < demand.nominal.count:
             _stop_waiting(state, record)
 
@@ -68,7 +74,8 @@ def prefer_where_too_few(state: State, record: JobRecord) -> None:
     """Let a job that asks for more devices now only prefer others, where the others are not enough."""
     demand = record.demand
     asked = replace(demand, avoid=(), must_avoid=False)
-    if demand.must_avoid and _devices_for(state, asked, frozenset(demand.avoid)) < asked.min_count:
+    others = _devices_for(state.occupancy, asked, frozenset(demand.avoid))
+    if demand.must_avoid and others < asked.min_count:
         record.avoid_until_ms = None
         state.avoiding.pop(record.id, None)
         _change(state, record, lambda each: replace(each, must_avoid=False))
@@ -110,11 +117,11 @@ def _change(state: State, record: JobRecord, changed: Callable[[Demand], Demand]
     state.log.note_job(record)
 
 
-def _devices_for(state: State, demand: Demand, avoid: frozenset[int] = frozenset()) -> int:
+def _devices_for(space: Occupancy, demand: Demand, avoid: frozenset[int] = frozenset()) -> int:
     """Devices of present nodes that could carry it, those to avoid left out."""
-    space, found = state.occupancy, 0
+    found = 0
     kinds = space.kinds_for(demand)
-    for node in state.topology.nodes:
+    for node in space.topology.nodes:
         if space.node_type[node.index] in kinds and node.index not in space.closed:
             own = range(node.first_gpu, node.first_gpu + node.gpus)
             usable = sum(gpu not in avoid and space.is_offered(gpu) for gpu in own)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainmaster.config.limits import Limits
+from trainmaster.core.next_attempt import can_have_more
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.reducer import losses_after
 from trainmaster.core.state import JobRecord, is_on_slots
@@ -20,6 +21,7 @@ from trainmaster.failures.retry_rules import (
     RetryLimits,
     decide,
     devices_to_avoid,
+    more_memory,
 )
 from trainmaster.model import events as e
 from trainmaster.model.failure import Failure
@@ -135,7 +137,6 @@ def resources_of(placement: Placement | None, demand: Demand, space: Occupancy) 
     types = space.topology.type_of_gpu
     whole = min(types[gpu].memory for gpu in placement.gpus())
     parts = [piece.memory or whole for piece in placement.slices]
-    is_shared = placement.sharing is not Sharing.EXCLUSIVE and min(parts) < whole
     is_alone = placement.sharing is Sharing.EXCLUSIVE
     shares: dict[int, int] = {}
     for piece in placement.slices:
@@ -143,25 +144,24 @@ def resources_of(placement: Placement | None, demand: Demand, space: Occupancy) 
     nodes = space.topology.nodes
     for node in shares if demand.nominal.count > len(placement.slices) else ():  # a pre-run
         shares[node] = WHOLE * min(demand.nominal.count, nodes[node].gpus)
-    return Resources(
-        is_shared,
-        min(parts) if is_shared else whole,
-        whole,
-        _larger_gpu(demand, whole, space),
+    gpu_memory = whole if is_alone else min(parts)
+    had = Resources(
+        gpu_memory,
+        _more_gpu_memory(gpu_memory, whole, demand, space),
         min(space.host_part(node, WHOLE, demand) for node in shares),
-        min(nodes[node].memory * WHOLE // max(1, share) for node, share in shares.items()),
+        min(nodes[node].memory * WHOLE // max(WHOLE, share) for node, share in shares.items()),
         has_gpu=not is_on_slots(space.topology, placement),
     )
+    if can_have_more(space, demand, memory=more_memory(had)):
+        return had
+    return replace(had, most_memory=had.memory)
 
 
-def _larger_gpu(demand: Demand, memory: int, space: Occupancy) -> int:
-    """The memory of the smallest GPUs that it may use, has enough of, and that have more; 0: none."""
-    nodes = [node for node in space.topology.nodes if demand.allows(node.type.name)]
-    for larger in sorted({node.type.memory for node in nodes if node.type.memory > memory}):
-        count = sum(node.gpus for node in nodes if node.type.memory >= larger)
-        if count >= demand.nominal.count:
-            return larger
-    return 0
+def _more_gpu_memory(had: int, whole: int, demand: Demand, space: Occupancy) -> int:
+    """All the memory of a GPU like its own, or else the next that enough GPUs have; 0: none is more."""
+    sizes = {kind.memory for kind in space.topology.types if kind.memory > had}
+    by_choice = sorted(sizes, key=lambda size: (size < whole, abs(size - whole)))
+    return next((size for size in by_choice if can_have_more(space, demand, size)), 0)
 
 
 def lost_run(record: JobRecord, now: int, limits: Limits) -> e.RunLost:

@@ -60,14 +60,10 @@ class FailedAttempt:
 class Resources:
     """What an attempt had, and the most that another one could have, in bytes for each GPU."""
 
-    is_shared: bool = False
-    """Whether other runs may use the memory of its GPUs."""
     gpu_memory: int = 0
     """What it could use of each GPU."""
-    whole_gpu: int = 0
-    """The memory of each of its GPUs."""
-    larger_gpu: int = 0
-    """The memory of the smallest GPU that it may use and that has more; 0: there is none."""
+    more_gpu_memory: int = 0
+    """What the next attempt asks for on each GPU: a whole one, or a larger one; 0: there is no more."""
     memory: int = 0
     """Host memory."""
     most_memory: int = 0
@@ -118,7 +114,7 @@ def decide(
         is_gpu = reason.key in GPU_MEMORY_REASONS
         if is_gpu and not had.has_gpu:
             return RetryDecision(False, RetryWhy.NO_GPU, failures=failures)
-        more = more_gpu_memory(had) if is_gpu else more_memory(had)
+        more = had.more_gpu_memory if is_gpu else more_memory(had)
         before = had.gpu_memory if is_gpu else had.memory
         if not more:
             too_small = RetryWhy.GPU_TOO_SMALL if is_gpu else RetryWhy.HOST_TOO_SMALL
@@ -207,11 +203,6 @@ def unchanging(line: str) -> str:
     for pattern, mark in CHANGING:
         line = pattern.sub(mark, line)
     return " ".join(line.split())
-
-
-def more_gpu_memory(had: Resources) -> int:
-    """What the next attempt asks for on each GPU: a whole one, then a larger one; 0: there is no more."""
-    return had.whole_gpu if had.is_shared and had.whole_gpu else had.larger_gpu
 
 
 def more_memory(had: Resources) -> int:

@@ -23,7 +23,7 @@ class RetryWhy(StrEnum):
     ONCE_DONE = "once-done"
     """One retry may help after this, and it had one."""
     GPU_TOO_SMALL = "gpu-too-small"
-    """It had the whole memory of the largest GPU that it may use."""
+    """No GPUs that it may use, or too few, have more memory than it had."""
     NO_GPU = "no-gpu"
     """It ran out of GPU memory, by its own words, on CPU slots."""
     HOST_TOO_SMALL = "host-too-small"

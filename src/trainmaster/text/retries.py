@@ -20,11 +20,12 @@ SENTENCES: dict[RetryWhy, str] = {
     ),
     RetryWhy.ONCE_DONE: "Not retried: it had one retry after such a failure, and that did not help.",
     RetryWhy.GPU_TOO_SMALL: (
-        "Not retried: it had all {had} of its GPU, and there is no larger GPU that it may use."
+        "Not retried: it had {had} of GPU memory, and there are not enough larger GPUs that it may use;"
+        " drained and set aside ones do not count."
     ),
     RetryWhy.NO_GPU: "Not retried: it ran on CPU slots, so there is no larger GPU to try it on.",
     RetryWhy.HOST_TOO_SMALL: (
-        "Not retried: it had {had} of host memory for each GPU, and no node can give it more."
+        "Not retried: it had {had} of host memory for each GPU, and no node that it may use can give it more."
     ),
     RetryWhy.MAY_HELP: "Retried: another attempt may end otherwise.",
     RetryWhy.ELSEWHERE: "Retried, on other devices if enough others are left.",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
+
 from tests.builders import cluster, fraction
 from tests.unit.core.stage import Strings
 from trainmaster.config.limits import Limits, limits_of
@@ -23,14 +25,18 @@ from trainmaster.daemon.retries import (
     retry_reason,
 )
 from trainmaster.failures.retry_rules import AFTER_FAILURE, AFTER_LOSS, FailedAttempt, Resources
+from trainmaster.model import events as e
 from trainmaster.model.actions import Start
+from trainmaster.model.events import Event
 from trainmaster.model.failure import Blame, Failure
 from trainmaster.model.job import gpus
 from trainmaster.model.launch_spec import Ranks
 from trainmaster.model.placement import Sharing
 from trainmaster.model.retry import RetryWhy
+from trainmaster.model.topology import GpuType, NodeSpec, Topology, build
 from trainmaster.model.units import GIB, MINUTE, SECOND
 from trainmaster.text.reasons import reason_sentence
+from trainmaster.text.retries import retry_sentence
 from trainmaster.text.stop_messages import end_sentence
 
 LIMITS = Limits()
@@ -90,6 +96,7 @@ def test_a_device_that_lost_two_runs_is_left_alone() -> None:
 
 
 OUT = Failure("cuda-out-of-memory", Blame.USER, lines=("torch.OutOfMemoryError: tried 2 GiB",))
+HOST_OUT = Failure("host-out-of-memory", Blame.USER, lines=("MemoryError",))
 ECC = Failure("gpu-ecc-error", Blame.PLATFORM, rank=1, lines=("uncorrectable ECC error",))
 
 
@@ -132,11 +139,70 @@ def test_a_packed_run_gets_a_whole_gpu_and_a_whole_one_a_larger_one() -> None:
     assert world.job("a").demand.nominal.memory == 8 * GIB
     whole = world.on(0, share=500, memory=8 * GIB, sharing=Sharing.MPS)
     had = resources_of(whole, world.job("a").demand, world.state.occupancy)
-    assert (had.is_shared, had.gpu_memory, had.larger_gpu) == (False, 8 * GIB, 32 * GIB)
+    assert (had.gpu_memory, had.more_gpu_memory) == (8 * GIB, 32 * GIB)
     had = resources_of(world.on(0, 1), gpus(2), world.state.occupancy)
-    assert (had.whole_gpu, had.larger_gpu) == (8 * GIB, 0)  # there is only one larger GPU
+    assert (had.gpu_memory, had.more_gpu_memory) == (8 * GIB, 0)  # there is only one larger GPU
     had = resources_of(world.on(2), gpus(1), world.state.occupancy)
-    assert (had.whole_gpu, had.larger_gpu) == (32 * GIB, 0)
+    assert (had.gpu_memory, had.more_gpu_memory) == (32 * GIB, 0)
+
+
+def of_memory(*nodes: tuple[str, int, int]) -> Topology:
+    """Nodes of one GPU each, by name, GPU memory and host memory in GiB."""
+    return build(
+        ("cluster", "node", "gpu"),
+        [
+            NodeSpec(name, 1, (0,), GpuType(f"{memory}g", memory * GIB), memory=host * GIB)
+            for name, memory, host in nodes
+        ],
+    )
+
+
+UNAVAILABLE: dict[str, Event] = {"drained": e.NodeDraining(1), "set aside": e.GpuSetAside(1, 1)}
+
+
+@pytest.mark.parametrize("fact", UNAVAILABLE.values(), ids=UNAVAILABLE)
+def test_what_is_promised_to_the_next_attempt_is_what_it_asks_for(fact: Event) -> None:
+    world = Strings(of_memory(("n0", 40, 64), ("n1", 80, 64))).running("a", 0, retries=9)
+    assert judge(world, OUT).event.gpu_memory == 80 * GIB
+    world.tell(fact)
+    found = judge(world, OUT)
+    assert (found.event.retryable, found.event.gpu_memory) == (False, 0)
+    assert retry_sentence(found.decision) == (
+        "Not retried: it had 40.0 GiB of GPU memory, and there are not enough larger GPUs that it may use;"
+        " drained and set aside ones do not count."
+    )
+
+
+def test_a_packed_run_whose_gpu_is_drained_gets_the_most_of_another_one() -> None:
+    world = Strings(of_memory(("n0", 40, 64), ("n1", 32, 64), ("n2", 16, 64)))
+    world.submit("a", fraction(0.5, 20 * GIB), retries=9)
+    world.plan(Start("a", world.on(0, share=500, memory=20 * GIB, sharing=Sharing.MPS)))
+    world.started("a")
+    assert judge(world, OUT).event.gpu_memory == 40 * GIB
+    world.tell(e.NodeDraining(0))
+    found = judge(world, OUT).event
+    assert found.gpu_memory == 32 * GIB
+    world.tell(found)
+    assert world.job("a").demand.nominal.memory == 32 * GIB
+
+
+def test_host_memory_is_promised_where_a_node_can_still_give_it() -> None:
+    world = Strings(of_memory(("n0", 40, 64), ("n1", 40, 16)))
+    world.submit("a", replace(gpus(1), host_memory=16 * GIB), retries=9).start("a", 0)
+    assert judge(world, HOST_OUT).event.memory == 32 * GIB
+    world.tell(e.NodeDraining(0))
+    found = judge(world, HOST_OUT)
+    assert (found.event.retryable, found.decision.why) == (False, RetryWhy.HOST_TOO_SMALL)
+
+
+def test_half_a_gpu_is_not_promised_more_host_memory_than_its_node_has() -> None:
+    world = Strings(of_memory(("n0", 40, 64)))
+    world.submit("a", replace(fraction(0.5, 20 * GIB), host_memory=40 * GIB), retries=9)
+    world.plan(Start("a", world.on(0, share=500, memory=20 * GIB, sharing=Sharing.MPS)))
+    world.started("a")
+    found = judge(world, HOST_OUT).event
+    world.tell(found)
+    assert (found.memory, world.job("a").demand.host_memory) == (64 * GIB, 64 * GIB)
 
 
 def test_host_memory_is_bounded_by_the_node() -> None:

@@ -70,7 +70,7 @@ def test_the_table_decides_and_the_users_retries_are_the_most() -> None:
 
 
 def test_slots_have_no_gpu_memory_to_give_more_of() -> None:
-    had = Resources(gpu_memory=GIB, whole_gpu=GIB, larger_gpu=2 * GIB, has_gpu=False)
+    had = Resources(gpu_memory=GIB, more_gpu_memory=2 * GIB, has_gpu=False)
     found = decided(GPU_MEMORY, had=had)
     assert (found.is_retried, found.why) == (False, RetryWhy.NO_GPU)
     assert "CPU slots" in retry_sentence(found)
@@ -153,20 +153,18 @@ def test_devices_are_avoided_first_and_nodes_where_two_attempts_failed() -> None
     assert devices_to_avoid(disk, (), devices_of) == ((0, 0), (0, 1))
 
 
-def test_gpu_memory_is_a_whole_gpu_then_a_larger_one_else_nothing() -> None:
-    had = Resources(is_shared=True, gpu_memory=8 * GIB, whole_gpu=16 * GIB, larger_gpu=80 * GIB)
+def test_gpu_memory_is_as_much_as_there_is_again_and_again() -> None:
+    had = Resources(gpu_memory=8 * GIB, more_gpu_memory=16 * GIB)
     packed = decided(GPU_MEMORY, had=had)
     assert (packed.is_retried, packed.gpu_memory, packed.memory) == (True, 16 * GIB, 0)
     assert retry_sentence(packed) == "Retried with more GPU memory: 16.0 GiB instead of 8.0 GiB."
-    alone = replace(had, is_shared=False, gpu_memory=16 * GIB)
+    alone = Resources(gpu_memory=16 * GIB, more_gpu_memory=80 * GIB)
     first = attempt(GPU_MEMORY, "tried to allocate 2 GiB")
     assert decided(GPU_MEMORY, first, first, had=alone).gpu_memory == 80 * GIB
-    largest = decided(GPU_MEMORY, had=replace(alone, larger_gpu=0))
+    largest = decided(GPU_MEMORY, had=replace(alone, more_gpu_memory=0))
     assert (largest.is_retried, largest.why) == (False, RetryWhy.GPU_TOO_SMALL)
-    said = (
-        "Not retried: it had all 16.0 GiB of its GPU, and there is no larger GPU that it may use."
-    )
-    assert retry_sentence(largest) == said
+    said = "Not retried: it had 16.0 GiB of GPU memory, and there are not enough larger GPUs"
+    assert retry_sentence(largest).startswith(said)
 
 
 def test_host_memory_is_doubled_up_to_what_a_node_has() -> None:
