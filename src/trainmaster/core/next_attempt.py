@@ -70,17 +70,6 @@ def check_avoidance(state: State, record: JobRecord) -> None:
             _stop_waiting(state, record)
 
 
-def prefer_where_too_few(state: State, record: JobRecord) -> None:
-    """Let a job that asks for more devices now only prefer others, where the others are not enough."""
-    demand = record.demand
-    asked = replace(demand, avoid=(), must_avoid=False)
-    others = _devices_for(state.occupancy, asked, frozenset(demand.avoid))
-    if demand.must_avoid and others < asked.min_count:
-        record.avoid_until_ms = None
-        state.avoiding.pop(record.id, None)
-        _change(state, record, lambda each: replace(each, must_avoid=False))
-
-
 def end_avoidance(state: State, now: int) -> None:
     """Let jobs start where they failed if nothing else is free, once they have waited long enough."""
     for record in list(state.avoiding.values()):

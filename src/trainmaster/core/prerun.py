@@ -6,7 +6,7 @@ is kept: what ends it early costs its time alone.
 
 from __future__ import annotations
 
-from trainmaster.core.next_attempt import check_avoidance, prefer_where_too_few
+from trainmaster.core.next_attempt import check_avoidance
 from trainmaster.core.state import JobRecord, State
 
 
@@ -16,7 +16,6 @@ def end_prerun(state: State, record: JobRecord) -> None:
         return
     state.log.note_job(record)
     record.end_prerun(cannot_save=state.cannot_save_at_first)
-    prefer_where_too_few(state, record)
     record.group = state.group_of(record.demand)
     check_avoidance(state, record)
     state.drop_reservation(record.id)

@@ -291,8 +291,9 @@ def _ended(
         longest_silence_ms=silence_ms,
     )
     live.ended_ms = then = _moment(said, live, now)
-    has_stepped = live.history.progress is not None
+    progress = live.history.progress
     live.paused(then)
+    ran_ms, job_ran_ms = live.ran_ms(now) - live.history.before_ms, live.ran_ms(now)
     title = _title_of(failure, terms)
     said = _without_hang_words(said, live)
     detail = _end_detail(said)
@@ -324,7 +325,7 @@ def _ended(
         yield LoggedEvent(left, detail | _took(record, then))
     elif (
         passed := prerun_events.passed_event(
-            said, live, record, failure, title, has_stepped=has_stepped
+            said, live, record, failure, title, has_stepped=progress is not None
         )
     ) is not None:
         reason = None if passed.failure is None else passed.failure.reason
@@ -334,8 +335,7 @@ def _ended(
     elif said.code == 0:
         yield LoggedEvent(e.RunSucceeded(said.run), detail)
     else:
-        ran = live.ran_ms(now) - live.history.before_ms
-        failed = (*live.history.failed_ms, ran)
+        failed = (*live.history.failed_ms, live.ran_ms(now) - live.history.before_ms)
         live.history = replace(
             live.history, failure=dict(detail), failed_ms=failed, failed_by=failure
         )
@@ -345,7 +345,9 @@ def _ended(
             can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
             event = failed_run(record, limits, can_help=can_help)
         else:
-            event = _judged(live, record, failure, ran, now, limits, terms)
+            step = None if progress is None else progress.step
+            attempt = FailedAttempt(failure, ran_ms, step, job_ran_ms=job_ran_ms)
+            event = _judged(live, record, attempt, limits, terms)
             detail["retry"] = live.history.retry
         event = replace(event, work=saved, failure=failure)
         detail |= lost_work(record, then, saved) | retry_detail(event, record)
@@ -355,16 +357,12 @@ def _ended(
 def _judged(
     live: LiveJob,
     record: JobRecord,
-    failure: Failure,
-    ran_ms: int,
-    now: int,
+    attempt: FailedAttempt,
     limits: Limits,
     terms: RetryTerms,
 ) -> e.RunFailed:
     """Its failure with what the rules say about a retry; its history remembers both."""
     history = live.history
-    step = None if history.progress is None else history.progress.step
-    attempt = FailedAttempt(failure, ran_ms, step, job_ran_ms=live.ran_ms(now))
     found = judged(record, attempt, history.failed_attempts, live.recipe.ranks, limits, terms)
     attempts = (*history.failed_attempts, found.attempt)[-MOST_ATTEMPTS:]
     why = retry_sentence(found.decision)

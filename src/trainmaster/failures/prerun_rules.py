@@ -8,8 +8,8 @@ a job goes on to all its devices.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from trainmaster.failures.retry_rules import PYTHON_ERROR
 from trainmaster.model.failure import Failure
 
 MAY_WANT_DEVICES = frozenset(
@@ -27,6 +27,15 @@ SAME_ON_ALL_DEVICES = frozenset(
     }
 )
 """Reasons that a program has on one device as on many, whatever words are in its message."""
+SAME_ELSEWHERE = frozenset({"missing-file", "permission-error"})
+"""The same of files outside of the folder that a pre-run has for itself."""
+SAME_SAID = re.compile(
+    r"^(\w+\.)*(NameError|UnboundLocalError|AttributeError|TypeError|ImportError|ModuleNotFoundError)\b"
+    r"|Expected all tensors to be on the same device"
+    r"|error: (the following arguments are required|unrecognized arguments|ambiguous option)"
+    r"|error: argument .*: (invalid choice|invalid \w+ value|expected )"
+)
+"""Messages of errors that a program has on one device as on many."""
 SPEAKS_OF_MANY = re.compile(
     r"world.?size|\b(local_?)?ranks?\b|gpus?\b|(?<!left on )devices?\b(?!-side)|n_?proc|nnodes"
     r"|num_(processes|nodes)|\b(processes|peers?)\b|mesh|parallel|shard|pipeline.stage|distributed"
@@ -35,24 +44,38 @@ SPEAKS_OF_MANY = re.compile(
     re.IGNORECASE,
 )
 """Words of a message that may mean that there are too few devices, or that others were waited for."""
-OWN_PLACE = re.compile(r'File "(?![^"]*(?:site|dist)-packages)[^"]*"')
-"""The path of a program's own file in a traceback, whose words say nothing."""
+PLACE = 'File "'
+"""How the place of a frame begins; the line after it is its code."""
+EXCEPTION = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b")
+UNSAID = re.compile(r"^AssertionError:?$")
+"""An assertion without a message: its code is all that it says."""
 
 
 def counts_against_program(failure: Failure, prerun_folder: str = "") -> bool:
     """Whether the failed pre-run is a failed run; False: it may have been for want of devices."""
     if failure.reason in MAY_WANT_DEVICES:
         return False
-    if failure.reason in SAME_ON_ALL_DEVICES:
+    said = [*_message(failure)]
+    if failure.reason in SAME_ON_ALL_DEVICES or any(SAME_SAID.search(line) for line in said):
         return True
-    said = [*_message(failure), failure.path]
-    if any(SPEAKS_OF_MANY.search(OWN_PLACE.sub("", line)) for line in said):
+    if prerun_folder and any(prerun_folder in line for line in (*said, failure.path)):
         return False
-    return not prerun_folder or not any(prerun_folder in line for line in said)
+    return failure.reason in SAME_ELSEWHERE or not any(map(SPEAKS_OF_MANY.search, said))
 
 
-def _message(failure: Failure) -> tuple[str, ...]:
+def _message(failure: Failure) -> Iterator[str]:
     """What it said of its failure: its exception, else its last line, if no signal ended it."""
-    if any(PYTHON_ERROR.search(line.strip()) for line in failure.lines):
-        return failure.lines
-    return () if failure.signal else failure.lines[-1:]
+    lines = [line.strip() for line in failure.lines]
+    places = [at for at, line in enumerate(lines) if line.startswith(PLACE)]
+    typed = [at for at, line in enumerate(lines) if EXCEPTION.search(line)]
+    if places:
+        code = lines[places[-1] + 1 : places[-1] + 2]
+        is_cut = bool(code) and places[-1] + 1 in typed
+        said = lines[places[-1] + (1 if is_cut else 2) :]
+        yield from said
+        if any(UNSAID.search(line) for line in said):
+            yield from code
+    elif typed:
+        yield from lines[typed[0] :]
+    elif not failure.signal:
+        yield from lines[-1:]

@@ -7,14 +7,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tests.builders import a_job
+from tests.unit.core.stage import Strings
+from trainmaster.config.limits import Limits
 from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon import prerun_events
 from trainmaster.daemon.dependencies import Dependencies
-from trainmaster.daemon.job_history import JobHistory, Prerun
+from trainmaster.daemon.failure_table import built_in_table
+from trainmaster.daemon.job_history import JobHistory, Prerun, Progress
 from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.preruns import Preruns, program_digest
-from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.report_events import LoggedEvent, events_of
+from trainmaster.daemon.retries import RetryTerms
 from trainmaster.daemon.runtime_limits import RuntimeLimits
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
@@ -203,3 +207,24 @@ def test_the_time_limit_of_a_job_does_not_count_its_pre_run() -> None:
     stage.passes("a")
     live.began(10_000)
     assert [type(each.event) for each in limits.overdue(15_000)] == [e.JobWithdrawn]
+
+
+def test_a_failed_one_is_judged_by_the_steps_and_the_time_that_it_had() -> None:
+    world = Strings("1x4").running("x", 1, retries=2)
+    record = world.job("x")
+    record.demand_after_prerun = record.demand
+    submission = StoredSubmission(RECIPE, record.job)
+    live = LiveJob(record.job, "x", submission, {}, record=record)
+    progress = Progress(0, 15, None, None, None, None)
+    live.history = replace(
+        live.history, prerun=Prerun("f00"), progress=progress, since_ms=world.now
+    )
+    failure = Failure("unknown", exit_code=1, lines=('File "a.py", line 3', "FlakyError: again"))
+    said = r.Ended(record.run, world.now + 30_000, code=1, rank=0)
+    terms = RetryTerms(built_in_table(), world.state.occupancy)
+    (found,) = events_of(said, live, world.now + 30_000, Limits(), failure, terms)
+    assert isinstance(found.event, e.RunFailed)
+    assert found.event.retryable, "it made its first step"
+    (attempt,) = live.history.failed_attempts
+    assert (attempt.step, attempt.ran_ms, attempt.job_ran_ms) == (15, 30_000, 30_000)
+    assert (live.history.progress, live.history.run_ms, live.history.failed_ms) == (None, 0, (0,))
