@@ -17,7 +17,7 @@ from trainmaster.config.validation import (
     shown,
 )
 from trainmaster.config.yaml_file import read_mapping
-from trainmaster.failures.reason_table import Accuses, FailureReason, ReasonTable, Strength
+from trainmaster.failures.reason_table import Accuses, FailureReason, Memory, ReasonTable, Strength
 from trainmaster.model.failure import UNKNOWN_REASON, Blame, RetryRule
 
 KEY = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -64,6 +64,7 @@ class ReasonEntry(FileModel):
     advice: Label | None = None
     evidence: Annotated[Strength | None, Field(strict=False)] = None
     accuses: Annotated[Accuses | None, Field(strict=False)] = None
+    memory: Annotated[Memory | None, Field(strict=False)] = None
     gang: bool | None = None
     exceptions: Patterns = []
     words: Patterns = []
@@ -105,7 +106,14 @@ def table_from(
             missing.append("what shows it (such as exceptions, lines, exit_codes or signals)")
         if entry.key not in ours.by_key and missing:
             _refuse(where, lines, f"{{}} is a new reason, so it needs: {', '.join(missing)}", at)
-    return ours.extended_by(_row(entry, ours.by_key.get(entry.key)) for entry in found.reasons)
+    rows = [_row(entry, ours.by_key.get(entry.key)) for entry in found.reasons]
+    for at, (entry, row) in enumerate(zip(found.reasons, rows, strict=True)):
+        gives_more = row.retry is RetryRule.MORE_MEMORY
+        if gives_more and row.memory is None:
+            _refuse(where, lines, "{} is retried with more-memory, so it needs memory: gpu or host", at)
+        if entry.memory is not None and not gives_more:
+            _refuse(where, lines, f"{{}} has memory, but its retry is {row.retry}, not more-memory", at)
+    return ours.extended_by(rows)
 
 
 def read_table(text: str, ours: ReasonTable = ReasonTable(), where: str = "") -> ReasonTable:  # noqa: B008
@@ -142,4 +150,5 @@ def _row(entry: ReasonEntry, ours: FailureReason | None) -> FailureReason:
         exit_codes=base.exit_codes | frozenset(entry.exit_codes),
         signals=base.signals | frozenset(entry.signals),
         accuses=entry.accuses or base.accuses,
+        memory=entry.memory or base.memory,
     )

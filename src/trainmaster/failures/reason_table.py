@@ -34,6 +34,13 @@ class Accuses(StrEnum):
     """The device that it happened on: it is set aside when several jobs fail there."""
 
 
+class Memory(StrEnum):
+    """Which memory a run had too little of."""
+
+    GPU = "gpu"
+    HOST = "host"
+
+
 @dataclass(frozen=True, slots=True)
 class FailureReason:
     """A row of the table."""
@@ -62,6 +69,8 @@ class FailureReason:
     signals: frozenset[str] = frozenset()
     """End codes and signals that show the reason where no line does."""
     accuses: Accuses = Accuses.NOTHING
+    memory: Memory | None = None
+    """Where more memory helps: which; None: it does not."""
 
 
 UNKNOWN = FailureReason(

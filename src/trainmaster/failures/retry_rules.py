@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from trainmaster.failures.reason_table import FailureReason
+from trainmaster.failures.reason_table import FailureReason, Memory
 from trainmaster.model.codec import stored_as
 from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure, RetryRule
 from trainmaster.model.retry import RetryDecision, RetryWhy
@@ -19,8 +19,6 @@ from trainmaster.model.units import MINUTE, SECOND
 
 EARLY_MS = 5 * MINUTE
 """The first minutes: what fails in them twice in the same way fails each time."""
-GPU_MEMORY_REASONS = frozenset({"cuda-out-of-memory", "gpu-out-of-memory"})
-"""Reasons after which more memory means that of the GPU; after any other it is the host's."""
 NODE_REASONS = frozenset({"disk-full", "storage-error", "driver-library-mismatch"})
 """Reasons that speak against a whole node, and not against a device of it."""
 OTHER_CONDITIONS = frozenset({RetryRule.MORE_MEMORY, RetryRule.ALWAYS})
@@ -111,7 +109,7 @@ def decide(
         return RetryDecision(False, why_not, failures=failures)
     delay = limits.delay_after(reason)
     if reason.retry is RetryRule.MORE_MEMORY:
-        is_gpu = reason.key in GPU_MEMORY_REASONS
+        is_gpu = reason.memory is Memory.GPU
         if is_gpu and not had.has_gpu:
             return RetryDecision(False, RetryWhy.NO_GPU, failures=failures)
         more = had.more_gpu_memory if is_gpu else more_memory(had)

@@ -8,6 +8,7 @@ from trainmaster.config.failure_reasons import read_table
 from trainmaster.config.validation import ConfigError
 from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.failures.classification import Evidence, classify
+from trainmaster.failures.reason_table import Memory
 from trainmaster.model.failure import Blame, RetryRule
 
 STUDY = """
@@ -65,6 +66,31 @@ def test_rows_of_a_file_come_first_and_add_to_ours() -> None:
     assert table.of("missing-file").advice == "Mount the data first."
 
 
+CACHE = """
+reasons:
+- key: cache-too-small
+  title: no room for the cache
+  blame: user
+  retry: more-memory
+  memory: gpu
+  advice: Use a shorter context.
+  exceptions: CacheError
+- key: data-loader-worker-died
+  retry: more-memory
+  memory: host
+- key: host-out-of-memory
+  retry: never
+"""
+
+
+def test_a_row_says_which_memory_the_next_attempt_has_more_of() -> None:
+    table = read_table(CACHE, built_in_table())
+    found = {key: table.of(key).memory for key in ("cache-too-small", "data-loader-worker-died")}
+    assert found == {"cache-too-small": Memory.GPU, "data-loader-worker-died": Memory.HOST}
+    assert table.of("cuda-out-of-memory").memory is Memory.GPU
+    assert table.of("host-out-of-memory").retry is RetryRule.NEVER
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -97,6 +123,18 @@ def test_rows_of_a_file_come_first_and_add_to_ours() -> None:
         ),
         ("reasons:\n- key: core-dump\n- key: core-dump\n", "is a second 'core-dump'."),
         ("reasons:\n- key: core-dump\n  pattern: x\n", "pattern"),
+        (
+            "reasons:\n- key: core-dump\n  retry: more-memory\n",
+            "my.yaml: line 2: reasons[1] is retried with more-memory, so it needs memory: gpu or host.",
+        ),
+        (
+            "reasons:\n- key: core-dump\n  memory: gpu\n",
+            "my.yaml: line 2: reasons[1] has memory, but its retry is once, not more-memory.",
+        ),
+        (
+            "reasons:\n- key: cuda-out-of-memory\n  memory: disk\n",
+            "memory must be gpu or host, not 'disk'.",
+        ),
         ("reasons: [", "my.yaml: "),
     ],
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from trainmaster.failures.reason_table import UNKNOWN, FailureReason
+from trainmaster.failures.reason_table import UNKNOWN, FailureReason, Memory
 from trainmaster.failures.retry_rules import (
     EARLY_MS,
     FailedAttempt,
@@ -22,8 +22,10 @@ from trainmaster.model.units import GIB, HOUR, MINUTE, SECOND
 from trainmaster.text.retries import SENTENCES, retry_sentence
 
 
-def reason(key: str, rule: RetryRule, blame: Blame = Blame.PLATFORM) -> FailureReason:
-    return FailureReason(key, key, blame, rule, "")
+def reason(
+    key: str, rule: RetryRule, blame: Blame = Blame.PLATFORM, memory: Memory | None = None
+) -> FailureReason:
+    return FailureReason(key, key, blame, rule, "", memory=memory)
 
 
 ELSEWHERE = reason("gpu-ecc-error", RetryRule.ELSEWHERE)
@@ -31,8 +33,8 @@ ALWAYS = reason("lost-heartbeat", RetryRule.ALWAYS)
 HUNG = reason("hung", RetryRule.ALWAYS, Blame.UNKNOWN)
 CUDA = reason("cuda-error", RetryRule.ELSEWHERE, Blame.UNKNOWN)
 NEVER = reason("import-error", RetryRule.NEVER, Blame.USER)
-GPU_MEMORY = reason("cuda-out-of-memory", RetryRule.MORE_MEMORY, Blame.USER)
-MEMORY = reason("cpu-out-of-memory", RetryRule.MORE_MEMORY, Blame.USER)
+GPU_MEMORY = reason("cache-too-small", RetryRule.MORE_MEMORY, Blame.USER, Memory.GPU)
+MEMORY = reason("loader-too-big", RetryRule.MORE_MEMORY, Blame.USER, Memory.HOST)
 LOADER = reason("data-loader", RetryRule.ONCE, Blame.USER)
 BUG = ("Traceback (most recent call last):", "ValueError: shapes (64, 10) and (32, 10) at step 1")
 
