@@ -227,7 +227,7 @@ class SimEngine:
         """Its attempt has failed, after this time on the GPUs that it asks for, or in a pre-run on one."""
         account = run.account
         gpus = run.share if run.is_prerun else account.traced.job.demand.nominal.total_share
-        is_retried, delay_ms = self._judge.is_retried(account, failure, run_ms, gpus)
+        is_retried, delay_ms = self._judge.is_retried(account, failure, run_ms, gpus, now)
         if account.has_failures_left:
             account.attempt_index += 1
             self._ledger.failed(account, run.work)

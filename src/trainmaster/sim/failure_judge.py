@@ -90,7 +90,7 @@ class FailureJudge:
         return min(most, ends_ms), None
 
     def is_retried(
-        self, account: Account, failure: Failure, run_ms: int, gpus: int
+        self, account: Account, failure: Failure, run_ms: int, gpus: int, now: int
     ) -> tuple[bool, int]:
         """Record a failed run; whether its job is tried again, and after how long."""
         job = account.traced.job
@@ -107,7 +107,7 @@ class FailureJudge:
             )
         )
         if self.rules.blocks_inputs and failure.path:
-            self._count_input(self.failed_runs[-1])
+            self._count_input(self.failed_runs[-1], now)
         if not account.has_failures_left:
             return False, 0
         is_retried, delay_ms = self._by_rules(account, failure, run_ms)
@@ -136,9 +136,9 @@ class FailureJudge:
         memory = node.memory * gpus // max(1, node.gpus) << failures
         return Resources(memory=min(memory, node.memory), most_memory=node.memory)
 
-    def _count_input(self, run: FailedRun) -> None:
+    def _count_input(self, run: FailedRun, now: int) -> None:
         failures = self._failures_of_input[run.path]
-        failures.append(InputFailure(run.path, run.job, run.user, run.program, run.reason, 0))
+        failures.append(InputFailure(run.path, run.job, run.user, run.program, run.reason, now))
         if run.path not in self.blocked and is_to_be_blocked(failures, JOBS_UNTIL_BLOCKED):
             self.blocked.add(run.path)
             self.new_blocks.append(run.path)

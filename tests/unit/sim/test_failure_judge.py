@@ -10,7 +10,7 @@ from tests.builders import a_policy, a_scenario, one, outcome_of, simulated, tra
 from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.model.result import Result, Status
 from trainmaster.model.trace import Outcome, TracedJob
-from trainmaster.model.units import HOUR, SECOND
+from trainmaster.model.units import DAY, HOUR, SECOND
 from trainmaster.perf.perf_model import IDEAL
 from trainmaster.sim.failure_judge import PRERUN_MS, FailureRules
 
@@ -138,14 +138,19 @@ def test_preruns_and_retries_end_under_every_kind_of_policy(policy):
     assert simulation.ledger.queued == 0
 
 
-def test_jobs_are_not_started_on_an_input_that_failed_in_three():
-    jobs = [
+def on_one_input(count: int, every_s: int) -> list[TracedJob]:
+    """Jobs of as many users, submitted one after another, that all fail on one input."""
+    return [
         replace(
             broken(f"j{n}", 1, reason="incorrect-input", last_s=100, bad_input="/data/x"),
-            job=replace(traced(f"j{n}", 1, 100, at_s=50 * n).job, user=f"u{n}"),
+            job=replace(traced(f"j{n}", 1, 100, at_s=every_s * n).job, user=f"u{n}"),
         )
-        for n in range(8)
+        for n in range(count)
     ]
+
+
+def test_jobs_are_not_started_on_an_input_that_failed_in_three():
+    jobs = on_one_input(8, every_s=50)
     jobs.append(replace(jobs[-1], job=replace(jobs[-1].job, id="other"), bad_input="/data/y"))
     result = result_with(*jobs, cluster="1x1", blocks_inputs=True)
     effects = result.failures.effects
@@ -157,6 +162,13 @@ def test_jobs_are_not_started_on_an_input_that_failed_in_three():
     }
     assert all(one(result, f"j{n}").status is Status.FAILED for n in range(8))
     assert one(result, "j7").held == 0
+
+
+@pytest.mark.parametrize(("days", "set_aside"), [(3, 1), (4, 0)])
+def test_failures_on_an_input_count_for_a_week(days: int, set_aside: int):
+    jobs = on_one_input(4, every_s=days * DAY // SECOND)
+    effects = result_with(*jobs, cluster="1x1", blocks_inputs=True).failures.effects
+    assert (effects.inputs_blocked, effects.jobs_set_aside) == (set_aside, set_aside)
 
 
 def test_a_result_has_no_table_unless_it_is_asked_for():
