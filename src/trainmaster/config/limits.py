@@ -7,25 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 from trainmaster.config.units import duration_ms, size_bytes
 from trainmaster.config.validation import ConfigError, shown
+from trainmaster.model.inputs import MOST_FAILURES
 from trainmaster.model.units import GIB, KIB, MIB, MINUTE, SECOND
 from trainmaster.text.formatting import as_sentence
 
 MOST = 10**9
 
 
-def _count(value: object) -> int:
+def _count(value: object, most: int) -> int:
     text = str(value).strip().replace("_", "")
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:12]) <= MOST:
-        raise ValueError(f"must be a whole number from 1 to {MOST:,}, not {shown(value)}")
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:12]) <= most:
+        raise ValueError(f"must be a whole number from 1 to {most:,}, not {shown(value)}")
     return int(text)
 
 
-def _number(default: int, says: str) -> Any:
-    return field(default=default, metadata={"read": _count, "says": says})
+def _number(default: int, says: str, most: int = MOST) -> Any:
+    return field(default=default, metadata={"read": partial(_count, most=most), "says": says})
 
 
 def _size(default: int, says: str) -> Any:
@@ -51,7 +53,9 @@ class Limits:
     )
     max_retry_delay: int = _time(5 * MINUTE, "Longest delay before a retry.")
     input_failures: int = _number(
-        3, "Jobs, of several users or programs, that fail on an input before it is set aside."
+        3,
+        "Jobs, of several users or programs, that fail on an input before it is set aside; at most 16.",
+        most=MOST_FAILURES,
     )
     prerun: int = _time(1 * MINUTE, "Longest time of a pre-run on one device.")
     max_grace: int = _time(5 * MINUTE, "Longest grace period of a job.")

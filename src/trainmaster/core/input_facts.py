@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from trainmaster.core.state import State
 from trainmaster.model import events as e
+from trainmaster.model.inputs import MOST_FAILURES
 
-MOST_FAILURES = 16
-"""Failures that are remembered of one path, the newest."""
 MOST_PATHS = 1_000
 """Paths with failures that are remembered, the last to fail."""
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MOST_FAILURES = 16
+"""Failures that are remembered of one path, the newest."""
+
 
 @dataclass(frozen=True, slots=True)
 class InputFailure:

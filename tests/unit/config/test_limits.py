@@ -28,6 +28,7 @@ def test_limits_are_set_by_name() -> None:
         ("losses", "is not a limit"),
         ("losses=0", "the limit losses must be a whole number from 1"),
         ("losses=many", "the limit losses must be a whole number from 1"),
+        ("input_failures=17", "the limit input_failures must be a whole number from 1 to 16, not"),
         ("max_grace=5", r"the limit max_grace must be .* with its unit: 5s or 5m\?$"),
         ("retry_delay=soon", "the limit retry_delay must be a length of time"),
     ],

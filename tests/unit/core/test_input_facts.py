@@ -7,7 +7,7 @@ from trainmaster.core import input_facts
 from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.model import events as e
 from trainmaster.model.codec import dumps, loads
-from trainmaster.model.inputs import InputBlock, InputFailure
+from trainmaster.model.inputs import MOST_FAILURES, InputBlock, InputFailure
 
 
 def failed(job: str, path: str = "/d/x") -> e.InputFailed:
@@ -19,7 +19,7 @@ def test_each_job_counts_once_and_the_newest_are_kept() -> None:
     for job in [*map(str, range(20)), "5"]:
         world.tell(failed(job))
     known = world.state.input_failures["/d/x"]
-    assert len(known) == input_facts.MOST_FAILURES
+    assert len(known) == MOST_FAILURES
     assert [each.job for each in known][-2:] == ["19", "5"]
     for number in range(input_facts.MOST_PATHS):
         world.tell(failed("1", f"/d/{number}"))
