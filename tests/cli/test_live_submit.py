@@ -392,6 +392,29 @@ def test_every_flag_has_its_field(tm: Tm, daemon: Counterpart, write, folder: Pa
 
 
 @pytest.mark.parametrize(
+    ("options", "retries"),
+    [
+        ("", 0),
+        ("--on-hang report", 0),
+        ("--on-hang restart", 1),
+        ("--on-hang restart --retries 3", 3),
+    ],
+)
+def test_a_restart_after_a_hang_is_a_retry(
+    tm: Tm, daemon: Counterpart, options: str, retries: int
+) -> None:
+    daemon.on("POST", "/jobs", accepted("5"))
+    assert tm(f"run -d {options} -- make").code == 0
+    assert sent_jobs(daemon)[0]["retries"] == retries
+
+
+def test_a_restart_without_a_retry_is_refused(tm: Tm, daemon: Counterpart) -> None:
+    said = tm("run -d --on-hang restart --retries 0 -- make")
+    assert (said.code, daemon.bodies("POST", "/jobs")) == (2, [])
+    assert "--on-hang restart is a retry, and retries 0 allows none" in said.err
+
+
+@pytest.mark.parametrize(
     ("line", "command"),
     [
         ("run -d -- 'cd x && make'", "cd x && make"),

@@ -48,7 +48,8 @@ HELD = "Do not start it before `trainmaster resume`."
 ARRAY = "Run an array: indices 0 to 99, at most 8 at once."
 CONTAINER = "Container to run in: apptainer:…, enroot:… or docker:…"
 NO_PREFLIGHT = "Start on all GPUs at once, without a pre-run on one of them."
-ON_HANG = "When it hangs: only report it (the default), or restart it."
+ON_HANG = "When it hangs: only report it (the default), or restart it, which is a retry."
+RETRIES = "How often a failed job is started again. Default: 0, or 1 with --on-hang restart."
 DETACH = "Print the job id and return without waiting."
 ALL_RANKS = "Show the output of every rank, each line with its rank."
 
@@ -57,9 +58,7 @@ Name = Annotated[str | None, option("-n --name NAME", "Name of the job.")]
 GpuCount = Annotated[str | None, option("--gpus N", GPUS)]
 TimeLimit = Annotated[str | None, option("-t --time TIME", "Time limit: 30m, 4h, 1:30:00.")]
 Priority = Annotated[int | None, option("--priority N", "Priority; a higher number goes first.")]
-Retries = Annotated[
-    int, option("--retries N", "How often a failed job is started again. Default: 0.", min=0)
-]
+Retries = Annotated[int | None, option("--retries N", RETRIES, min=0)]
 After = Annotated[list[str] | None, option("--after JOB[:ok|any|fail]", AFTER)]
 Deadline = Annotated[str | None, option("--deadline TIME", DEADLINE)]
 Grace = Annotated[str | None, option("--grace TIME", GRACE)]
@@ -85,7 +84,7 @@ def run(
     memory: Memory = None,
     limit: TimeLimit = None,
     priority: Priority = None,
-    retries: Retries = 0,
+    retries: Retries = None,
     after: After = None,
     deadline: Deadline = None,
     grace: Grace = None,
@@ -127,7 +126,7 @@ def run(
         "memory": memory,
         "max_runtime": limit,
         "priority": priority,
-        "retries": retries,
+        "retries": int(on_hang == "restart") if retries is None else retries,
         "depends_on": after or None,
         "deadline": deadline,
         "grace_period": grace,

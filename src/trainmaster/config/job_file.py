@@ -402,7 +402,7 @@ class JobFile(FileModel):
         "report",
         description="What to do when it hangs: it makes no step, writes nothing and computes nothing for"
         " much longer than ever before. restart tells it to save and to end, and tries it again as after"
-        " a failure.",
+        " a failure, while it has retries left.",
     )
     preflight: bool = Field(
         True,
@@ -434,6 +434,10 @@ class JobFile(FileModel):
             raise ValueError(
                 "sharing: mps is for jobs on one GPU, because every GPU has an MPS daemon of its own and a"
                 " program can use only one of them: ask for gpus: 1 or a part of one, or sharing: time"
+            )
+        if self.on_hang == "restart" and self.retries == 0:
+            raise ValueError(
+                "on_hang restart is a retry, and retries 0 allows none: allow at least 1, or only report"
             )
         return self
 

@@ -16,7 +16,7 @@ from trainmaster.model import codec
 from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Job, Run
 from trainmaster.model.job_state import ENDED_STATES, JobState, Transition
-from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.launch_spec import LaunchSpec, OnHang
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.stop_reasons import EndCode
 from trainmaster.model.submission import Array, Dependency
@@ -195,7 +195,13 @@ class LiveJob:
             max_runtime_ms=left_ms,
             memory=self._memory_now(),
             longest_silence_ms=self.history.longest_silence_ms,
+            on_hang=self.recipe.on_hang if self._has_retries_left else OnHang.REPORT,
         )
+
+    @property
+    def _has_retries_left(self) -> bool:
+        """Whether it would be tried again if its next run failed: one that hangs is not ended otherwise."""
+        return (0 if self.record is None else self.record.failures) < self.job.retries
 
     def _memory_now(self) -> int | None:
         """Host memory that each rank may use: more than it stated after it was out of it."""

@@ -27,6 +27,7 @@ from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.failure import Failure
 from trainmaster.model.job import Demand, Estimate, Source
+from trainmaster.model.launch_spec import OnHang
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.progress import Sample
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspension
@@ -218,6 +219,8 @@ def _hung(said: r.Hung, live: LiveJob, record: JobRecord, now: int) -> Iterator[
     if not live.is_catching_up:
         why = " ".join((hang_sentence(said), *said.stacks))
         detail = {"restarts": said.restarts, "stacks": list(said.stacks), "why": why}
+        if live.recipe.on_hang is OnHang.RESTART and not said.restarts:
+            detail["is_last"] = True
         yield LoggedEvent(e.RunHung(said.run), detail)
 
 

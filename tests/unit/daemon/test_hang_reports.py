@@ -21,6 +21,7 @@ from trainmaster.engines.local.run_follower import report_of
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import OnHang
 from trainmaster.text.messages import story_sentence
 
 RUN = Run("a", 1)
@@ -55,6 +56,26 @@ def hung() -> r.Hung:
 def status(job: LiveJob) -> JobStatus:
     history = replace(job.history, suspension=None)
     return JobStatus(job.row(NOW), history, 0, devices=("n0:0",))
+
+
+@pytest.mark.parametrize(
+    ("retries", "failures", "done"),
+    [
+        *((0, 0, OnHang.REPORT), (1, 0, OnHang.RESTART), (1, 1, OnHang.REPORT)),
+        *((2, 1, OnHang.RESTART), (2, 2, OnHang.REPORT)),
+    ],
+)
+def test_a_run_is_only_ended_for_a_hang_where_it_would_be_tried_again(
+    job: LiveJob, retries: int, failures: int, done: OnHang
+) -> None:
+    job.stored = replace(job.stored, recipe=replace(job.recipe, on_hang=OnHang.RESTART))
+    job.job = replace(job.job, retries=retries)
+    assert job.record is not None
+    job.record.failures = failures
+    assert job.recipe_now(NOW, 1_000).on_hang is done
+    assert job.recipe.on_hang is OnHang.RESTART
+    said = story_sentence("hung", told(replace(hung(), restarts=False), job, NOW).detail)
+    assert said.startswith("Hangs, but is not ended, because no retry is left: No step for ")
 
 
 def test_a_hang_is_shown_with_why_since_when_and_where(job: LiveJob) -> None:
