@@ -2,14 +2,15 @@
 
 A third of the failed jobs of Microsoft's Philly study was retried in vain (ATC'19). So a failure of which
 the table says that it comes back is not retried, nor one that came back already, unless all that it
-needs is time or more memory.
+needs is time or more memory. Only what may help is counted against the job's retries: a sentence that offers
+more of them where none helps would be untrue.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainmaster.failures.reason_table import FailureReason, Memory
 from trainmaster.model.codec import stored_as
@@ -104,51 +105,60 @@ def decide(
 ) -> RetryDecision:
     """Whether it is tried again; `reason` is the row of its failure, `earlier` its failures before."""
     failures = limits.failures + 1
-    why_not = _why_not(failed, earlier, reason, limits)
-    if why_not is not None:
-        return RetryDecision(False, why_not, failures=failures)
-    delay = limits.delay_after(reason)
-    if reason.retry is RetryRule.MORE_MEMORY:
-        is_gpu = reason.memory is Memory.GPU
-        if is_gpu and not had.has_gpu:
-            return RetryDecision(False, RetryWhy.NO_GPU, failures=failures)
-        more = had.more_gpu_memory if is_gpu else more_memory(had)
-        before = had.gpu_memory if is_gpu else had.memory
-        if not more:
-            too_small = RetryWhy.GPU_TOO_SMALL if is_gpu else RetryWhy.HOST_TOO_SMALL
-            return RetryDecision(False, too_small, had=before, failures=failures)
-        if is_gpu:
-            return RetryDecision(
-                *(True, RetryWhy.MORE_GPU_MEMORY, delay),
-                gpu_memory=more,
-                had=before,
-                failures=failures,
-            )
-        return RetryDecision(
-            *(True, RetryWhy.MORE_MEMORY, delay), memory=more, had=before, failures=failures
-        )
-    if reason.retry is RetryRule.ELSEWHERE:
-        return RetryDecision(True, RetryWhy.ELSEWHERE, delay, avoids_place=True, failures=failures)
-    return RetryDecision(True, RetryWhy.MAY_HELP, delay, failures=failures)
+    able = _what_helps(failed, earlier, reason, had)
+    decision = replace(able, failures=failures, delay_ms=limits.delay_after(reason))
+    if not able.is_retried:
+        return replace(decision, delay_ms=0)
+    if limits.failures >= limits.retries:
+        why = RetryWhy.RETRIES_USED_UP if limits.retries else RetryWhy.NO_RETRIES
+        return RetryDecision(False, why, failures=failures)
+    return decision
 
 
-def _why_not(
+def _what_helps(
     failed: FailedAttempt,
     earlier: Sequence[FailedAttempt],
     reason: FailureReason,
-    limits: RetryLimits,
+    had: Resources,
+) -> RetryDecision:
+    """What another attempt would be like, or why none helps; how many there may be comes after it."""
+    why_not = _why_in_vain(failed, earlier, reason)
+    if why_not is not None:
+        return RetryDecision(False, why_not)
+    if reason.retry is RetryRule.MORE_MEMORY:
+        is_gpu = reason.memory is Memory.GPU
+        return _with_more_gpu_memory(had) if is_gpu else _with_more_memory(had)
+    if reason.retry is RetryRule.ELSEWHERE:
+        return RetryDecision(True, RetryWhy.ELSEWHERE, avoids_place=True)
+    return RetryDecision(True, RetryWhy.MAY_HELP)
+
+
+def _with_more_gpu_memory(had: Resources) -> RetryDecision:
+    before, more = had.gpu_memory, had.more_gpu_memory
+    if not had.has_gpu:
+        return RetryDecision(False, RetryWhy.NO_GPU)
+    if not more:
+        return RetryDecision(False, RetryWhy.GPU_TOO_SMALL, had=before)
+    return RetryDecision(True, RetryWhy.MORE_GPU_MEMORY, gpu_memory=more, had=before)
+
+
+def _with_more_memory(had: Resources) -> RetryDecision:
+    more = more_memory(had)
+    if not more:
+        return RetryDecision(False, RetryWhy.HOST_TOO_SMALL, had=had.memory)
+    return RetryDecision(True, RetryWhy.MORE_MEMORY, memory=more, had=had.memory)
+
+
+def _why_in_vain(
+    failed: FailedAttempt, earlier: Sequence[FailedAttempt], reason: FailureReason
 ) -> RetryWhy | None:
-    """Why it is not tried again, memory apart; None where it is."""
+    """Why another attempt would be in vain, memory apart; None where it may help."""
     rule = reason.retry
-    if limits.retries == 0:
-        return RetryWhy.NO_RETRIES
     if rule is RetryRule.NEVER:
         return RetryWhy.NEVER_HELPS
     if rule not in OTHER_CONDITIONS and any(is_same(failed, each) for each in earlier):
         is_platforms = reason.blame is Blame.PLATFORM
         return RetryWhy.STILL_THERE if is_platforms else RetryWhy.SAME_AGAIN
-    if limits.failures >= limits.retries:
-        return RetryWhy.RETRIES_USED_UP
     if rule is RetryRule.ONCE:
         if is_first_batch(failed):
             return RetryWhy.FIRST_BATCH

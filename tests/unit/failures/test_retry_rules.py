@@ -71,6 +71,21 @@ def test_the_table_decides_and_the_users_retries_are_the_most() -> None:
     assert decided(UNKNOWN, late, late).why is RetryWhy.ONCE_DONE
 
 
+def test_more_retries_are_not_offered_where_none_helps() -> None:
+    no_more = Resources(memory=GIB, most_memory=GIB)
+    for found in (
+        decided(NEVER, retries=0),
+        decided(UNKNOWN, attempt(UNKNOWN, *BUG), retries=0),
+        decided(MEMORY, retries=0, had=no_more),
+        decided(GPU_MEMORY, retries=0),
+    ):
+        assert not found.is_retried
+        assert "--retries" not in retry_sentence(found)
+    assert decided(NEVER, retries=0) == decided(NEVER, retries=2)
+    late = attempt(UNKNOWN, ran_ms=HOUR)
+    assert "--retries" in retry_sentence(decided(UNKNOWN, late, retries=0))
+
+
 def test_slots_have_no_gpu_memory_to_give_more_of() -> None:
     had = Resources(gpu_memory=GIB, more_gpu_memory=2 * GIB, has_gpu=False)
     found = decided(GPU_MEMORY, had=had)
