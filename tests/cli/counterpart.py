@@ -165,7 +165,7 @@ def serving() -> Iterator[Counterpart]:
             self.close_connection = True
             _send(self, counterpart.answer(asked))
 
-        do_POST = do_PUT = do_PATCH = do_GET
+        do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
         def log_message(self, format: str, *args: object) -> None:
             """Tests are quiet."""

@@ -911,3 +911,13 @@ def test_a_wrong_name_is_answered_with_the_right_one(tm: Tm) -> None:
     bogus = tm("bogus")
     assert bogus.code == 2
     assert bogus.err == "Error: no such command 'bogus'; `trainmaster --help` lists all.\n"
+
+
+def test_a_relative_input_is_taken_from_the_folder_of_the_user(
+    tm: Tm, daemon: Counterpart, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    path = folder / "data.rec"
+    daemon.on("DELETE", f"/inputs/{path}", {"path": str(path), "waiting": []})
+    said = tm("inputs", "unblock", "data.rec")
+    assert (said.code, said.out) == (0, f"Input {path} is used again.\n"), said.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def test_retries_and_inputs_over_kills_of_the_manager(tmp_path: Path) -> None:
     for name, text in (("bug.py", BUG), ("a.py", READS), ("b.py", READS)):
         (tmp_path / name).write_text(text)
 
-    with live(tmp_path, "--slots", "3", "--limit", "retry_delay=3s") as daemon:
+    delays = ("--limit", "retry_delay=3s", "--limit", "outage_delay=2m")
+    with live(tmp_path, "--slots", "3", *delays) as daemon:
 
         def submit(command: str, **more: Any) -> str:
             return daemon.submit(command=command, workdir=str(tmp_path), snapshot=False, **more)
@@ -62,6 +64,18 @@ def test_retries_and_inputs_over_kills_of_the_manager(tmp_path: Path) -> None:
         first, second = devices(daemon, ecc)
         assert first != second
 
+        # Its expected start is the end of the delay, and its end there the cancellation.
+        refused = submit("echo 'OSError: [Errno 113] No route to host' >&2; exit 1", retries=5)
+        until(lambda: daemon.job(refused)["reason"] is not None, "its first attempt to have failed")
+        told = daemon.call("GET", f"/api/v1/jobs/{refused}/explain")
+        assert told["code"] == "RetryDelay"
+        assert told["forecast"]["start_s"] > daemon.job(refused)["submit_s"] + 100
+        failed = next(each for each in story(daemon, refused) if each["what"] == "failed")
+        until(lambda: time.time() > failed["at_s"] + 1, "a moment after its failure")
+        daemon.call("POST", f"/api/v1/jobs/{refused}/cancel")
+        ended = daemon.until_state(refused, "cancelled")
+        assert ended["finish_s"] > failed["at_s"] + 1
+
         # An input that fails across three jobs of two programs is set aside, and jobs that name it wait.
         for command in ("python3 a.py set.bin", "python3 a.py set.bin", f"python3 b.py {data}"):
             daemon.until_state(submit(command, retries=0), "failed")
@@ -73,6 +87,10 @@ def test_retries_and_inputs_over_kills_of_the_manager(tmp_path: Path) -> None:
         reason = daemon.until_state(waits, "pending")["reason"]
         assert reason["code"] == "InputBlocked"
         assert f"trainmaster inputs unblock {data}" in reason["sentence"]
+        job = {"command": f"python3 b.py {data}", "workdir": str(tmp_path)}
+        (draft,) = daemon.call("POST", "/api/v1/jobs?dry_run=true", job)["jobs"]
+        assert draft["job"]["reason"]["code"] == "InputBlocked"
+        assert draft["forecast"]["start_s"] is None
         told = daemon.call("GET", f"/api/v1/jobs/{waits}/explain")
         assert told["numbers"] is None, "free slots would not help"
         (row,) = daemon.call("GET", "/api/v1/inputs")["inputs"]

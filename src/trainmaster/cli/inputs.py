@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.console import show_answer, show_table
 from trainmaster.cli.support.options import AsJson, argument
+from trainmaster.failures.input_blocks import absolute
 from trainmaster.model.units import SECOND
 from trainmaster.text.formatting import first_of, plural, utc_time
 
@@ -52,7 +54,9 @@ def _row(found: Json) -> list[str]:
 @command(app)
 def unblock(
     client: Client,
-    path: Annotated[str, argument("PATH", "The path, as `trainmaster inputs` lists it.")],
+    path: Annotated[
+        str, argument("PATH", "The path, as `trainmaster inputs` lists it, or from here.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Use an input again: jobs that waited for it may start.
@@ -62,6 +66,7 @@ def unblock(
     Examples:
         trainmaster inputs unblock /data/train.rec
     """
+    path = absolute(path, os.getcwd())
     answer = client.delete(f"/inputs/{quote(path, safe='')}")
     waited = f" {plural(len(answer['waiting']), 'job')} waited for it." if answer["waiting"] else ""
     show_answer(answer, as_json, f"Input {path} is used again.{waited}")

@@ -17,6 +17,7 @@ import structlog
 
 from trainmaster.config.limits import Limits
 from trainmaster.core.controller import Controller, Decision
+from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
@@ -561,6 +562,8 @@ class Driver:
             if live.has_ended and live.finish_ms is None:
                 live.finish_ms = max(live.ended_ms or now, live.earliest_end_ms)
                 live.paused(live.finish_ms)
+            elif live.record is not None and live.record.phase in WAITING | {Phase.HELD}:
+                live.ended_ms = None  # its last run is not its end
 
     # -- ends -------------------------------------------------------------------------------------------
 

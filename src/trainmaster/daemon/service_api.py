@@ -119,6 +119,10 @@ class JobStatus:
     """What the table of reasons says about its last failure (`history.failed_by`)."""
 
 
+RELEASED_FIRST = "it has to be released first: see its reason."
+"""Why no start of a job that is held can be expected."""
+
+
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """When a waiting job is expected to start, by simulating the queue."""

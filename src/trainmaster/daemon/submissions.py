@@ -24,6 +24,7 @@ from trainmaster.daemon.live_job import (
 from trainmaster.daemon.queries import Queries
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import (
+    RELEASED_FIRST,
     Accepted,
     Conflict,
     Forecast,
@@ -147,7 +148,10 @@ class Submissions:
         new = await self._checks.new_queues([asked.job.queue])
         status = self._queries.draft(first)
         said = (*status.remarks, *(NEW_QUEUE.format(queue=name) for name in new))
-        return replace(status, remarks=said), await self._queries.forecast(asked)
+        forecast = await self._queries.forecast(asked)
+        if first.holds:
+            forecast = replace(forecast, start_ms=None, basis=RELEASED_FIRST)
+        return replace(status, remarks=said), forecast
 
     def _dependencies(self, asked: Submission) -> tuple[Dependency, ...]:
         """What it depends on, arrays expanded; a RequestError where that can never be met."""

@@ -10,7 +10,7 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord, State
 from trainmaster.daemon.live_job import submitted_job
 from trainmaster.daemon.recovery import from_snapshot
-from trainmaster.daemon.service_api import Forecast, Submission
+from trainmaster.daemon.service_api import RELEASED_FIRST, Forecast, Submission
 from trainmaster.model import events as e
 from trainmaster.model.units import DAY, MINUTE, NOMINAL
 from trainmaster.store.rows import SnapshotRow
@@ -35,8 +35,8 @@ def forecast_start(snapshot: SnapshotRow, what: str | Submission, now_ms: int) -
     if isinstance(what, Submission):
         facts.append(e.JobSubmitted(submitted_job(what, DRAFT, now)))
     record = controller.state.jobs.get(name)
-    if record is not None and record.phase is Phase.HELD:
-        return Forecast(None, "it has to be released first: see its reason.")
+    if record is not None and record.phase is Phase.HELD and record.is_held:
+        return Forecast(None, RELEASED_FIRST)
     if record is None and not facts:
         return Forecast(None, "it has ended.")
     expected = ExpectedWork(controller)
