@@ -110,9 +110,13 @@ def table_from(
     for at, (entry, row) in enumerate(zip(found.reasons, rows, strict=True)):
         gives_more = row.retry is RetryRule.MORE_MEMORY
         if gives_more and row.memory is None:
-            _refuse(where, lines, "{} is retried with more-memory, so it needs memory: gpu or host", at)
+            _refuse(
+                where, lines, "{} is retried with more-memory, so it needs memory: gpu or host", at
+            )
         if entry.memory is not None and not gives_more:
-            _refuse(where, lines, f"{{}} has memory, but its retry is {row.retry}, not more-memory", at)
+            _refuse(
+                where, lines, f"{{}} has memory, but its retry is {row.retry}, not more-memory", at
+            )
     return ours.extended_by(rows)
 
 
