@@ -8,6 +8,7 @@ from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.format import at
 from trainmaster.cli.support.options import AsJson, JobName
+from trainmaster.model.job_state import LIVE_STATES
 from trainmaster.text.formatting import short_length
 
 NUMBERS = {"need": "needed", "free": "free", "largest_block": "free together"}
@@ -51,7 +52,8 @@ def failure_lines(answer: Json) -> list[str]:
         return []
     rank = failure["rank"]
     first = f"; rank {rank} failed first" if rank is not None else ""
-    lines = [f"Failure: {failure['title']}; blame: {failure['blame']}{first}."]
+    what = "Last failure" if answer["state"] in LIVE_STATES else "Failure"
+    lines = [f"{what}: {failure['title']}; blame: {failure['blame']}{first}."]
     if failure["path"]:
         lines.append(f"Input that it could not read: {failure['path']}")
     lines += [f"  {line}" for line in failure["lines"]]

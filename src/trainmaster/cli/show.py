@@ -42,11 +42,12 @@ def pairs_of(answer: Json) -> dict[str, str]:
     uses: list[Json] = answer.get("gpu_use") or []
     loss = None if row.progress is None else row.progress.loss
     speed = None if row.progress is None else row.progress.steps_per_s
+    code = "" if row.exit_code is None else str(row.exit_code)
     found = {
         "array" if elements else "job": f"{row.id}  {row.name}".rstrip(),
         "state": row.state_words,
         "jobs": elements.get("sentence", ""),
-        "exit code": "" if row.exit_code is None else str(row.exit_code),
+        "exit code" if row.has_ended else "last exit code": code,
         "why": row.why,
         "hangs": f"{words.ago(row.hung.since_s)} was its last sign of life. {row.hung.sentence}"
         if row.hung is not None

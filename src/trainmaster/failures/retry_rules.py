@@ -144,9 +144,8 @@ def _with_more_gpu_memory(had: Resources) -> RetryDecision:
 
 def _with_more_memory(had: Resources) -> RetryDecision:
     more = more_memory(had)
-    if not more:
-        return RetryDecision(False, RetryWhy.HOST_TOO_SMALL, had=had.memory)
-    return RetryDecision(True, RetryWhy.MORE_MEMORY, memory=more, had=had.memory)
+    why = RetryWhy.MORE_MEMORY if more else RetryWhy.HOST_TOO_SMALL
+    return RetryDecision(more > 0, why, memory=more, had=had.memory, on_slots=not had.has_gpu)
 
 
 def _why_in_vain(

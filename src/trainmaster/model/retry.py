@@ -52,3 +52,5 @@ class RetryDecision:
     """Where memory is the reason: the bytes that the attempt had."""
     failures: int = 0
     """How often it has failed, this time included."""
+    on_slots: bool = False
+    """Whether its devices are CPU slots."""

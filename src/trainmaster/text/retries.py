@@ -25,13 +25,14 @@ SENTENCES: dict[RetryWhy, str] = {
     ),
     RetryWhy.NO_GPU: "Not retried: it ran on CPU slots, so there is no larger GPU to try it on.",
     RetryWhy.HOST_TOO_SMALL: (
-        "Not retried: it had {had} of host memory for each GPU, and no node that it may use can give it more."
+        "Not retried: it had {had} of host memory for each {device}, and no node that it may use"
+        " can give it more."
     ),
     RetryWhy.MAY_HELP: "Retried: another attempt may end otherwise.",
     RetryWhy.ELSEWHERE: "Retried, on other devices if enough others are left.",
     RetryWhy.MORE_GPU_MEMORY: "Retried with more GPU memory: {gpu_memory} instead of {had}.",
     RetryWhy.MORE_MEMORY: (
-        "Retried with more host memory for each GPU: {memory} instead of {had}."
+        "Retried with more host memory for each {device}: {memory} instead of {had}."
     ),
 }
 
@@ -43,4 +44,5 @@ def retry_sentence(decision: RetryDecision) -> str:
         had=size(decision.had) if decision.had else "the memory",
         gpu_memory=size(decision.gpu_memory),
         memory=size(decision.memory),
+        device="slot" if decision.on_slots else "GPU",
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.cli.explain import lines_of
+from trainmaster.cli.explain import failure_lines, lines_of
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.output_lines import PrefixedLines
@@ -192,6 +192,14 @@ def test_an_explanation_says_all_that_is_known() -> None:
         "Expected start: not known (nobody said how long).",
         "Note: It cannot be resized.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("state", "said"), [("running", "Last failure: x;"), ("failed", "Failure: x;")]
+)
+def test_a_failure_that_was_retried_is_not_the_end(state: str, said: str) -> None:
+    failure = {"title": "x", "blame": "user", "rank": None, "path": None, "lines": [], "advice": ""}
+    assert failure_lines({"state": state, "failure": failure})[0].startswith(said)
 
 
 HEADINGS = ("id", "name", "user", "why")

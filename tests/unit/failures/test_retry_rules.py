@@ -189,6 +189,10 @@ def test_host_memory_is_doubled_up_to_what_a_node_has() -> None:
         found = decided(MEMORY, had=Resources(memory=had * GIB, most_memory=64 * GIB))
         assert (found.is_retried, found.memory, found.gpu_memory) == (more > 0, more * GIB, 0)
         assert more or found.why is RetryWhy.HOST_TOO_SMALL
+    slots = Resources(memory=GIB, most_memory=4 * GIB, has_gpu=False)
+    assert retry_sentence(decided(MEMORY, had=slots)) == (
+        "Retried with more host memory for each slot: 2.0 GiB instead of 1.0 GiB."
+    )
 
 
 def test_every_reason_has_a_sentence() -> None:
