@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from trainmaster.failures.log_parts import LoggedException, LogLine, LogParts, parts_of
 from trainmaster.failures.reason_table import LOST_REASON, FailureReason, ReasonTable, Strength
+from trainmaster.failures.write_calls import is_write_message, is_written
 from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure
 
 LAST_LINES = 60
@@ -250,7 +251,8 @@ def _of_exception(found: LoggedException, table: ReasonTable) -> Finding:
         row = next((row for row in table.rows if _match(row.frames, frames) is not None), None)
         if row is not None or said is None:
             return Finding(row, shown, found.rank, at=found.at)
-    return Finding(said[0], shown, found.rank, _path(said[1]), found.at)
+    path = "" if is_written(found.code) else _path(said[1])
+    return Finding(said[0], shown, found.rank, path, found.at)
 
 
 def _is_explicit(row: FailureReason) -> bool:
@@ -278,7 +280,8 @@ def _on_line(line: LogLine, table: ReasonTable) -> Iterator[Finding]:
     for row in table.rows:
         match = _match(row.lines, line.text)
         if match is not None:
-            yield Finding(row, (line.text.strip(),), line.rank, _path(match), line.at)
+            path = "" if is_write_message(line.text) else _path(match)
+            yield Finding(row, (line.text.strip(),), line.rank, path, line.at)
             return
 
 

@@ -126,9 +126,18 @@ class LoggedException:
     @property
     def frame(self) -> tuple[str, ...]:
         """The last frame of its traceback in the program itself, and not in a library."""
+        return self._frames_since_own[:2]
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The lines of code of that frame and of those after it."""
+        return tuple(line for line in self._frames_since_own if not line.startswith(PLACE))
+
+    @property
+    def _frames_since_own(self) -> tuple[str, ...]:
         places = [at for at, line in enumerate(self.frames) if line.startswith(PLACE)]
         own = [at for at in places if not LIBRARY.search(self.frames[at])] or places
-        return self.frames[own[-1] :][:2] if own else ()
+        return self.frames[own[-1] :] if own else ()
 
     @property
     def is_own(self) -> bool:
