@@ -43,14 +43,27 @@ def look(workdir: str, data: list[str], commands: list[list[str]], state: str) -
 
 
 def stamp(path: str) -> str:
-    """What a path is like: another answer means that it has changed."""
+    """What a path is like: another answer means that it has changed.
+
+    Of one that does not exist: the nearest folder above it that does, without what is in that.
+    """
     try:
         seen = os.stat(path)
     except FileNotFoundError:
-        return MISSING
+        return _stamp_of_missing(path)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     return f"{seen.st_ino} {seen.st_mode} {seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns}"
+
+
+def _stamp_of_missing(path: str) -> str:
+    if not os.path.isabs(path):  # a URL
+        return MISSING
+    folder = os.path.dirname(path)
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    seen = os.stat(folder)
+    return f"{MISSING} in {folder} {seen.st_dev} {seen.st_ino} {seen.st_mode} {seen.st_uid} {seen.st_gid}"
 
 
 def measure(workdir: str, into: str, most: list[int]) -> list[str]:

@@ -18,7 +18,9 @@ from trainmaster.failures.input_blocks import (
     block_of,
     failed_inputs,
     has_changed,
+    is_made,
     is_to_be_blocked,
+    made_paths,
     named_paths,
     program_key,
 )
@@ -71,6 +73,8 @@ class InputWatch:
             if failure is None or not failure.path:
                 continue
             job, workdir, command = live.job, live.recipe.workdir, live.recipe.command
+            if is_made(failure.path, command, workdir, live.stored.data):
+                continue
             program = program_key(job.app, str(live.spec.get("workdir") or ""), command)
             for path in failed_inputs(failure.path, workdir, live.stored.data):
                 seen = InputFailure(
@@ -83,9 +87,11 @@ class InputWatch:
         known = self._driver.controller.state.input_failures
         if known:
             recipe, data = live.recipe, live.stored.data
-            named = named_paths(recipe.command, recipe.workdir, data)
+            made = made_paths(recipe.command, recipe.workdir)
+            named = named_paths(recipe.command, recipe.workdir, data) | made
             for path in sorted(named & known.keys()):
-                self.note_return(path, f"job {live.id} has read it")
+                did = "written" if path in made else "read"
+                self.note_return(path, f"job {live.id} has {did} it")
                 yield LoggedEvent(e.InputReturned(path))
 
     def consequences(self) -> list[LoggedEvent]:

@@ -179,3 +179,15 @@ def test_the_end_of_a_run_says_something_about_its_inputs(store: Store, tmp_path
         driver.controller.step(driver.controller.now, [event])
     back = [logged.event for logged in driver.inputs.news(live, done)]
     assert back == [e.InputReturned("/data"), e.InputReturned(BAD)]
+
+
+def test_a_job_says_nothing_against_its_outputs_and_brings_them_back(
+    store: Store, tmp_path: Path
+) -> None:
+    driver, live = a_driver(store, tmp_path), naming("1", "--out", BAD)
+    failed = LoggedEvent(e.RunFailed(Run("1", 1), failure=Failure("missing-file", path=BAD)))
+    assert not list(driver.inputs.news(live, [failed]))
+    seen = InputFailure(BAD, "7", "bob", "b.py", "missing-file", 5)
+    driver.controller.step(driver.controller.now, [e.InputFailed(seen)])
+    done = driver.inputs.news(live, [LoggedEvent(e.RunSucceeded(Run("1", 1)))])
+    assert [logged.event for logged in done] == [e.InputReturned(BAD)]

@@ -13,7 +13,9 @@ from trainmaster.failures.input_blocks import (
     block_of,
     failed_inputs,
     has_changed,
+    is_made,
     is_to_be_blocked,
+    made_paths,
     named_paths,
     program_key,
 )
@@ -96,9 +98,58 @@ def test_jobs_that_name_it_wait(
     assert (found is not None) is waits
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("python", "prepare.py", "--out", BAD),
+        ("python", "prepare.py", f"--out={BAD}"),
+        ("python", "prepare.py", "--data", "/raw", "-o", "train.rec"),
+        ("python", "prepare.py", "--output-dir", "/data/train.rec/parts"),
+        ("python", "prepare.py", "--output_file", BAD),
+        ("python", "prepare.py", "--save-path", BAD),
+        ("python", "prepare.py", "--to", BAD),
+        ("python", "prepare.py", f"hydra.output_dir={BAD}"),
+        ("sh", "-c", f"python prepare.py > {BAD}"),
+        ("sh", "-c", f"python prepare.py 2>>'{BAD}'"),
+        ("sh", "-c", f"python prepare.py | tee {BAD}"),
+        ("sh", "-c", f"python prepare.py --out '{BAD}' && echo done"),
+    ],
+)
+def test_a_job_that_makes_it_does_not_wait(command: tuple[str, ...]) -> None:
+    assert block_of(named_paths(command, "/data", ()), [InputBlock(BAD, 1)]) is None
+    assert block_of(made_paths(command, "/data"), [InputBlock(BAD, 1)]) is not None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("python", "a.py", "--data", BAD, "--out", BAD),
+        ("python", "a.py", "--out", "/x", BAD),
+        ("python", "a.py", "--resume-from-save", BAD),
+        ("python", "a.py", "out", BAD),
+        ("sh", "-c", f"python a.py < {BAD} > /x"),
+    ],
+)
+def test_a_job_that_reads_it_does_whatever_it_writes(command: tuple[str, ...]) -> None:
+    assert block_of(named_paths(command, "/data", ()), [InputBlock(BAD, 1)]) is not None
+    assert not is_made(BAD, command, "/data", ())
+
+
+def test_what_lies_in_an_output_is_one_unless_it_is_data_too() -> None:
+    command = ("python", "a.py", "--out", "res")
+    assert is_made("res/metrics.csv", command, "/data", ())
+    assert not is_made("other/metrics.csv", command, "/data", ())
+    assert not is_made("res/metrics.csv", command, "/data", ("/data",))
+
+
+def test_many_words_in_an_option_take_no_time() -> None:
+    assert not made_paths(("a", "--" + "a_" * 400 + "!", "/x"), "/w")
+
+
 def test_it_has_changed_when_it_is_another_one() -> None:
     block = InputBlock(BAD, 1, tuple(failures("1 ada a.py")))
     assert not has_changed(block, MISSING)
+    assert not has_changed(block, f"{MISSING} in /data 5")
     assert has_changed(block, "12 5 7")  # it was missing, and is there now
     seen = InputBlock(BAD, 1, block.failures, "12 5 7")
     assert not has_changed(seen, "12 5 7")

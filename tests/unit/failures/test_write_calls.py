@@ -14,7 +14,11 @@ LIBRARY = "/usr/lib/python3.12/"
 
 def path_of(code: str, *library: str, exception: str = MISSING) -> str:
     """The input that a traceback names, whose program's last line is this, and a library's are those."""
-    lines = ["Traceback (most recent call last):", '  File "x.py", line 2, in <module>', f"    {code}"]
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "x.py", line 2, in <module>',
+        f"    {code}",
+    ]
     for each in library:
         lines += [f'  File "{LIBRARY}shutil.py", line 2, in f', f"    {each}"]
     evidence = Evidence(1, rank=0, lines=(*lines, exception))
@@ -82,7 +86,10 @@ def test_the_library_knows_which_of_two_paths_it_was() -> None:
     zipped = "fileobj = builtins.open(filename, mode or 'rb')"
     assert path_of("with gzip.open(path, 'wb') as file:", zipped) == ""
     assert path_of("with gzip.open(path) as file:", zipped) == PATH
-    text = ("with self.open(mode='w', encoding=encoding) as f:", "return io.open(self, mode, buffering)")
+    text = (
+        "with self.open(mode='w', encoding=encoding) as f:",
+        "return io.open(self, mode, buffering)",
+    )
     assert path_of("out.write_text(text)", *text) == ""
 
 
