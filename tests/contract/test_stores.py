@@ -290,3 +290,8 @@ def test_the_first_answer_to_a_key_stands(store: Store) -> None:
     store.append([replace(batch(2), keys=(replace(first, answer_json="{}"),))])
     assert store.key("k") == first
     assert store.key("another") is None
+    for number, age in ((3, 7 * DAY_MS), (4, 7 * DAY_MS + 1)):
+        later = KeyRow("k", first.at_ms + age, "other", "{}")
+        store.append([replace(batch(number), keys=(later,))])
+        is_forgotten = age > 7 * DAY_MS
+        assert store.key("k") == (later if is_forgotten else first)

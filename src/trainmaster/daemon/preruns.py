@@ -1,15 +1,16 @@
 """Pre-runs: which new jobs need one, which wait for that of another job, and which programs have passed.
 
 A program is remembered by what it is started from: user, folder, command, variables and files. That it has
-passed is stored like the key of a request, and forgotten after as many days.
+passed is stored like the key of a request, and forgotten after as many days. Everything but `look_up` is for
+the event loop alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from trainmaster.daemon.dependencies import Dependencies
 from trainmaster.daemon.job_history import Prerun
@@ -17,7 +18,7 @@ from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
 from trainmaster.model.reasons import Reason, Why
-from trainmaster.store.rows import KeyRow
+from trainmaster.store.rows import KEYS_LIVE_MS, KeyRow
 from trainmaster.store.store import Store
 
 KEYS = "prerun:"
@@ -36,6 +37,39 @@ def program_digest(live: LiveJob) -> str:
     return hashlib.sha256(json.dumps(stated).encode()).hexdigest()[:32]
 
 
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """That a program has passed."""
+
+    job: str
+    at_ms: int
+
+    def is_remembered(self, now: int) -> bool:
+        return now - self.at_ms <= KEYS_LIVE_MS
+
+
+class Leaders:
+    """Of the jobs of one program: those that pre-run it, or will before others that wait could."""
+
+    def __init__(self, lives: Iterable[LiveJob]) -> None:
+        self._lives = [live for live in lives if _may_lead(live)]
+        self._found: dict[object, LiveJob | None] = {}
+        """By what decides: elements of an array have it in common."""
+
+    def of(self, live: LiveJob) -> LiveJob | None:
+        """The one that this job waits for; None: it need not wait."""
+        job = live.job
+        alike = job.queue, job.priority, job.demand, frozenset(live.holds)
+        if alike not in self._found:
+            self._found[alike] = next((each for each in self._lives if _leads(each, live)), None)
+        return self._found[alike]
+
+    def add(self, live: LiveJob) -> None:
+        """One that pre-runs from now on, for want of a leader."""
+        self._lives.append(live)
+        self._found = {alike: found for alike, found in self._found.items() if found is not None}
+
+
 class Preruns:
     """Live jobs that are to pre-run, by program; the first of each does, the others wait for it."""
 
@@ -43,68 +77,74 @@ class Preruns:
         self._store = store
         self._jobs = jobs
         self._dependencies = dependencies
-        self._by_program: dict[str, dict[str, None]] = {}
-        self._passed: dict[str, str] = {}
-        """By program: the job that passed for it."""
+        self._by_program: dict[str, dict[str, LiveJob]] = {}
+        """Those that have neither passed nor been spared it; also new ones, before their first step."""
+        self._passed: dict[str, Passed] = {}
+        """By program; what is forgotten is dropped when another has passed."""
+        self._unsure: set[str] = set()
+        """Programs of which a pre-run was unsure in the present step."""
 
     # -- new jobs ------------------------------------------------------------------------------------
 
-    def plan(self, new_jobs: Sequence[LiveJob]) -> None:
-        """Decide for new jobs, beside the event loop: the store is asked."""
-        others: list[LiveJob] = []
+    def look_up(self, new_jobs: Iterable[LiveJob]) -> Mapping[str, Passed]:
+        """Find out the programs of new jobs, and who has passed for them; may run beside the event loop."""
+        found: dict[str, Passed | None] = {}
         for live in new_jobs:
-            if not live.recipe.preflight or not live.job.demand.can_prerun:
+            if live.recipe.preflight and live.job.demand.can_prerun:
+                program = program_digest(live)
+                _note(live, Prerun(program))
+                if program not in found:
+                    found[program] = self._stored(program)
+        return {program: passed for program, passed in found.items() if passed is not None}
+
+    def plan(self, new_jobs: Sequence[LiveJob], stored: Mapping[str, Passed], now: int) -> None:
+        """Decide for new jobs, and take them in; `stored` is what was looked up for them."""
+        leaders: dict[str, Leaders] = {}
+        for live in new_jobs:
+            program = _program(live)
+            if not program:
                 continue
-            program = program_digest(live)
-            passed = self._who_passed(program)
-            if passed:
-                self._note(live, Prerun(program, "skipped", passed_as=passed))
+            passed = self._who_passed(program, now) or stored.get(program)
+            if passed is not None and passed.is_remembered(now):
+                _note(live, Prerun(program, "skipped", passed_as=passed.job))
                 continue
-            self._note(live, Prerun(program))
-            if program and self._leader(live, [*self._of(program), *others]):
+            self._passed.pop(program, None)
+            there = self._by_program.setdefault(program, {})
+            if program not in leaders:
+                leaders[program] = Leaders(there.values())
+            if leaders[program].of(live) is not None:
                 live.holds.add(Hold.PRERUN)
-            elif program:
-                others.append(live)
+            else:
+                leaders[program].add(live)
+            there[live.id] = live
+
+    def withdraw(self, new_jobs: Sequence[LiveJob]) -> Iterator[LoggedEvent]:
+        """New jobs that were planned for are not taken in: those that wait for them do not any more."""
+        for live in new_jobs:
+            self.forget(live)
+        for program in {_program(live): None for live in new_jobs}:
+            yield from self._settle(program, False)
 
     def register(self, lives: Iterable[LiveJob]) -> None:
-        """Take in new jobs, or those of before a restart."""
+        """Take in jobs of before a restart, or that were found."""
         for live in lives:
-            prerun = live.history.prerun
-            if prerun is not None and prerun.program:
-                self._by_program.setdefault(prerun.program, {})[live.id] = None
-                if prerun.result == "passed":
-                    self._passed[prerun.program] = live.id
+            if _program(live) and _wants(live):
+                self._by_program.setdefault(_program(live), {})[live.id] = live
 
     def forget(self, live: LiveJob) -> None:
-        prerun = live.history.prerun
-        there = {} if prerun is None else self._by_program.get(prerun.program, {})
+        """It has ended, or is not to pre-run any more."""
+        there = self._by_program.get(_program(live), {})
         there.pop(live.id, None)
-        if prerun is not None and not there:
-            self._by_program.pop(prerun.program, None)
+        if not there:
+            self._by_program.pop(_program(live), None)
 
-    def _who_passed(self, program: str) -> str:
-        if not program:
-            return ""
-        if program not in self._passed:
-            row = self._store.key(f"{KEYS}{program}")
-            if row is None:
-                return ""
-            self._passed[program] = str(json.loads(row.answer_json))
-        return self._passed[program]
+    def _stored(self, program: str) -> Passed | None:
+        row = self._store.key(f"{KEYS}{program}") if program else None
+        return None if row is None else Passed(str(json.loads(row.answer_json)), row.at_ms)
 
-    def _leader(self, live: LiveJob, others: Sequence[LiveJob]) -> str:
-        """The job among them that pre-runs its program, or will before this one could; empty: none."""
-        program, holds = _program(live), live.holds - {Hold.PRERUN}
-        for other in others:
-            if other is live or _program(other) != program or not other.holds <= holds:
-                continue
-            is_to_prerun = other.record is None or other.record.is_prerun
-            if is_to_prerun and not other.has_ended and _wants(other):
-                return other.id
-        return ""
-
-    def _of(self, program: str) -> list[LiveJob]:
-        return [self._jobs[id] for id in self._by_program.get(program, ()) if id in self._jobs]
+    def _who_passed(self, program: str, now: int) -> Passed | None:
+        passed = self._passed.get(program)
+        return passed if passed is not None and passed.is_remembered(now) else None
 
     # -- what happened -------------------------------------------------------------------------------
 
@@ -118,64 +158,73 @@ class Preruns:
             prerun = None if live is None else live.history.prerun
             if live is None or prerun is None or not prerun.program:
                 continue
+            self.forget(live)
             if isinstance(event, e.RunPassed) and prerun.result != "passed":
-                continue
-            if prerun.program not in self._passed:
-                self._passed[prerun.program] = live.id
+                self._unsure.add(prerun.program)
+            elif self._who_passed(prerun.program, now) is None:
+                kept = {key: each for key, each in self._passed.items() if each.is_remembered(now)}
+                self._passed = {**kept, prerun.program: Passed(live.id, now)}
                 yield KeyRow(f"{KEYS}{prerun.program}", now, "", json.dumps(live.id))
 
     def follow_up(self, touched: Iterable[LiveJob]) -> Iterator[LoggedEvent]:
         """What the jobs that wait for a pre-run do after a step: start, pre-run in their turn, or wait on."""
-        seen: dict[str, bool] = {}
+        unsure, self._unsure = self._unsure, set()
         failed: dict[str, str] = {}
         for live in touched:
             prerun = live.history.prerun
-            if prerun is not None and prerun.program:
-                is_unsure = prerun.result == "unsure"
-                seen[prerun.program] = seen.get(prerun.program, False) or is_unsure
-                if prerun.result == "failed" and live.has_ended:
-                    failed[prerun.program] = live.id
-        for program, is_unsure in seen.items():
-            yield from self._settle(program, is_unsure, failed.get(program, ""))
+            if prerun is not None and prerun.program in self._by_program:
+                has_failed = prerun.result == "failed" and live.has_ended
+                failed[prerun.program] = live.id if has_failed else failed.get(prerun.program, "")
+        for program, failed_as in failed.items():
+            yield from self._settle(program, program in unsure, failed_as)
 
-    def follow_up_all(self) -> Iterator[LoggedEvent]:
+    def follow_up_all(self, now: int) -> Iterator[LoggedEvent]:
         """The same after a restart."""
-        for program in list(self._by_program):
-            if any(Hold.PRERUN in live.holds for live in self._of(program)):
-                self._who_passed(program)
+        for program, lives in [*self._by_program.items()]:
+            is_awaited = any(Hold.PRERUN in live.holds for live in lives.values())
+            passed = self._stored(program) if is_awaited else None
+            if passed is not None and passed.is_remembered(now):
+                self._passed[program] = passed
             yield from self._settle(program, False)
 
     def _settle(self, program: str, is_unsure: bool, failed_as: str = "") -> Iterator[LoggedEvent]:
-        waiting = [live for live in self._of(program) if Hold.PRERUN in live.holds]
-        passed = self._passed.get(program, "")
-        if passed or is_unsure:
-            for live in self._of(program):
+        of_program = [*self._by_program.get(program, {}).values()]
+        known = [live for live in of_program if live.record is not None]
+        passed = self._passed.get(program)
+        if passed is not None or is_unsure:
+            passed_as = "" if passed is None else passed.job
+            for live in known:
                 record = live.record
                 if record is None or not record.is_prerun or record.placement is not None:
                     continue
-                if live.id == passed or not (passed or Hold.PRERUN in live.holds):
+                if not passed_as and Hold.PRERUN not in live.holds:
                     continue
-                self._note(live, Prerun(program, "skipped", passed_as=passed))
-                yield LoggedEvent(e.PrerunWaived(live.id), {"passed_as": passed})
+                _note(live, Prerun(program, "skipped", passed_as=passed_as))
+                self.forget(live)
+                yield LoggedEvent(e.PrerunWaived(live.id), {"passed_as": passed_as})
                 yield from self._dependencies.remove_hold(live, Hold.PRERUN)
             return
-        for live in waiting:
-            if not self._leader(live, self._of(program)):
-                if live.history.prerun is not None and failed_as:
-                    self._note(live, replace(live.history.prerun, failed_as=failed_as))
-                told = {"failed_as": failed_as} if failed_as else {}
-                for logged in self._dependencies.remove_hold(live, Hold.PRERUN):
-                    yield replace(logged, detail={**logged.detail, **told})
+        leaders = Leaders(of_program)
+        for live in known:
+            if Hold.PRERUN not in live.holds or leaders.of(live) is not None:
+                continue
+            if live.history.prerun is not None and failed_as:
+                _note(live, replace(live.history.prerun, failed_as=failed_as))
+            told = {"failed_as": failed_as} if failed_as else {}
+            for logged in self._dependencies.remove_hold(live, Hold.PRERUN):
+                yield replace(logged, detail={**logged.detail, **told})
+            leaders.add(live)
 
     def reason(self, live: LiveJob) -> Reason:
         """Why a job waits that is held for the pre-run of another."""
-        leader = self._leader(live, self._of(_program(live)))
-        held_by = (leader,) if leader else ()
+        others = self._by_program.get(_program(live), {}).values()
+        leader = next((other for other in others if _leads(other, live)), None)
+        held_by = () if leader is None else (leader.id,)
         return Reason(Why.PRERUN, live.job.demand.nominal.total_share, held_by=held_by)
 
-    @staticmethod
-    def _note(live: LiveJob, prerun: Prerun) -> None:
-        live.history = replace(live.history, prerun=prerun)
+
+def _note(live: LiveJob, prerun: Prerun) -> None:
+    live.history = replace(live.history, prerun=prerun)
 
 
 def _program(live: LiveJob) -> str:
@@ -185,3 +234,25 @@ def _program(live: LiveJob) -> str:
 def _wants(live: LiveJob) -> bool:
     prerun = live.history.prerun
     return prerun is not None and prerun.result not in ("skipped", "passed", "unsure")
+
+
+def _may_lead(live: LiveJob) -> bool:
+    """Whether it pre-runs its program, or is to: without waiting for another job that does."""
+    if Hold.PRERUN in live.holds or not _wants(live) or live.has_ended:
+        return False
+    return live.record is None or live.record.is_prerun
+
+
+def _leads(other: LiveJob, live: LiveJob) -> bool:
+    """Whether a job of the same program pre-runs it, or waits for nothing but what this one waits for too.
+
+    One that waits in another queue, with less priority or for another device may start later than this one.
+    """
+    if other is live or not _may_lead(other) or not other.holds <= live.holds:
+        return False
+    if other.record is not None and other.record.placement is not None:
+        return True
+    theirs, own = other.job, live.job
+    if theirs.queue != own.queue or theirs.priority < own.priority:
+        return False
+    return theirs.demand.on_one_device() == own.demand.on_one_device()

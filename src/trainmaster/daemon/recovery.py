@@ -404,7 +404,7 @@ async def reconcile(driver: Driver, lost: set[Run]) -> Sequence[StrayRun]:
             driver.check_dependencies(live, driver.state_of)
     driver.inbox.follow_up(driver.dependencies.release_free_places())
     driver.memory_watch.release(driver.jobs.values())
-    driver.inbox.follow_up(driver.preruns.follow_up_all())
+    driver.inbox.follow_up(driver.preruns.follow_up_all(driver.clock.now()))
     return strays
 
 

@@ -122,12 +122,19 @@ class Submissions:
                 answers.append(Accepted(ids, copy=copy, left_out=left_out, is_new_queue=is_new))
             self._driver.writer.refuse_in_trouble()
         answer = json.dumps([list(each.ids) for each in answers])
-        request = Request(
-            events=await asyncio.to_thread(self._events, new_jobs),
-            new_jobs=new_jobs,
-            keys=[replace(row, answer_json=answer) for row in keys],
-        )
-        self._driver.take_in(request)
+        preruns = self._driver.preruns
+        passed = await asyncio.to_thread(preruns.look_up, new_jobs)
+        preruns.plan(new_jobs, passed, self._driver.clock.now())
+        try:
+            request = Request(
+                events=await asyncio.to_thread(self._events, new_jobs),
+                new_jobs=new_jobs,
+                keys=[replace(row, answer_json=answer) for row in keys],
+            )
+            self._driver.take_in(request)
+        except BaseException:
+            self._driver.inbox.follow_up(preruns.withdraw(new_jobs))
+            raise
         await request.done
         self._checks.remember_queues(queues)
         notices = {live.id: live.history.deadline for live in new_jobs}
@@ -135,7 +142,6 @@ class Submissions:
 
     def _events(self, new_jobs: Sequence[LiveJob]) -> list[LoggedEvent]:
         """With what is known of their programs from earlier runs."""
-        self._driver.preruns.plan(new_jobs)
         known = self._driver.known_profiles.of
         return [_submitted(live, known(live)) for live in new_jobs]
 

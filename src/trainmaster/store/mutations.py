@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, text, up
 from sqlalchemy.dialects import postgresql, sqlite
 
 from trainmaster.store.errors import LeadershipLost, StoreError
-from trainmaster.store.rows import Batch, SnapshotRow
+from trainmaster.store.rows import DAY_MS, KEYS_LIVE_MS, Batch, SnapshotRow
 from trainmaster.store.tables import (
     JOBS,
     KEYS,
@@ -23,9 +23,6 @@ from trainmaster.store.tables import (
     values,
 )
 
-DAY_MS = 24 * 3600 * 1000
-KEYS_LIVE_MS = 7 * DAY_MS
-"""How long an answer to an idempotency key is remembered, counted back from the newest step."""
 NEWEST = 2
 """Snapshots that are kept in any case: one to recover from, and one before it."""
 
@@ -97,9 +94,13 @@ def keep(connection: Connection, batches: Sequence[Batch]) -> None:
     _insert(connection, STORIES, [story for batch in batches for story in batch.stories])
     _insert(connection, PROGRESS, [report for batch in batches for report in batch.progress])
     keys = [values(key) for batch in batches for key in batch.keys]
-    if keys:  # the first answer to a key stands
-        inserting = _inserting(connection.dialect.name, KEYS)
-        connection.execute(inserting.on_conflict_do_nothing(), keys)
+    if keys:  # the first answer to a key stands, as long as it is remembered
+        new = _inserting(connection.dialect.name, KEYS)
+        renewed = {column.name: new.excluded[column.name] for column in KEYS.columns}
+        is_old = KEYS.c.at_ms < new.excluded.at_ms - KEYS_LIVE_MS
+        connection.execute(
+            new.on_conflict_do_update(index_elements=[KEYS.c.key], set_=renewed, where=is_old), keys
+        )
 
 
 def keep_snapshot(connection: Connection, snapshot: SnapshotRow, last: int) -> None:

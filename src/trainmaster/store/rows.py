@@ -75,6 +75,11 @@ class StoredProgress:
     samples_per_s: float | None
 
 
+DAY_MS = 24 * 3600 * 1000
+KEYS_LIVE_MS = 7 * DAY_MS
+"""How long an answer to an idempotency key is remembered, counted back from the newest step."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyRow:
     """An idempotency key, and what was answered to it."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from trainmaster.config.limits import Limits
 from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import Phase
-from trainmaster.daemon import prerun_events
+from trainmaster.daemon import prerun_events, preruns
 from trainmaster.daemon.dependencies import Dependencies
 from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.daemon.job_history import JobHistory, Prerun, Progress
@@ -23,9 +26,9 @@ from trainmaster.daemon.runtime_limits import RuntimeLimits
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.failure import Failure
-from trainmaster.model.job import Run
+from trainmaster.model.job import Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
-from trainmaster.store.rows import KeyRow
+from trainmaster.store.rows import KEYS_LIVE_MS, KeyRow
 
 RECIPE = LaunchSpec(("python", "a.py"), "/w", "/c", preflight=True, program_digest="f00")
 
@@ -36,19 +39,38 @@ class Stage:
     def __init__(self) -> None:
         self.jobs: dict[str, LiveJob] = {}
         self.keys: dict[str, KeyRow] = {}
+        self.now = 0
         store = cast(Any, SimpleNamespace(key=self.keys.get))
         self.preruns = Preruns(store, self.jobs, Dependencies(self.jobs))
 
-    def submit(
-        self, *names: str, recipe: LaunchSpec = RECIPE, size: int = 4, hold: Hold | None = None
-    ) -> list[str]:
-        """All at once; those that are held for a pre-run."""
+    def new(
+        self,
+        *names: str,
+        recipe: LaunchSpec = RECIPE,
+        size: int = 4,
+        hold: Hold | None = None,
+        **more: Any,
+    ) -> list[LiveJob]:
+        """Before anything is decided about them."""
         lives = []
         for name in names:
-            job = a_job(name, size)
+            job = a_job(name, size, **more)
             lives.append(LiveJob(job, name, StoredSubmission(recipe, job), {"workdir": "/w"}))
             lives[-1].holds.update(() if hold is None else {hold})
-        self.preruns.plan(lives)
+        return lives
+
+    def plan(self, lives: list[LiveJob]) -> None:
+        self.preruns.plan(lives, self.preruns.look_up(lives), self.now)
+
+    def submit(self, *names: str, **how: Any) -> list[str]:
+        """All at once; those that are held for a pre-run."""
+        lives = self.new(*names, **how)
+        self.plan(lives)
+        self.take_in(lives)
+        return [live.id for live in lives if Hold.PRERUN in live.holds]
+
+    def take_in(self, lives: list[LiveJob]) -> None:
+        """Their first step."""
         for live in lives:
             prerun = live.history.prerun
             live.record = JobRecord(live.job, 0, 0, None, None)
@@ -56,7 +78,6 @@ class Stage:
                 live.record.begin_with_prerun()
             self.jobs[live.id] = live
         self.preruns.register(lives)
-        return [live.id for live in lives if Hold.PRERUN in live.holds]
 
     def said(self, name: str) -> str:
         prerun = self.jobs[name].history.prerun
@@ -68,14 +89,17 @@ class Stage:
         prerun = live.history.prerun or Prerun()
         result = "passed" if failure is None else "unsure"
         live.history = replace(live.history, prerun=replace(prerun, result=result))
-        self.keys |= {row.key: row for row in self.preruns.note([LoggedEvent(event)], 0)}
+        self.keys |= {row.key: row for row in self.preruns.note([LoggedEvent(event)], self.now)}
         assert live.record is not None
         live.record.end_prerun(cannot_save=True)
         return self.after(name)
 
     def after(self, name: str) -> list[str]:
-        found = self.preruns.follow_up([self.jobs[name]])
-        return [f"{type(each.event).__name__} {cast(Any, each.event).job}" for each in found]
+        return told(self.preruns.follow_up([self.jobs[name]]))
+
+
+def told(found: Iterable[LoggedEvent]) -> list[str]:
+    return [f"{type(each.event).__name__} {cast(Any, each.event).job}" for each in found]
 
 
 def test_of_several_jobs_of_a_program_the_first_pre_runs_and_the_others_follow() -> None:
@@ -99,6 +123,101 @@ def test_it_is_remembered_by_the_store() -> None:
     assert again.jobs["b"].history.prerun == Prerun(
         program_digest(again.jobs["b"]), "skipped", passed_as="a"
     )
+
+
+def test_it_is_remembered_for_seven_days_from_when_it_passed() -> None:
+    stage = Stage()
+    stage.submit("a")
+    stage.passes("a")
+    stage.now = KEYS_LIVE_MS
+    assert (stage.submit("b"), stage.said("b")) == ([], "skipped")
+    stage.now += 1
+    assert stage.submit("c", "d") == ["d"]
+    assert (stage.after("c"), stage.said("c"), stage.said("d")) == ([], "", "")
+    assert stage.passes("c") == ["PrerunWaived d", "JobReleased d"]
+    (row,) = stage.keys.values()
+    assert (row.at_ms, row.answer_json) == (stage.now, '"c"')
+    again = Stage()
+    again.keys |= stage.keys
+    again.now = stage.now + KEYS_LIVE_MS + 1
+    assert (again.submit("e"), again.said("e")) == ([], "")
+
+
+def test_new_jobs_wait_for_those_that_are_not_taken_in_yet_and_not_if_they_never_are() -> None:
+    stage = Stage()
+    first = stage.new("a")
+    stage.plan(first)
+    assert stage.submit("b", "c") == ["b", "c"]
+    assert stage.after("b") == []
+    assert told(stage.preruns.withdraw(first)) == ["JobReleased b"]
+
+
+def test_one_that_passes_before_the_first_step_of_a_new_job() -> None:
+    stage = Stage()
+    stage.submit("a")
+    new = stage.new("b")
+    stage.plan(new)
+    assert stage.passes("a") == [], "`b` cannot be released before it is submitted"
+    stage.take_in(new)
+    assert stage.after("b") == ["PrerunWaived b", "JobReleased b"]
+
+
+def test_one_that_only_waits_leads_none_that_may_start_before_it() -> None:
+    stage = Stage()
+    assert stage.submit("a", priority=1) == []
+    assert stage.submit("queue", queue="other", priority=1) == []
+    assert stage.submit("urgent", priority=2) == []
+    assert stage.submit("small", size=2) == ["small"], "it asks for the same device"
+    assert stage.submit("elsewhere", queue="other") == ["elsewhere"]
+    other = replace(gpus(4), host_memory=1)
+    assert stage.submit("modest", size=other) == [], "`a` may wait for more memory"
+    assert stage.submit("third", queue="third") == []
+    record = stage.jobs["a"].record
+    assert record is not None
+    record.placement = Strings("1x4").on(0)
+    assert stage.submit("fourth", queue="fourth", priority=9) == ["fourth"], "`a` runs"
+    record.placement = None
+    assert stage.after("a") == ["JobReleased fourth"]
+
+
+def test_what_is_asked_of_the_store_beside_the_loop_walks_over_nothing_that_the_loop_changes() -> (
+    None
+):
+    stage = Stage()
+    stage.submit("a", "b")
+    during: list[str] = []
+
+    def key(name: str) -> KeyRow | None:
+        stage.preruns.forget(stage.jobs.pop("a"))
+        during.append(name)
+        return None
+
+    stage.preruns._store = cast(Any, SimpleNamespace(key=key))
+    new = stage.new("c", "d")
+    stored = stage.preruns.look_up(new)
+    assert (len(during), stored) == (1, {})
+    stage.preruns.plan(new, stored, 0)
+    assert [live.id for live in new if Hold.PRERUN in live.holds] == ["d"], (
+        "`a` has ended meanwhile"
+    )
+
+
+def test_a_step_looks_at_each_job_of_an_array_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, count = Stage(), 200
+    looked: list[str] = []
+    leads = preruns._leads
+
+    def counted(other: LiveJob, live: LiveJob) -> bool:
+        looked.append(live.id)
+        return leads(other, live)
+
+    monkeypatch.setattr(preruns, "_leads", counted)
+    names = [f"a{number}" for number in range(count)]
+    assert stage.submit(*names) == names[1:]
+    assert stage.after("a0") == []
+    assert len(looked) < 10, "they differ in nothing that decides"
+    assert len(stage.passes("a0")) == 2 * (count - 1)
+    assert not stage.preruns._by_program, "nothing is left to look at"
 
 
 def test_where_the_first_ends_or_is_held_the_next_takes_its_turn() -> None:
@@ -134,8 +253,9 @@ def test_one_that_is_unsure_lets_those_that_wait_go_and_is_not_remembered() -> N
     stage.submit("a", "b")
     assert stage.passes("a", Failure("cuda-out-of-memory")) == ["PrerunWaived b", "JobReleased b"]
     assert not stage.keys
-    assert stage.submit("c") == []
-    assert stage.said("c") == ""
+    assert stage.submit("c", "d") == ["d"]
+    assert stage.after("a") == [], "what `a` does later says nothing about `c`"
+    assert (stage.said("c"), stage.said("d")) == ("", "")
 
 
 def test_who_needs_none_and_who_is_not_known_again() -> None:
