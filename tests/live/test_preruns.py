@@ -71,7 +71,10 @@ def test_a_broken_gang_costs_one_slot(daemon: LiveDaemon) -> None:
     for other in others:
         daemon.until_state(other, "failed")
         assert launches(daemon, other) == [1]
-    assert "says `preflight: false`" in prerun(daemon, id)["sentence"]
+    assert "--no-preflight" in prerun(daemon, others[0])["sentence"]
+    told = daemon.call("GET", f"/api/v1/jobs/{id}/explain")["sentence"]
+    assert "It failed in its pre-run on one device, after" in told
+    assert "preflight" not in told, "several devices would not help against a missing module"
     assert launches(daemon, id) == [1], "on one slot, and not tried again"
     assert (prerun(daemon, id)["result"], row["gpus"]) == ("failed", 8)
     assert row["gpu_s"] <= row["finish_s"] - row["submit_s"], "the time of one slot at most"

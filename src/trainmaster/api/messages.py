@@ -14,6 +14,7 @@ from trainmaster.model.units import SECOND
 from trainmaster.text.failures import failure_words
 from trainmaster.text.formatting import length, when
 from trainmaster.text.hangs import hang_sentence
+from trainmaster.text.messages import SAYS_NO_PREFLIGHT, perhaps_for_want
 from trainmaster.text.reasons import reason_sentence
 from trainmaster.text.stop_messages import end_sentence, ended_as, suspension_sentence
 
@@ -99,7 +100,10 @@ def status_sentence(status: JobStatus, now: int) -> tuple[str | None, str]:
         ended = "" if row.finish_ms is None else f", {when(row.finish_ms, now)}"
         ended = ", just now" if is_recent else ended
         end = end_reason(status)
+        tried = prerun(status) if row.state == JobState.FAILED else None
+        in_prerun = f" {tried.sentence}" if tried is not None and tried.result == "failed" else ""
         said = f"It {ended_as(row.state)}{code}{ended}. {ended_because(status)}".rstrip()
+        said += in_prerun
         return None if end is None else end.code, said
     if row.state in WAITING_STATES:
         return None, f"It is {status.transition or 'waiting for the next scheduling pass'}."
@@ -155,11 +159,8 @@ PRERUN_SENTENCES = {
     "waiting": "It first runs on one of its devices (pre-run).",
     "running": "Its first steps run on one device (pre-run).",
     "passed": "Passed on one device, in {ran}.",
-    "failed": (
-        "It failed in its pre-run on one device, after {ran}; a program that needs several devices to"
-        " begin says `preflight: false`."
-    ),
-    "unsure": "Failed on one device after {ran} ({reason}), perhaps for want of devices.",
+    "failed": "It failed in its pre-run on one device, after {ran}{hint}.",
+    "unsure": "Failed on one device after {ran} ({reason}), {want}.",
     "skipped": "Skipped: job {passed_as} has passed it.",
 }
 
@@ -174,7 +175,13 @@ def prerun(status: JobStatus) -> PrerunRow | None:
     if result == "waiting" and status.row.state in ENDED_STATES:
         return None
     reason = found.title or found.reason
-    words = {"ran": length(found.ran_ms), "reason": reason, "passed_as": found.passed_as}
+    words = {
+        "ran": length(found.ran_ms),
+        "reason": reason,
+        "passed_as": found.passed_as,
+        "want": perhaps_for_want(found.wants),
+        "hint": f"; {SAYS_NO_PREFLIGHT}" if found.wants else "",
+    }
     sentence = PRERUN_SENTENCES[result].format(**words)
     if result == "unsure" and not found.reason:
         sentence = (

@@ -88,6 +88,8 @@ class Prerun:
     """Why it failed: a key of the table of reasons, ..."""
     title: str = ""
     """... and in words."""
+    wants: str = ""
+    """What it may have failed for want of: devices, checkpoints; empty: of nothing."""
     failed_as: str = ""
     """The job whose pre-run of the same program failed just before."""
 

@@ -158,8 +158,8 @@ class PrerunRow(ResponseModel):
     """The first steps of a job of several devices on one of them."""
 
     result: str
-    """waiting, running, passed, failed, skipped, or unsure: it failed, perhaps for want of devices, or was
-    seen to make no step."""
+    """waiting, running, passed, failed, skipped, or unsure: it failed, perhaps for want of devices or
+    checkpoints, or was seen to make no step."""
     sentence: str
     attempt: int | None
     """Whose output it is; null before it starts."""

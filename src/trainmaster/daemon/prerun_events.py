@@ -8,7 +8,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.daemon.job_history import Prerun
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.engines.local.prerun_end import FOLDER
-from trainmaster.failures.prerun_rules import counts_against_program
+from trainmaster.failures.prerun_rules import DEVICES, may_need_several, may_want
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.failure import UNKNOWN_REASON, Failure
@@ -53,14 +53,16 @@ def passed_event(
     elif failure is None:
         failure = Failure(UNKNOWN_REASON)
     own_folder = f"/{said.run.job}/{said.run.attempt}/{FOLDER}/"
-    is_failed = failure is not None and counts_against_program(failure, own_folder)
+    wants = "" if failure is None else may_want(failure, own_folder)
+    is_failed = failure is not None and not wants
     is_sure = failure is None and (said.code == 0 or has_stepped)
     result = "failed" if is_failed else "passed" if is_sure else "unsure"
     before = live.history.prerun or Prerun()
     reason = "" if failure is None else failure.reason
-    live.history = replace(
-        live.history, prerun=replace(before, result=result, reason=reason, title=title)
-    )
+    if failure is not None and is_failed and may_need_several(failure):
+        wants = DEVICES
+    prerun = replace(before, result=result, reason=reason, title=title, wants=wants)
+    live.history = replace(live.history, prerun=prerun)
     if is_failed:
         return None
     live.history = replace(live.history, exit_code=None)
@@ -68,7 +70,8 @@ def passed_event(
 
 
 def doubt(live: LiveJob) -> dict[str, object]:
-    """For its story: that it was seen to make no step, where it did not fail either."""
-    prerun = live.history.prerun
-    is_stepless = prerun is not None and prerun.result == "unsure" and not prerun.reason
-    return {"stepless": True} if is_stepless else {}
+    """For its story: what it may have failed for want of, or that it was seen to make no step."""
+    prerun = live.history.prerun or Prerun()
+    is_stepless = prerun.result == "unsure" and not prerun.reason
+    stepless: dict[str, object] = {"stepless": True} if is_stepless else {}
+    return stepless | ({"wants": prerun.wants} if prerun.wants else {})

@@ -343,6 +343,8 @@ def _ended(
             live.history, failure=dict(detail), failed_ms=failed, failed_by=failure
         )
         detail |= failure_detail(failure, title)
+        if record.is_prerun:
+            detail |= prerun_events.doubt(live)
         saved = _saved_work(live, record)
         if failure is None or terms is None:
             can_help = said.code not in NOT_TO_BE_TRIED_AGAIN

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainmaster.model.failure import Failure
+from trainmaster.model.failure import UNKNOWN_REASON, Failure
 
 MAY_WANT_DEVICES = frozenset(
     {
@@ -44,6 +44,8 @@ SPEAKS_OF_MANY = re.compile(
     re.IGNORECASE,
 )
 """Words of a message that may mean that there are too few devices, or that others were waited for."""
+DEVICES, CHECKPOINTS = "devices", "checkpoints"
+"""What a pre-run may fail for want of."""
 PLACE = 'File "'
 """How the place of a frame begins; the line after it is its code."""
 EXCEPTION = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b")
@@ -52,15 +54,27 @@ UNSAID = re.compile(r"^AssertionError:?$")
 
 
 def counts_against_program(failure: Failure, prerun_folder: str = "") -> bool:
-    """Whether the failed pre-run is a failed run; False: it may have been for want of devices."""
+    """Whether the failed pre-run is a failed run; False: it may have been for want of something."""
+    return not may_want(failure, prerun_folder)
+
+
+def may_want(failure: Failure, prerun_folder: str = "") -> str:
+    """What a pre-run may have failed for want of: devices, checkpoints; empty: it is the program's own."""
     if failure.reason in MAY_WANT_DEVICES:
-        return False
+        return DEVICES
     said = [*_message(failure)]
     if failure.reason in SAME_ON_ALL_DEVICES or any(SAME_SAID.search(line) for line in said):
-        return True
+        return ""
     if prerun_folder and any(prerun_folder in line for line in (*said, failure.path)):
-        return False
-    return failure.reason in SAME_ELSEWHERE or not any(map(SPEAKS_OF_MANY.search, said))
+        return CHECKPOINTS
+    if failure.reason in SAME_ELSEWHERE:
+        return ""
+    return DEVICES if any(map(SPEAKS_OF_MANY.search, said)) else ""
+
+
+def may_need_several(failure: Failure) -> bool:
+    """Whether a failed pre-run may be that of a program that needs several devices: no more is known."""
+    return failure.reason == UNKNOWN_REASON and not any(map(SAME_SAID.search, _message(failure)))
 
 
 def _message(failure: Failure) -> Iterator[str]:

@@ -236,7 +236,7 @@ def _launching(detail: Detail) -> Opening:
 
 
 def _prerun_passed(detail: Detail) -> Opening:
-    worded_keys = ("prerun", "reason", "title", "attempt", "stepless")
+    worded_keys = ("prerun", "reason", "title", "attempt", "stepless", "wants")
     reason = detail.get("title") or detail.get("reason")
     if detail.get("stepless"):
         return (
@@ -246,9 +246,22 @@ def _prerun_passed(detail: Detail) -> Opening:
     if not reason:
         return "its pre-run passed: it waits for all its devices", worded_keys
     return (
-        f"its pre-run failed ({reason}), perhaps for want of devices: it is tried on all of them",
+        f"its pre-run failed ({reason}), {perhaps_for_want(str(detail.get('wants') or ''))}:"
+        " it is tried on all its devices",
         worded_keys,
     )
+
+
+SAYS_NO_PREFLIGHT = (
+    "a program that needs several devices to begin says `preflight: false`, or `run --no-preflight`"
+)
+"""What may help where a pre-run failed for a reason that nobody knows."""
+
+
+def perhaps_for_want(wants: str) -> str:
+    """What a pre-run may have failed for want of: `devices`, `checkpoints`."""
+    what = "its checkpoints" if wants == "checkpoints" else "devices"
+    return f"perhaps for want of {what}"
 
 
 def _prerun_waived(detail: Detail) -> Opening:
@@ -264,10 +277,8 @@ def _prerun_waived(detail: Detail) -> Opening:
 def _failed(detail: Detail) -> Opening:
     if not detail.get("prerun"):
         return "failed", ()
-    return (
-        "failed in its pre-run on one device; a program that needs several to begin says `preflight: false`",
-        ("prerun",),
-    )
+    hint = f"; {SAYS_NO_PREFLIGHT}" if detail.get("wants") else ""
+    return f"failed in its pre-run on one device{hint}", ("prerun", "wants")
 
 
 def _sharing(detail: Detail) -> Opening:

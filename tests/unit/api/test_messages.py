@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from tests.unit.daemon.test_dependencies import a_live
 from trainmaster.api import messages
-from trainmaster.daemon.job_history import JobHistory
+from trainmaster.api.serializers import job_row
+from trainmaster.cli.support.format import ended_sentence
+from trainmaster.daemon.job_history import JobHistory, Prerun
 from trainmaster.daemon.service_api import JobStatus
 
 NOW = 1_800_000_000_000
@@ -50,3 +52,26 @@ def test_a_time_limit_of_an_older_version_is_told_as_one() -> None:
     late = ended("timed_out", {"why": "it has run for its max_runtime of 2 s"})
     assert messages.ended_because(late) == "It has run for its time limit."
     assert messages.status_sentence(late, NOW + 6_000)[0] == "TimeLimit"
+
+
+def test_a_failed_pre_run_is_told_as_one() -> None:
+    """By `explain`, and at the end of `run`; what may help only where it may."""
+    failed = ended("failed", {"code": 1})
+    tried = Prerun(result="failed", ran_ms=2_000, reason="import-error")
+    status = replace(failed, history=replace(failed.history, prerun=tried))
+    told = "It failed in its pre-run on one device, after 2 s."
+    assert messages.status_sentence(status, NOW + 6_000)[1].endswith(f" {told}")
+    assert ended_sentence(job_row(status, NOW)).endswith(f" {told}")
+    history = replace(failed.history, prerun=replace(tried, wants="devices"))
+    said = messages.status_sentence(replace(failed, history=history), NOW)[1]
+    assert said.endswith("says `preflight: false`, or `run --no-preflight`.")
+
+
+def test_a_pre_run_without_its_checkpoints_is_told_as_one() -> None:
+    failed = ended("succeeded", {})
+    tried = Prerun(
+        result="unsure", reason="missing-file", title="no such file", wants="checkpoints"
+    )
+    found = messages.prerun(replace(failed, history=replace(failed.history, prerun=tried)))
+    assert found is not None
+    assert found.sentence.endswith("(no such file), perhaps for want of its checkpoints.")

@@ -11,7 +11,10 @@ from trainmaster.failures.prerun_rules import (
     SAME_ELSEWHERE,
     SAME_ON_ALL_DEVICES,
     counts_against_program,
+    may_need_several,
+    may_want,
 )
+from trainmaster.model.failure import Failure
 
 TRACE = 'Traceback (most recent call last):\n  File "/parallel/train.py", line 3, in <module>\n'
 
@@ -55,10 +58,13 @@ UNSURE = {
 }
 
 
-def failure_of(last: str, code: str = "main()") -> bool:
+def classified(last: str, code: str = "main()") -> Failure:
     lines = tuple(f"{TRACE}    {code}\n{last}".splitlines())
-    failure = classify(Evidence(exit_code=1, rank=0, lines=lines), built_in_table())
-    return counts_against_program(failure, "/tm/runs/7/1/prerun")
+    return classify(Evidence(exit_code=1, rank=0, lines=lines), built_in_table())
+
+
+def failure_of(last: str, code: str = "main()") -> bool:
+    return counts_against_program(classified(last, code), "/tm/runs/7/1/prerun")
 
 
 @pytest.mark.parametrize("last", OWN.values(), ids=OWN)
@@ -69,6 +75,20 @@ def test_the_programs_own(last: str) -> None:
 @pytest.mark.parametrize("last", UNSURE.values(), ids=UNSURE)
 def test_perhaps_for_want_of_devices(last: str) -> None:
     assert not failure_of(last)
+
+
+def test_what_it_may_have_failed_for_want_of() -> None:
+    folder = "/tm/runs/7/1/prerun"
+    own_folder = classified(UNSURE["its own empty checkpoint folder"])
+    assert may_want(own_folder, folder) == "checkpoints"
+    assert may_want(classified(UNSURE["no group"]), folder) == "devices"
+    assert may_want(classified(OWN["a value"]), folder) == ""
+
+
+def test_that_it_may_need_several_devices_is_said_only_where_nothing_else_is_known() -> None:
+    assert may_need_several(classified(OWN["an exception of its own"]))
+    for name in ("a missing module", "a misspelt name", "a missing file", "a full disk"):
+        assert not may_need_several(classified(OWN[name])), name
 
 
 def test_the_words_of_its_code_say_nothing_unless_they_are_all_that_an_assertion_says() -> None:

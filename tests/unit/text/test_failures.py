@@ -45,6 +45,16 @@ def test_a_story_gives_the_title_and_not_the_key() -> None:
     assert "failed (error in the program)," in story_sentence("pre-run passed", reason)
 
 
+def test_a_failed_pre_run_is_told_with_what_may_help_only_where_it_may() -> None:
+    failed = {"prerun": True, "code": 1, "title": "module not found", "reason": "import-error"}
+    said = story_sentence("failed", failed)
+    assert "in its pre-run on one device" in said
+    assert "preflight" not in said
+    assert "`run --no-preflight`" in story_sentence("failed", {**failed, "wants": "devices"})
+    passed = story_sentence("pre-run passed", {"title": "file not found", "wants": "checkpoints"})
+    assert "perhaps for want of its checkpoints: it is tried on all its devices" in passed
+
+
 def test_advice_for_unknown_failures_is_for_users() -> None:
     table = built_in_table()
     assert "trainmaster logs JOB" in table.of(UNKNOWN_REASON).advice

@@ -93,7 +93,10 @@ def ended_sentence(row: JobRow) -> str:
     how = "was cancelled" if row.state == "cancelled" else state_label(row.state)
     has_code = row.exit_code is not None and row.state == "failed"
     code = f" with exit code {row.exit_code}" if has_code else ""
-    return f"Job {row.id} {how}{code}{f': {row.ended_because}' if row.ended_because else '.'}"
+    tried = row.prerun if row.state == "failed" else None
+    in_prerun = f" {tried.sentence}" if tried is not None and tried.result == "failed" else ""
+    because = f": {row.ended_because}" if row.ended_because else "."
+    return f"Job {row.id} {how}{code}{because}{in_prerun}"
 
 
 def left_jobs(running: int, waiting: int) -> str:
