@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from trainmaster.core.gpus_aside import aside_after
 from trainmaster.core.holds import delay_retry, hold, hold_if_waiting, release
 from trainmaster.core.input_facts import input_blocked, input_failed, input_returned
 from trainmaster.core.last_resort import lift_protection
@@ -22,7 +23,7 @@ from trainmaster.core.pending_launches import (
 )
 from trainmaster.core.prerun import end_prerun
 from trainmaster.core.refused_freeze import go_on_unfrozen
-from trainmaster.core.state import GpuAside, JobRecord, State
+from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import book_report, revoke_start
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill
@@ -476,9 +477,9 @@ def _node_undrained(state: State, event: e.NodeUndrained, now: int) -> None:
 
 
 def _gpu_set_aside(state: State, event: e.GpuSetAside, now: int) -> None:
-    before = state.gpus_aside.get(event.gpu)
-    since = now if before is None else before.since_ms
-    state.gpus_aside[event.gpu] = GpuAside(since, event.why)
+    aside = aside_after(state.gpus_aside.get(event.gpu), event, now)
+    assert aside is not None
+    state.gpus_aside[event.gpu] = aside
     _drop_reservations_on(state, event.node, event.gpu)
     state.occupancy.set_gpu_aside(event.gpu)
     if state.is_all_aside(event.node):
@@ -492,6 +493,10 @@ def _gpu_set_aside(state: State, event: e.GpuSetAside, now: int) -> None:
 
 
 def _gpu_returned(state: State, event: e.GpuReturned, now: int) -> None:
+    aside = aside_after(state.gpus_aside.get(event.gpu), event, now)
+    if aside is not None:  # another cause is left
+        state.gpus_aside[event.gpu] = aside
+        return
     state.gpus_aside.pop(event.gpu, None)
     state.occupancy.return_gpu(event.gpu)
     state.open_node(event.node)

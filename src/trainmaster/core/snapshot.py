@@ -22,11 +22,12 @@ from trainmaster.core.next_attempt import remap_avoided
 from trainmaster.core.pending_launches import released
 from trainmaster.core.policy import Policy
 from trainmaster.core.reducer import requeue_for_retry
-from trainmaster.core.state import GpuAside, PendingLaunch, State
+from trainmaster.core.state import PendingLaunch, State
 from trainmaster.core.switch_times import SwitchTimes
 from trainmaster.core.topology_remap import IndexMapping, Layout, kinds_of, layout_of
 from trainmaster.core.view import View
 from trainmaster.model.codec import Json, decode, encode
+from trainmaster.model.device_aside import AsideWhy, GpuAside, stated_only_in_words
 from trainmaster.model.job import Job, Run
 from trainmaster.model.placement import Slice
 from trainmaster.model.topology import Topology
@@ -61,6 +62,11 @@ def _as_it_is(value: object) -> object:
     return value
 
 
+def _aside(since_ms: int, why: tuple[AsideWhy, ...] | str) -> GpuAside:
+    """A store of an earlier version has a sentence alone."""
+    return GpuAside(since_ms, (stated_only_in_words(why),) if isinstance(why, str) else why)
+
+
 Field = tuple[str, Callable[[Any], object], Callable[[Any], object]]
 """The name of an attribute, and how it is written and read."""
 STATE_FIELDS: dict[str, Field] = {
@@ -77,7 +83,7 @@ STATE_FIELDS: dict[str, Field] = {
     "draining": ("draining", frozenset, set),
     "away": ("away", frozenset, set),
     "set_aside": ("set_aside", _pairs(frozenset), _table(set)),
-    "gpus_aside": ("gpus_aside", _pairs(tuple), _table(lambda said: GpuAside(*said))),
+    "gpus_aside": ("gpus_aside", _pairs(tuple), _table(lambda said: _aside(*said))),
     "device_failures": ("device_failures", _as_it_is, _as_it_is),
     "input_failures": ("input_failures", _pairs(tuple), _table(tuple)),
     "input_blocks": (

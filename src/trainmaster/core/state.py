@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from trainmaster.core.change_log import ChangeLog
 from trainmaster.core.frozen_memory import FROZEN_GPU_MEMORY, KeptMemory, estimated
@@ -15,6 +14,7 @@ from trainmaster.core.submission_siblings import RecentSubmissions
 from trainmaster.core.switch_times import SwitchTimes
 from trainmaster.model.actions import Action, Order, Reserve
 from trainmaster.model.codec import stored_as
+from trainmaster.model.device_aside import GpuAside
 from trainmaster.model.device_failures import DeviceFailures
 from trainmaster.model.events import PolicyChanged, RunAdopted
 from trainmaster.model.inputs import InputBlock, InputFailure
@@ -44,13 +44,6 @@ class PendingLaunch:
     record: JobRecord
     awaiting: set[Run]
     expires_ms: int
-
-
-class GpuAside(NamedTuple):
-    """Since when a device is set aside, and why, for people."""
-
-    since_ms: int
-    why: str
 
 
 class State:

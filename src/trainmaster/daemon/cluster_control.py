@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from trainmaster.daemon.device_health import set_aside
+from trainmaster.daemon.device_health import is_aside_for, set_aside
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.policies import policy_of
@@ -17,6 +17,7 @@ from trainmaster.daemon.service_api import (
     RequestError,
 )
 from trainmaster.model import events as e
+from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import DEFAULT_QUEUE, Queue
 from trainmaster.policy_files import is_path
@@ -65,11 +66,14 @@ class ClusterControl:
     async def block(self, name: str) -> None:
         """Set a device aside, or all of a node: nothing more is started there, and nothing is moved."""
         state, why = self._driver.controller.state, "A user set it aside."
-        found = [gpu for gpu in self.devices(name) if gpu not in state.gpus_aside]
-        await self._submit_events(set_aside(state.topology, gpu, why).event for gpu in found)
+        await self._submit_events(
+            set_aside(state.topology, gpu, AsideCause.USER, why).event
+            for gpu in self.devices(name)
+            if not is_aside_for(state, gpu, AsideCause.USER)
+        )
 
     async def unblock(self, name: str) -> None:
-        """Bring a device back, or all of a node that are set aside."""
+        """Bring a device back, or all of a node that are set aside, for whatever cause."""
         state = self._driver.controller.state
         found = [gpu for gpu in self.devices(name) if gpu in state.gpus_aside]
         if not found:

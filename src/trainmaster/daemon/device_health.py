@@ -15,7 +15,8 @@ from typing import NamedTuple
 import structlog
 
 from trainmaster.config.limits import Limits
-from trainmaster.core.state import GpuAside, JobRecord, State
+from trainmaster.core.gpus_aside import aside_after
+from trainmaster.core.state import JobRecord, State
 from trainmaster.daemon.device_names import device_key, device_name
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.live_job import LiveJob
@@ -24,6 +25,7 @@ from trainmaster.failures.device_blocks import counts, is_lasting, may_set_aside
 from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.failures.xid import XIDS, Xid, XidAction, xid_of
 from trainmaster.model import events as e
+from trainmaster.model.device_aside import AsideCause, GpuAside
 from trainmaster.model.device_failures import DeviceFailure, DeviceFailures
 from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure
 from trainmaster.model.job import Run
@@ -46,8 +48,6 @@ GOOD_ENDS = (e.RunSucceeded, e.RunPassed)
 ECC_CODE = 48
 """An uncorrected memory error that comes as an event of its own is treated as this XID."""
 NAMED = 3
-REPEATED = "failed there one after another"
-"""In the sentence on a device that was set aside for repeated failures."""
 
 
 class Accused(NamedTuple):
@@ -71,8 +71,6 @@ class DeviceHealth:
         self._jobs = jobs
         self._limits = limits
         self._table = table
-        self.suspects: dict[int, str] = {}
-        """Devices set aside for what a self-test may tell more of, and why; they are to be tested."""
         self._xids: dict[int, deque[tuple[int, Xid]]] = {}
         """By device: its last XIDs that say something of it or of the program, and when they came."""
 
@@ -100,7 +98,7 @@ class DeviceHealth:
 
     def _facts_of(self, event: e.Event, now: int) -> Iterator[Accused | e.DeviceWorked]:
         """What an event says about devices."""
-        if isinstance(event, e.GpuReturned):
+        if isinstance(event, e.GpuReturned) and event.cause is None:  # a user says that it works
             yield e.DeviceWorked("", (device_key(self._state().topology, event.gpu),))
         if not isinstance(event, ENDS):
             return
@@ -135,8 +133,7 @@ class DeviceHealth:
         devices = range(state.topology.gpu_count)
         usable = sum(gpu not in aside and state.occupancy.is_offered(gpu) for gpu in devices)
         if why and may_set_aside(len(devices), usable, len(aside)):
-            self.suspects[accused.gpu] = why
-            yield set_aside(state.topology, accused.gpu, why)
+            yield set_aside(state.topology, accused.gpu, AsideCause.FAILURES, why)
 
     def _excused(
         self, known: DeviceFailures, accused: Accused, asides: Mapping[int, GpuAside]
@@ -145,17 +142,16 @@ class DeviceHealth:
         state, last = self._state(), accused.failure
         for gpu, aside in sorted(asides.items()):
             key = device_key(state.topology, gpu)
-            others = (each for each in known.failures if each.device == key)
-            is_tested_bad = "self-test" in aside.why and "self-test passed" not in aside.why
-            if REPEATED not in aside.why or is_tested_bad:
-                continue
-            if not any(each.program == last.program for each in others):
+            programs = {each.program for each in known.failures if each.device == key}
+            if aside.of(AsideCause.FAILURES) is None or last.program not in programs:
                 continue
             if not self._why_bad(known, key):
-                name = device_name(state.topology, gpu)
-                why = f"Job {last.job} failed on another device as well."
-                log.info("a device that was set aside is used again", device=name, why=why)
-                yield LoggedEvent(e.GpuReturned(state.topology.node_of_gpu[gpu], gpu))
+                if aside.without(AsideCause.FAILURES) is None:
+                    name = device_name(state.topology, gpu)
+                    why = f"Job {last.job} failed on another device as well."
+                    log.info("a device that was set aside is used again", device=name, why=why)
+                node = state.topology.node_of_gpu[gpu]
+                yield LoggedEvent(e.GpuReturned(node, gpu, AsideCause.FAILURES))
 
     def _why_bad(self, known: DeviceFailures, device: str) -> str:
         """Why a device should be set aside for what failed there; empty: it should not."""
@@ -163,8 +159,8 @@ class DeviceHealth:
             return ""
         against = known.against(device)
         return (
-            f"Jobs {listing([each.job for each in against[-NAMED:]])} {REPEATED},"
-            f" each within its first minutes (the last: {self._table().of(against[-1].reason).title})."
+            f"Jobs {listing([each.job for each in against[-NAMED:]])} failed there one after another, each"
+            f" within its first minutes (the last: {self._table().of(against[-1].reason).title})."
         )
 
     # -- what the driver says ----------------------------------------------------------------------------
@@ -172,7 +168,7 @@ class DeviceHealth:
     def events_of_look(self, readings: GpuReadings, now: int) -> list[LoggedEvent]:
         """What follows from one look at the GPUs."""
         state = self._state()
-        found: dict[int, str] = {}
+        found: dict[tuple[int, AsideCause], str] = {}
         if readings.trouble or not state.topology.uuids:
             return []
         numbers = {uuid: gpu for gpu, uuid in enumerate(state.topology.uuids)}
@@ -183,17 +179,17 @@ class DeviceHealth:
                 continue
             self._xids.setdefault(gpu, deque(maxlen=XIDS_KEPT)).append((now, xid))
             if xid.action.sets_aside:
-                found[gpu] = xid.sentence
-                if xid.action.asks_for_test and gpu not in state.gpus_aside:
-                    self.suspects[gpu] = xid.sentence
+                cause = AsideCause.XID if xid.action.asks_for_test else AsideCause.RESTART
+                found[gpu, cause] = xid.sentence
         for uuid, gpu in numbers.items():
             reading = readings.device(uuid)
             if reading is not None and reading.trouble:
-                found.setdefault(gpu, as_sentence(f"It does not answer: {reading.trouble}"))
+                why = as_sentence(f"It does not answer: {reading.trouble}")
+                found.setdefault((gpu, AsideCause.RESTART), why)
         return [
-            set_aside(state.topology, gpu, why)
-            for gpu, why in found.items()
-            if gpu not in state.gpus_aside
+            set_aside(state.topology, gpu, cause, why)
+            for (gpu, cause), why in found.items()
+            if not is_aside_for(state, gpu, cause)
         ]
 
     def blamed(self, run: Run, failure: Failure | None, now: int) -> Failure | None:
@@ -263,17 +259,24 @@ def _may_be_devices(event: e.Event, failure: Failure | None, is_prerun: bool) ->
     return isinstance(event, e.RunFailed)
 
 
-def _carry(aside: dict[int, GpuAside], events: Iterable[LoggedEvent], now: int) -> None:
+def _carry(asides: dict[int, GpuAside], events: Iterable[LoggedEvent], now: int) -> None:
     """Take in what these events set aside and bring back."""
-    for logged in events:
-        if isinstance(logged.event, e.GpuSetAside):
-            aside[logged.event.gpu] = GpuAside(now, logged.event.why)
-        elif isinstance(logged.event, e.GpuReturned):
-            aside.pop(logged.event.gpu, None)
+    for event in (logged.event for logged in events):
+        if isinstance(event, e.GpuSetAside | e.GpuReturned):
+            aside = aside_after(asides.pop(event.gpu, None), event, now)
+            if aside is not None:
+                asides[event.gpu] = aside
 
 
-def set_aside(topology: Topology, gpu: int, why: str) -> LoggedEvent:
-    return LoggedEvent(e.GpuSetAside(topology.node_of_gpu[gpu], gpu, why))
+def set_aside(
+    topology: Topology, gpu: int, cause: AsideCause, why: str, *, is_tested: bool = False
+) -> LoggedEvent:
+    return LoggedEvent(e.GpuSetAside(topology.node_of_gpu[gpu], gpu, why, cause, is_tested))
+
+
+def is_aside_for(state: State, gpu: int, cause: AsideCause) -> bool:
+    aside = state.gpus_aside.get(gpu)
+    return aside is not None and aside.of(cause) is not None
 
 
 def program_key(live: LiveJob) -> str:

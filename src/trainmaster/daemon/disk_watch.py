@@ -15,10 +15,11 @@ from pathlib import Path
 
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.state import State
-from trainmaster.daemon.device_health import set_aside
+from trainmaster.daemon.device_health import is_aside_for, set_aside
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
+from trainmaster.model.device_aside import AsideCause
 from trainmaster.text.formatting import listing, size
 
 LOOK_S = 10.0
@@ -96,11 +97,11 @@ def free_at(place: str) -> int:
 
 def disk_events(state: State, free: int, least: int) -> Iterable[LoggedEvent]:
     """Set all devices aside where too little is free, and bring them back where there is enough again."""
-    topology = state.topology
-    ours = {gpu for gpu, aside in state.gpus_aside.items() if aside.why == WHY}
+    topology, disk = state.topology, AsideCause.DISK
+    devices = range(topology.gpu_count)
+    ours = [gpu for gpu in devices if is_aside_for(state, gpu, disk)]
     if free < least:
-        others = (gpu for gpu in range(topology.gpu_count) if gpu not in state.gpus_aside)
-        return [set_aside(topology, gpu, WHY) for gpu in others]
+        return [set_aside(topology, gpu, disk, WHY) for gpu in devices if gpu not in ours]
     if free >= ENOUGH * least:
-        return [LoggedEvent(e.GpuReturned(topology.node_of_gpu[gpu], gpu)) for gpu in sorted(ours)]
+        return [LoggedEvent(e.GpuReturned(topology.node_of_gpu[gpu], gpu, disk)) for gpu in ours]
     return []

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainmaster.core.lifecycle import WAITING, Phase
-from trainmaster.core.state import GpuAside, JobRecord
+from trainmaster.core.state import JobRecord
 from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.device_names import device_name
 from trainmaster.daemon.driver import Driver
@@ -48,6 +48,7 @@ from trainmaster.engines.local.logs import STACKS, rank_logs
 from trainmaster.failures.reason_table import FailureReason
 from trainmaster.gpu.mps import MEMORY
 from trainmaster.mechanisms.base_policy import free_for
+from trainmaster.model.device_aside import GpuAside
 from trainmaster.model.failure_report import FailureReport
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.launch_spec import Ranks

@@ -14,18 +14,20 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
-from trainmaster.daemon.device_health import set_aside
+from trainmaster.core.state import State
+from trainmaster.daemon.device_health import is_aside_for, set_aside
 from trainmaster.daemon.device_names import device_key, device_name
 from trainmaster.daemon.driver import Driver
 from trainmaster.durable_files import write_whole
 from trainmaster.engines.local import processes
 from trainmaster.failures.self_test_rule import SelfTest, Verdict, verdict
+from trainmaster.model.device_aside import AsideCause, AsideWhy, GpuAside
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import SECOND
 
@@ -61,6 +63,8 @@ class SelfTests:
         self.command: tuple[str, ...] = (sys.executable, "-P", "-m", "trainmaster.gpu.self_test")
         self.last: dict[str, TestedDevice] = {}
         """By device: what its last test said."""
+        self._suspected: dict[int, GpuAside] = {}
+        """Devices that were tested after trouble, and what was known of them then."""
 
     def notes(self) -> list[str]:
         """Devices that are slow, or failed and are used all the same: a sentence each."""
@@ -93,18 +97,30 @@ class SelfTests:
                 log.warning("a device could not be tested", why=str(problem))
 
     async def test_suspects(self) -> None:
-        """Test each device that was set aside for trouble, once, as soon as no run is on it."""
-        suspects, state = self._driver.health.suspects, self._driver.controller.state
-        for gpu, why in list(suspects.items()):
-            aside = state.gpus_aside.get(gpu)
-            if aside is None or aside.why != why:  # a user has brought it back
-                del suspects[gpu]
-            elif self._is_idle(gpu):
-                del suspects[gpu]
-                (said,) = await self.test([gpu])
-                if state.gpus_aside.get(gpu) == aside:
-                    fact = set_aside(state.topology, gpu, f"{why} {said.sentence}")
-                    self._driver.inbox.follow_up([fact])
+        """Test each device that was set aside for trouble, once, as soon as nothing is on it."""
+        state = self._driver.controller.state
+        for gpu, aside in sorted(state.gpus_aside.items()):
+            suspicion = aside.suspicion
+            if suspicion is None or self._suspected.get(gpu) == aside or self._why_busy(gpu):
+                continue
+            async with self._turn:
+                said = await self._tested(gpu)
+            if said.verdict is Verdict.UNTESTED and self._why_busy(gpu):
+                continue
+            self._suspected[gpu] = aside
+            if state.gpus_aside.get(gpu) != aside:
+                continue
+            if said.verdict in self._wrong():
+                fact = set_aside(state.topology, gpu, AsideCause.SELF_TEST, said.sentence)
+            else:
+                cause, why = suspicion.cause, f"{suspicion.why} {said.sentence}"
+                fact = set_aside(state.topology, gpu, cause, why, is_tested=True)
+            self._driver.inbox.follow_up([fact])
+
+    def _wrong(self) -> Collection[Verdict]:
+        """Slots are slow when others compute."""
+        is_gpu = self._driver.controller.state.topology.uuids
+        return {Verdict.BAD, Verdict.SLOW} if is_gpu else {Verdict.BAD}
 
     def _is_idle(self, gpu: int) -> bool:
         state = self._driver.controller.state
@@ -180,18 +196,29 @@ class SelfTests:
                 await asyncio.wait_for(process.wait(), END_S)
 
     def _judge(self, found: dict[int, TestedDevice]) -> None:
-        """Set aside what is broken, and GPUs that have become slow; slots are slow when others compute."""
-        state = self._driver.controller.state
-        wrong = {Verdict.BAD, Verdict.SLOW} if state.topology.uuids else {Verdict.BAD}
-        bad = [gpu for gpu, each in found.items() if each.verdict in wrong]
-        usable = {gpu for gpu in range(state.topology.gpu_count) if state.occupancy.is_offered(gpu)}
-        if not usable - set(bad):  # none would be left: the test is the likelier cause
+        """Set aside what is broken, and GPUs that have become slow."""
+        state, cause = self._driver.controller.state, AsideCause.SELF_TEST
+        bad = [gpu for gpu, each in found.items() if each.verdict in self._wrong()]
+        if not self._good_for_jobs() - set(
+            bad
+        ):  # none would be left: the test is the likelier cause
             return
         self._driver.inbox.follow_up(
-            set_aside(state.topology, gpu, found[gpu].sentence)
+            set_aside(state.topology, gpu, cause, found[gpu].sentence)
             for gpu in bad
-            if gpu not in state.gpus_aside
+            if not is_aside_for(state, gpu, cause)
         )
+
+    def _good_for_jobs(self) -> set[int]:
+        """Devices that are in use, or will be as soon as the disk has room."""
+        state = self._driver.controller.state
+        closed = state.draining | state.away | state.set_aside.keys()
+        return {
+            gpu
+            for gpu, node in enumerate(state.topology.node_of_gpu)
+            if node not in closed
+            and all(each.cause is AsideCause.DISK for each in _whys(state, gpu))
+        }
 
     def _history(self) -> dict[str, Sequence[float]]:
         try:
@@ -199,3 +226,8 @@ class SelfTests:
         except (OSError, ValueError):
             return {}
         return found
+
+
+def _whys(state: State, gpu: int) -> Sequence[AsideWhy]:
+    aside = state.gpus_aside.get(gpu)
+    return () if aside is None else aside.whys

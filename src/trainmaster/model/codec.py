@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from trainmaster.model import (
     actions,
     deadline_notices,
+    device_aside,
     device_failures,
     engine_reports,
     events,
@@ -51,7 +52,8 @@ Json = Any
 TAG = "is"
 PLAIN = frozenset({str, int, bool, type(None)})
 MODULES: tuple[ModuleType, ...] = (
-    *(actions, deadline_notices, device_failures, engine_reports, events, failure, inputs, job),
+    *(actions, deadline_notices, device_aside, device_failures, engine_reports, events),
+    *(failure, inputs, job),
     *(
         launch_spec,
         placement,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainmaster.model.actions import Action
+from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.device_failures import DeviceFailure
 from trainmaster.model.failure import Failure
 from trainmaster.model.inputs import InputBlock, InputFailure
@@ -330,14 +331,20 @@ class GpuSetAside:
     gpu: int
     why: str = ""
     """One sentence for people."""
+    cause: AsideCause | None = None
+    """It stays aside while any cause is left; None: an earlier version did not say it."""
+    is_tested: bool = False
+    """The device was tested since this cause came, and `why` says how that went."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReturned:
-    """It is used again."""
+    """A cause to set it aside has ended; with the last one it is used again."""
 
     node: int
     gpu: int
+    cause: AsideCause | None = None
+    """None: all of them, by a user's word."""
 
 
 @dataclass(frozen=True, slots=True)

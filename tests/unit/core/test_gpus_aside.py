@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.builders import a_policy
 from tests.unit.core.stage import Strings
 from tests.unit.core.test_gpu_uuids import gpus
@@ -9,10 +11,10 @@ from tests.unit.core.test_other_slots import on, slots, world
 from trainmaster.core.invariants import check
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.snapshot import restored, snapshot_of
-from trainmaster.core.state import GpuAside
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.codec import decode, encode
+from trainmaster.model.device_aside import AsideCause, AsideWhy, GpuAside
 from trainmaster.model.job import Run
 from trainmaster.model.reasons import Refused
 from trainmaster.model.units import SECOND
@@ -90,14 +92,53 @@ def test_a_gang_that_could_fill_two_nodes_takes_three_where_one_device_is_aside(
 
 def test_it_stays_aside_over_a_restart() -> None:
     stage = Strings("1x2")
-    stage.later(3).tell(e.GpuSetAside(0, 1, "It fails all."))
+    failures = AsideCause.FAILURES
+    stage.later(3).tell(e.GpuSetAside(0, 1, "It fails all.", failures))
+    stage.later(1).tell(e.GpuSetAside(0, 1, "A user.", AsideCause.USER))
+    stage.tell(e.GpuSetAside(0, 1, "It fails all. It passed.", failures, is_tested=True))
     body = snapshot_of(stage.controller)
     found = restored(body, stage.state.topology, stage.script, can_freeze=True).controller.state
     check(found)
-    assert found.gpus_aside == {1: GpuAside(3 * SECOND, "It fails all.")}
+    whys = (
+        AsideWhy(failures, "It fails all. It passed.", is_tested=True),
+        AsideWhy(AsideCause.USER, "A user."),
+    )
+    assert found.gpus_aside == {1: GpuAside(3 * SECOND, whys)}
     del body["state"]["of"][[key for key, _ in body["state"]["of"]].index("gpus_aside")]
     old = restored(body, stage.state.topology, stage.script, can_freeze=True).controller.state
     assert not old.gpus_aside, "a store of an earlier version does not say"
+
+
+DISK_IS_FULL = "The disk of the data folder is full (the limit disk_full)."
+
+
+@pytest.mark.parametrize(
+    ("why", "cause"),
+    [
+        (DISK_IS_FULL, AsideCause.DISK),
+        ("Jobs 1, 2 and 3 failed there one after another, each ...", AsideCause.FAILURES),
+        (
+            "Jobs 1 and 2 failed there one after another. Its self-test failed.",
+            AsideCause.SELF_TEST,
+        ),
+        ("XID 79 (it fell off the bus): restart the machine, then ...", AsideCause.RESTART),
+        ("XID 95 (a memory error): reset the GPU ...", AsideCause.XID),
+        ("A user set it aside.", AsideCause.USER),
+    ],
+)
+def test_in_a_store_of_an_earlier_version_the_sentence_says_the_cause(
+    why: str, cause: AsideCause
+) -> None:
+    stage = Strings("1x2")
+    stage.tell(decode({"is": "GpuSetAside", "node": 0, "gpu": 1, "why": why}))
+    assert [each.cause for each in stage.state.gpus_aside[1].whys] == [cause]
+    of = snapshot_of(stage.controller)
+    (pairs,) = (each for key, each in of["state"]["of"] if key == "gpus_aside")
+    pairs[:] = [[1, [0, why]]]
+    found = restored(of, stage.state.topology, stage.script, can_freeze=True).controller.state
+    assert found.gpus_aside == stage.state.gpus_aside
+    stage.tell(decode({"is": "GpuReturned", "node": 0, "gpu": 1}))
+    assert not stage.state.gpus_aside, "there all causes end together"
 
 
 def test_it_is_known_by_its_uuid_when_the_order_changes() -> None:
@@ -118,5 +159,9 @@ def test_a_slot_that_is_aside_is_not_exchanged_for_one_that_is_gone() -> None:
 
 
 def test_facts_of_devices_are_stored_as_they_are() -> None:
-    for fact in (e.GpuSetAside(0, 3, "Why."), e.GpuReturned(2, 7)):
+    for fact in (
+        *(e.GpuSetAside(0, 3, "Why."), e.GpuReturned(2, 7)),
+        e.GpuSetAside(0, 3, "Why.", AsideCause.XID, is_tested=True),
+        e.GpuReturned(2, 7, AsideCause.DISK),
+    ):
         assert decode(encode(fact)) == fact

@@ -6,16 +6,20 @@ import asyncio
 import json
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 from tests.unit.core.stage import Strings
 from tests.unit.core.test_gpu_uuids import gpus
 from tests.unit.daemon.test_gpu_readings import EngineOf
 from trainmaster.config.limits import Limits
 from trainmaster.core.snapshot import restored, snapshot_of
+from trainmaster.daemon.cluster_control import ClusterControl
 from trainmaster.daemon.device_health import XID_LASTS_MS, DeviceHealth, failed_devices
+from trainmaster.daemon.disk_watch import disk_events
 from trainmaster.daemon.ends_on_gpus import EndsOnGpus
 from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.daemon.gpu_readings import GpuReadings
+from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.live_job import LiveJob, StoredSubmission
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.retries import devices_of_failure
@@ -23,6 +27,7 @@ from trainmaster.failures.retry_rules import EARLY_MS
 from trainmaster.gpu.driver import GpuEvent, Reading
 from trainmaster.gpu.watch import Look
 from trainmaster.model import events as e
+from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.engine_reports import Ended, Report
 from trainmaster.model.failure import Blame, Failure
 from trainmaster.model.job import Run
@@ -52,6 +57,27 @@ class Stage:
         live = self.jobs[job] = LiveJob(record.job, job, submission, {})
         live.record = record
 
+    def suspects(self) -> dict[int, str]:
+        """Devices that are to be tested, and for what."""
+        asides = self.world.state.gpus_aside.items()
+        return {gpu: found.why for gpu, aside in asides if (found := aside.suspicion)}
+
+    def disk(self, free: int) -> None:
+        events = list(disk_events(self.world.state, free, 100))
+        followed = self.health.events_after(events, self.world.now)
+        self.world.tell(*(each.event for each in (*events, *followed)))
+
+    def asked(self, what: str, device: str) -> None:
+        """By a user: to block, or unblock."""
+        state = self.world.state
+
+        async def ask(request: Request) -> None:
+            self.world.tell(*(each.event for each in request.events))
+
+        node = state.topology.node_by_name
+        driver = SimpleNamespace(controller=self.world.controller, node=node.__getitem__, ask=ask)
+        asyncio.run(getattr(ClusterControl(driver, None), what)(device))  # type: ignore[arg-type]
+
     def ends(self, job: str, event: e.Event) -> list[e.GpuSetAside]:
         followed = self.health.events_after([LoggedEvent(event)], self.world.now)
         self.world.tell(event, *(each.event for each in followed))
@@ -71,10 +97,12 @@ def test_an_xid_that_needs_a_reset_sets_its_gpu_aside_and_others_do_not() -> Non
     assert (found.node, found.gpu) == (0, 1)
     assert found.why.startswith("XID 95 (memory error not contained to one program): reset the GPU")
     stage.world.tell(found)
-    assert not stage.looks(Look(readings=ALL, events=(GpuEvent("b", "xid", 79),))), "it is aside"
-    assert stage.looks(Look(readings=ALL, events=(GpuEvent("c", "xid", 79),)))
-    assert stage.health.suspects == {1: found.why}, "one that fell off the bus cannot be tested"
+    assert not stage.looks(Look(readings=ALL, events=(GpuEvent("b", "xid", 48),))), "it is aside"
     assert "n0:1 is set aside: XID 95" in stage.health.notes()[0]
+    assert stage.suspects() == {1: found.why}
+    stage.world.tell(*stage.looks(Look(readings=ALL, events=(GpuEvent("b", "xid", 79),))))
+    assert "XID 79" in stage.world.state.gpus_aside[1].why, "that is something else"
+    assert not stage.suspects(), "one that fell off the bus cannot be tested"
 
 
 def test_memory_errors_and_silence_do_too() -> None:
@@ -83,7 +111,7 @@ def test_memory_errors_and_silence_do_too() -> None:
     assert [each.gpu for each in ecc if isinstance(each, e.GpuSetAside)] == [0]
     lost = (*ALL[:3], Reading("d", trouble="GPU is lost"))
     assert stage.looks(Look(readings=lost)) == [
-        e.GpuSetAside(0, 3, "It does not answer: GPU is lost.")
+        e.GpuSetAside(0, 3, "It does not answer: GPU is lost.", AsideCause.RESTART)
     ]
     assert not stage.looks(Look(trouble="no driver")), "that says nothing of any one"
 
@@ -154,7 +182,7 @@ def test_a_device_that_fails_job_after_job_is_set_aside_with_their_names() -> No
     (found,) = stage.fails("c", 0)
     assert found.gpu == 0
     assert found.why.startswith("Jobs a, b and c failed there one after another")
-    assert stage.health.suspects == {0: found.why}
+    assert stage.suspects() == {0: found.why}
     assert not any(stage.fails(each, 1) for each in ("d", "e", "f")), "a quarter is aside"
     assert any("n0:1 stays in use" in note for note in stage.health.notes())
     stage.ends("", e.GpuReturned(0, 0))
@@ -173,6 +201,37 @@ def test_it_comes_back_when_the_programs_that_failed_there_fail_elsewhere_too() 
     stage.ends("e", e.RunFailed(Run("e", 1), retryable=False, failure=UNKNOWN))
     assert not stage.world.state.gpus_aside
     assert stage.fails("f", 0), "with b and c that are three again"
+
+
+def test_what_is_aside_for_two_causes_stays_aside_when_one_ends() -> None:
+    stage = Stage()
+    stage.disk(0)
+    stage.world.tell(*stage.looks(Look(readings=ALL, events=(GpuEvent("b", "xid", 79),))))
+    stage.asked("block", "n0:2")
+    stage.disk(1_000)
+    asides = stage.world.state.gpus_aside
+    assert {gpu: each.why[:6] for gpu, each in asides.items()} == {1: "XID 79", 2: "A user"}
+    stage.world.tell(*stage.looks(Look(readings=ALL, events=(GpuEvent("c", "xid", 48),))))
+    stage.asked("unblock", "n0:2")
+    assert asides.keys() == {1}, "a user's word ends all"
+
+    excused = Stage()
+    for job in "abc":
+        excused.fails(job, 0)
+    excused.asked("block", "n0:0")
+    excused.runs("e", 1)
+    excused.jobs["e"].name = "a"  # the same program
+    excused.ends("e", e.RunFailed(Run("e", 1), retryable=False, failure=UNKNOWN))
+    assert excused.world.state.gpus_aside[0].why == "A user set it aside."
+
+
+def test_room_on_the_disk_does_not_show_that_devices_work() -> None:
+    stage = Stage()
+    for job in "ab":
+        assert not stage.fails(job, 0)
+    stage.disk(0)
+    stage.disk(1_000)
+    assert stage.fails("c", 0)
 
 
 def test_failures_are_remembered_over_a_restart_of_the_manager() -> None:

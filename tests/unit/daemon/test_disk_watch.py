@@ -9,6 +9,7 @@ from tests.unit.core.stage import Strings
 from trainmaster.config.limits import Limits
 from trainmaster.daemon.disk_watch import WHY, DiskWatch, device_of, disk_events, free_at, looked
 from trainmaster.model import events as e
+from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.units import GIB, MIB
 
 LEAST = 4 * MIB
@@ -22,13 +23,14 @@ def told(world: Strings, free: int) -> list[e.Event]:
 
 def test_devices_are_set_aside_while_the_disk_is_full_and_come_back() -> None:
     world = Strings("1x3").running("x", 1)
-    world.tell(e.GpuSetAside(0, 2, "It fails all."))
+    disk, devices = AsideCause.DISK, range(3)
+    world.tell(e.GpuSetAside(0, 2, "It fails all.", AsideCause.FAILURES))
     assert not told(world, LEAST)
-    assert told(world, LEAST - 1) == [e.GpuSetAside(0, 0, WHY), e.GpuSetAside(0, 1, WHY)]
+    assert told(world, LEAST - 1) == [e.GpuSetAside(0, gpu, WHY, disk) for gpu in devices]
     assert not told(world, 0), "they are aside"
     assert not told(world, 2 * LEAST - 1), "not as soon as a little is free"
-    assert told(world, 2 * LEAST) == [e.GpuReturned(0, 0), e.GpuReturned(0, 1)]
-    assert world.state.gpus_aside.keys() == {2}, "that one is not for the disk"
+    assert told(world, 2 * LEAST) == [e.GpuReturned(0, gpu, disk) for gpu in devices]
+    assert world.state.gpus_aside.keys() == {2}, "that one is not for the disk alone"
 
 
 def test_checkpoints_on_another_disk_are_looked_at_once_for_all_its_jobs(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from trainmaster.failures.self_test_rule import SelfTest, Verdict
 from trainmaster.gpu.driver import GpuProcess
 from trainmaster.gpu.watch import Look
 from trainmaster.model import events as e
+from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import SECOND
 
@@ -38,7 +39,6 @@ class Stage:
             controller=self.world.controller,
             site_limits=Limits(self_test=60 * SECOND),
             inbox=SimpleNamespace(follow_up=self.follow_up),
-            health=SimpleNamespace(suspects={}),
             dispatcher=SimpleNamespace(given={}),
             readings=GpuReadings(EngineOf(topology)),  # type: ignore[arg-type]
         )
@@ -62,6 +62,7 @@ def good(speed: float) -> str:
 
 
 WRONG = """print('{"is_tested": true, "is_right": false, "why": "a copy came out wrong"}')"""
+TEST = AsideCause.SELF_TEST
 UNTESTED = """print('{"is_tested": false, "why": "there is no driver"}')"""
 
 
@@ -72,8 +73,8 @@ def test_what_fails_is_set_aside_and_what_has_a_job_is_left_out(tmp_path: Path) 
     bad, left_out = Verdict.BAD, Verdict.UNTESTED
     assert stage.run(0, 1, 2, 3) == [Verdict.GOOD, bad, bad, left_out]
     assert stage.facts == [
-        e.GpuSetAside(0, 1, "Its self-test failed: a copy came out wrong."),
-        e.GpuSetAside(0, 2, "Its self-test failed: it ended with 9."),
+        e.GpuSetAside(0, 1, "Its self-test failed: a copy came out wrong.", TEST),
+        e.GpuSetAside(0, 2, "Its self-test failed: it ended with 9.", TEST),
     ]
     stage.world.tell(*stage.facts)
     assert not stage.tests.notes(), "they are said to be set aside"
@@ -83,7 +84,9 @@ def test_a_test_that_hangs_is_ended_and_its_device_set_aside(tmp_path: Path) -> 
     stage = Stage(tmp_path, slots(2), {"0": "time.sleep(600)"})
     stage.tests._driver.site_limits = Limits(self_test=SECOND)
     assert stage.run(0) == [Verdict.BAD]
-    assert stage.facts == [e.GpuSetAside(0, 0, "Its self-test failed: it did not end within 1 s.")]
+    assert stage.facts == [
+        e.GpuSetAside(0, 0, "Its self-test failed: it did not end within 1 s.", TEST)
+    ]
 
 
 def test_a_test_does_not_count_that_a_job_or_another_program_came_into(tmp_path: Path) -> None:
@@ -129,22 +132,23 @@ def test_after_trouble_a_device_is_tested_when_its_run_has_left_and_the_note_say
     tmp_path: Path,
 ) -> None:
     stage = Stage(tmp_path, slots(4), {"0": good(2_048.0), "1": WRONG})
-    suspects = stage.tests._driver.health.suspects
     stage.world.running("x", 0)
-    stage.world.tell(*(e.GpuSetAside(0, gpu, "Jobs failed.") for gpu in (0, 1)))
-    suspects |= {0: "Jobs failed.", 1: "Jobs failed.", 2: "Jobs failed."}
+    causes = {0: AsideCause.FAILURES, 1: AsideCause.XID, 2: AsideCause.USER, 3: AsideCause.RESTART}
+    stage.world.tell(*(e.GpuSetAside(0, gpu, "Bad.", cause) for gpu, cause in causes.items()))
     asyncio.run(stage.tests.test_suspects())
-    failed = e.GpuSetAside(0, 1, "Jobs failed. Its self-test failed: a copy came out wrong.")
-    assert stage.facts == [failed]
-    assert suspects == {0: "Jobs failed."}, "a run is on it; another was brought back"
+    failed = e.GpuSetAside(0, 1, "Its self-test failed: a copy came out wrong.", TEST)
+    assert stage.facts == [failed], "a run is on 0, and of 2 and 3 it would say nothing"
     stage.world.tell(e.RunSucceeded(stage.world.job("x").run))
     asyncio.run(stage.tests.test_suspects())
-    passed = e.GpuSetAside(0, 0, "Jobs failed. Its self-test passed: copies at 2.0 GiB/s.")
+    why = "Bad. Its self-test passed: copies at 2.0 GiB/s."
+    passed = e.GpuSetAside(0, 0, why, AsideCause.FAILURES, is_tested=True)
     assert stage.facts == [failed, passed], "it is still set aside"
     stage.world.tell(*stage.facts)
-    assert {each.why for each in stage.world.state.gpus_aside.values()} == {failed.why, passed.why}
+    assert stage.world.state.gpus_aside[0].why == why
+    assert stage.world.state.gpus_aside[1].why == f"Bad. {failed.why}"
+    stage.tests = SelfTests(stage.tests._driver, tmp_path)
     asyncio.run(stage.tests.test_suspects())
-    assert len(stage.facts) == 2, "once"
+    assert len(stage.facts) == 2, "once, also after a restart of the manager"
 
 
 def test_a_gpu_is_compared_with_its_own_past_and_a_slow_slot_is_only_said(tmp_path: Path) -> None:
