@@ -78,13 +78,20 @@ def without_logs(report: Report) -> Evidence:
     """What the report itself says."""
     if isinstance(report, Ended):
         lines = tuple(report.tail.splitlines())
-        return Evidence(report.code, signal_name(report.code), report.rank, lines, report.why)
+        return Evidence(
+            *(report.code, signal_of(report), report.rank, lines, report.why), ran_ms=report.ran_ms
+        )
     why = report.why if isinstance(report, Lost) else ""
     return Evidence(why=why, is_lost=True)
 
 
+def signal_of(report: Ended) -> str:
+    """The signal that ended it; its code alone tells it only where an earlier version says no more."""
+    return signal_name(report.code) if report.signal is None else report.signal
+
+
 def signal_name(code: int) -> str:
-    """The signal that an exit code stands for, if any."""
+    """The signal that an exit code may stand for, if any."""
     return next((each.name for each in Signals if each + 128 == code), "")
 
 

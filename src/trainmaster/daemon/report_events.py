@@ -10,7 +10,7 @@ from trainmaster.config.limits import Limits
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon import prerun_events
-from trainmaster.daemon.failure_evidence import signal_name
+from trainmaster.daemon.failure_evidence import signal_of
 from trainmaster.daemon.job_history import JobHistory, LastFreeze, LastHang, Progress
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.retries import (
@@ -22,6 +22,7 @@ from trainmaster.daemon.retries import (
     lost_too_often,
     retry_detail,
 )
+from trainmaster.failures.classification import BRIEF_MS, NOT_FOUND_REASON
 from trainmaster.failures.retry_rules import FailedAttempt
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
@@ -299,7 +300,7 @@ def _ended(
     ran_ms, job_ran_ms = live.ran_ms(now) - live.history.before_ms, live.ran_ms(now)
     title = _title_of(failure, terms)
     said = _without_hang_words(said, live)
-    detail = _end_detail(said)
+    detail = _end_detail(said, failure)
     if now - then >= LATE_MS:
         detail["ended_ms"] = then
     if record.is_prerun:
@@ -356,7 +357,7 @@ def _ended(
             detail["retry"] = live.history.retry
         event = replace(event, work=saved, failure=failure)
         detail |= lost_work(record, then, saved) | retry_detail(event, record)
-        yield LoggedEvent(event, detail, end_of(said))
+        yield LoggedEvent(event, detail, end_of(said, failure))
 
 
 def _judged(
@@ -385,13 +386,25 @@ def withdrawal_of(said: r.Ended) -> EndReason:
     return said.end or EndReason(EndCode.CANCELLED)
 
 
-def end_of(said: r.Ended) -> EndReason:
+def end_of(said: r.Ended, failure: Failure | None = None) -> EndReason:
     """Why a run failed, as it is recorded with its job."""
-    name = signal_name(said.code)
-    code = EndCode.SIGNAL if name else EndCode.EXIT_CODE
-    if said.code in NOT_TO_BE_TRIED_AGAIN:
-        code = EndCode.NOT_STARTED
-    return EndReason(code, said.code, signal=name, rank=said.rank, detail=said.why)
+    name, code = signal_of(said), EndCode.EXIT_CODE
+    if name:
+        code = EndCode.SIGNAL
+    elif said.code in NOT_TO_BE_TRIED_AGAIN and (said.why or _is_never_begun(said, failure)):
+        code = EndCode.NOT_STARTED  # a program may use these codes for something else
+    return EndReason(code, said.code, signal=name, rank=_first_rank(said, failure), detail=said.why)
+
+
+def _is_never_begun(said: r.Ended, failure: Failure | None) -> bool:
+    """Whether its shell found no command, and at once."""
+    is_brief = said.ran_ms is not None and said.ran_ms <= BRIEF_MS
+    return is_brief and failure is not None and failure.reason == NOT_FOUND_REASON
+
+
+def _first_rank(said: r.Ended, failure: Failure | None) -> int | None:
+    """The rank that failed first: a launcher within a rank knows more than the engine."""
+    return said.rank if failure is None or failure.rank is None else failure.rank
 
 
 def failure_detail(failure: Failure | None, title: str) -> dict[str, object]:
@@ -415,11 +428,12 @@ def _without_hang_words(said: r.Ended, live: LiveJob) -> r.Ended:
     return replace(said, why=HUNG_AND_ENDED) if is_told else said
 
 
-def _end_detail(said: r.Ended) -> dict[str, object]:
+def _end_detail(said: r.Ended, failure: Failure | None) -> dict[str, object]:
     """Details of an end for the story."""
     detail: dict[str, object] = {"code": said.code}
-    if said.rank is not None:
-        detail["rank"] = said.rank
+    rank = _first_rank(said, failure)
+    if rank is not None:
+        detail["rank"] = rank
     detail |= {key: text for key, text in (("why", said.why), ("tail", said.tail)) if text}
     if said.was_killed:
         detail["killed"] = "it did not end within its grace period"

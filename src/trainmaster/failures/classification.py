@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 from trainmaster.failures.log_parts import LoggedException, LogLine, LogParts, parts_of
 from trainmaster.failures.reason_table import LOST_REASON, FailureReason, ReasonTable, Strength
 from trainmaster.failures.write_calls import is_write_message, is_written
-from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure
+from trainmaster.model.failure import SIGNALS, UNKNOWN_REASON, Blame, Failure
 
 LAST_LINES = 60
 """Lines before the end of a log in which signatures are looked for, where no exception was printed."""
 SHOWN_LINES = 5
 SHOWN_CHARS = 400
+NOT_FOUND_REASON = "command-not-found"
+BRIEF_MS = 2_000
+"""Within which a command that cannot be started ends: what ran longer has begun."""
 WRAPPER = re.compile(
     r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|^SystemExit"
     r"|: Caught \w+ in (?:DataLoader|replica|pin memory)|RayTaskError|TrainingFailedError"
@@ -43,9 +46,6 @@ GANG = re.compile(
 """What a launcher within a run of one rank, or a rank of it, writes."""
 CHILD_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank")
 ROOT_CAUSE = re.compile(r"Root Cause \(first observed failure\)")
-NUMBERS = "1 HUP 2 INT 3 QUIT 4 ILL 5 TRAP 6 ABRT 7 BUS 8 FPE 9 KILL 11 SEGV 13 PIPE 14 ALRM 15 TERM 24 XCPU"
-SIGNALS = dict(zip(NUMBERS.split()[::2], NUMBERS.split()[1::2], strict=True))
-"""Linux' numbers, which logs name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class Evidence:
     """What the other ranks wrote last."""
     ranks: int | None = None
     """How many the run had, if that is known."""
+    ran_ms: int | None = None
     is_lost: bool = False
     """Its node or supervisor went away: it did not end by itself."""
 
@@ -126,7 +127,7 @@ def classify(evidence: Evidence, table: ReasonTable) -> Failure:
     if own is not None:
         return _failure(own, evidence)
     signal = evidence.signal or _child_signal(evidence.lines)
-    row = _by_end(evidence.exit_code, signal, table)
+    row = _by_end(evidence, signal, table)
     if row is None and evidence.is_lost:
         row = table.by_key.get(LOST_REASON)
     shown = _last_words(parts) if row is None else _signal_line(evidence)
@@ -138,6 +139,9 @@ def _last_words(parts: LogParts) -> tuple[str, ...]:
     last = parts.exceptions[-1:]
     told = tuple(line for each in last for line in (*each.frame, each.text))
     before = [line.text for line in parts.lines if not last or line.at < last[0].at]
+    step = parts.progress
+    if step is not None and not last and all(line.at < step.at for line in parts.lines):
+        told = (step.text,)
     return (*before[len(told) - SHOWN_LINES :], *told)
 
 
@@ -301,12 +305,22 @@ def _shown(lines: Iterable[str]) -> Iterator[str]:
 # -- ends without a word -----------------------------------------------------------------------------------
 
 
-def _by_end(exit_code: int | None, signal: str, table: ReasonTable) -> FailureReason | None:
+def _by_end(evidence: Evidence, signal: str, table: ReasonTable) -> FailureReason | None:
     """The row of an exit code or a signal."""
     for row in table.rows:
-        if (signal and signal in row.signals) or exit_code in row.exit_codes:
+        if signal and signal in row.signals:
+            return row
+        if evidence.exit_code in row.exit_codes and (
+            row.key != NOT_FOUND_REASON or _is_never_begun(evidence)
+        ):
             return row
     return None
+
+
+def _is_never_begun(evidence: Evidence) -> bool:
+    """Whether nothing shows that its program began: it wrote nothing, and ended at once."""
+    is_silent = not any(line.strip() for line in evidence.lines)
+    return is_silent and (evidence.ran_ms is None or evidence.ran_ms <= BRIEF_MS)
 
 
 def _child_signal(lines: Sequence[str]) -> str:
@@ -319,8 +333,8 @@ def _child_signal(lines: Sequence[str]) -> str:
             named = match.groupdict()
             if named.get("name"):
                 return str(named["name"])
-            number = named.get("number") or str(int(named["code"]) - 128)
-            return f"SIG{SIGNALS[number]}" if number in SIGNALS else ""
+            number = int(named.get("number") or int(named["code"]) - 128)
+            return SIGNALS.get(number, "")
     return ""
 
 

@@ -15,6 +15,8 @@ from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure
 
 CRASH = "core-dump"
 KILLED = "killed-by-signal"
+SHELL_CODES = 126
+"""From here on exit codes are a shell's, or the program's own: they tell of no signal that it met itself."""
 MESSAGE_CODE = 1
 """The exit code of `sys.exit("message")`."""
 PROGRESS = re.compile(r"\b(step|epoch|iter(ation)?|batch|loss)\b\W*\d|\bit/s\b", re.IGNORECASE)
@@ -41,6 +43,8 @@ def is_silent(failure: Failure) -> bool:
         return True
     if failure.reason == KILLED:
         return failure.signal == "SIGKILL"
+    if not failure.signal and (failure.exit_code or 0) >= SHELL_CODES:
+        return False
     if failure.reason != UNKNOWN_REASON or any(
         PYTHON_ERROR.search(each.strip()) for each in failure.lines
     ):

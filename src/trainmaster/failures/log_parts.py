@@ -173,6 +173,8 @@ class LogParts:
     survived: tuple[LoggedException, ...]
     lines: tuple[LogLine, ...]
     """The lines of its end that are neither progress nor noise nor warnings."""
+    progress: LogLine | None = None
+    """The last line of progress."""
 
 
 @dataclass(slots=True)
@@ -202,6 +204,7 @@ class _Stream:
     """The traceback that comes is of an exception that ends nothing."""
     steps: int = 0
     """Lines of progress since the last exception."""
+    progress: LogLine | None = None
 
 
 def parts_of(log: Iterable[str]) -> LogParts:
@@ -213,7 +216,9 @@ def parts_of(log: Iterable[str]) -> LogParts:
     found = sorted((e for s in streams.values() for e in s.exceptions), key=lambda e: e.at)
     survived = sorted((e for s in streams.values() for e in s.survived), key=lambda e: e.at)
     lines = sorted((line for s in streams.values() for line in s.lines), key=lambda e: e.at)
-    return LogParts(tuple(found), tuple(survived), tuple(lines))
+    steps = [stream.progress for stream in streams.values() if stream.progress is not None]
+    progress = max(steps, key=lambda line: line.at, default=None)
+    return LogParts(tuple(found), tuple(survived), tuple(lines), progress)
 
 
 def _cleaned(log: Iterable[str]) -> Iterator[tuple[str, int | None, str]]:
@@ -366,6 +371,7 @@ def _take_line(stream: _Stream, at: int, line: str) -> None:
     is_ending = any(word in line.lower() for word in ENDING)
     if PROGRESS.search(line) and not is_ending:
         stream.steps += 1
+        stream.progress = LogLine(at, line.strip(), stream.rank)
         if stream.steps >= SURVIVES:
             _survive(stream, lambda each: True)
             stream.lines.clear()

@@ -212,6 +212,10 @@ class Ended:
     """Whether it was ended because it hung."""
     longest_silence_ms: int | None = None
     """The longest that it has shown, after its first step, and lived through."""
+    signal: str | None = None
+    """The signal that ended that rank; empty where it exited; None: an earlier version does not say."""
+    ran_ms: int | None = None
+    """How long its processes ran, frozen or not."""
     steady_ms: int | None = None
 
 

@@ -10,6 +10,13 @@ UNKNOWN_REASON = "unknown"
 HUNG_REASON = "hung"
 """The reason of a run that was ended because it gave no sign of life."""
 
+NUMBERS = "1 HUP 2 INT 3 QUIT 4 ILL 5 TRAP 6 ABRT 7 BUS 8 FPE 9 KILL 11 SEGV 13 PIPE 14 ALRM 15 TERM 24 XCPU"
+SIGNALS = {
+    int(number): f"SIG{name}"
+    for number, name in zip(NUMBERS.split()[::2], NUMBERS.split()[1::2], strict=True)
+}
+"""Linux' signals by their numbers, which logs and exit codes name."""
+
 
 class Blame(StrEnum):
     """Whose fault a failure is."""

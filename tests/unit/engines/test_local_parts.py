@@ -19,7 +19,13 @@ from trainmaster.engines.local.logs import RankLog, rank_logs
 from trainmaster.engines.local.orphan_cleanup import RunRemains
 from trainmaster.engines.local.pending_orders import PendingOrders
 from trainmaster.engines.local.progress_throttle import cleaned
-from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
+from trainmaster.engines.local.rank_processes import (
+    Gang,
+    NotStarted,
+    RankProcess,
+    code_of,
+    signal_of,
+)
 from trainmaster.engines.local.run_follower import RunFollower, report_of
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
 from trainmaster.engines.local.worker_environment import base_env
@@ -260,7 +266,7 @@ def test_a_report_with_a_count_that_cannot_be_is_dropped(count: float) -> None:
 
 def ranks(tmp_path: Path, *codes: int) -> list[RankProcess]:
     return [
-        RankProcess(number, 1, None, RankLog(str(tmp_path / f"rank-{number}.log"), 10, 1), code)
+        RankProcess(number, 1, None, RankLog(str(tmp_path / f"rank-{number}.log"), 100, 1), code)
         for number, code in enumerate(codes)
     ]
 
@@ -275,6 +281,7 @@ def judged(
     done: tuple[int, ...] = (),
     oom: frozenset[int] = frozenset(),
     not_started: NotStarted | None = None,
+    machine_oom: bool = False,
 ) -> ExitStatus:
     first = next((rank for rank in gang if rank.code), None) if told is StopCause.FAILURE else None
     return exit_status_of(
@@ -288,7 +295,7 @@ def judged(
         done=done,
         limit=1 << 30,
         oom_ranks=oom,
-        machine_oom=False,
+        machine_oom=machine_oom,
     )
 
 
@@ -313,11 +320,34 @@ def test_verdicts(tmp_path: Path) -> None:
     assert (cancelled.asked, cancelled.rank) == ("kill", None)
     failed = judged(cut, StopCause.FAILURE)
     assert (failed.code, failed.rank, failed.asked) == (143, 1, "nothing")
+    assert (failed.signal, failed.why) == ("", "")  # it exited with that code
+    cut[1].signal = "SIGTERM"
+    failed = judged(cut, StopCause.FAILURE)
+    assert failed.signal == "SIGTERM"
     assert "SIGTERM" in failed.why
     full = judged(cut, StopCause.FAILURE, oom=frozenset({1}))
     assert "more host memory than the 1.0 GiB" in full.why
     absent = judged(cut, StopCause.FAILURE, not_started=NotStarted(1, 127, "It is not there."))
     assert (absent.code, absent.rank, absent.why) == (127, 1, "It is not there.")
+
+
+def test_an_exit_is_told_from_a_signal() -> None:
+    for command, code, name in (("exit 137", 137, ""), ("kill -9 $$", 137, "SIGKILL")):
+        pid = os.spawnlp(os.P_NOWAIT, "sh", "sh", "-c", command)
+        _, status = os.waitpid(pid, 0)
+        assert (code_of(status), signal_of(status)) == (code, name)
+
+
+def test_a_machine_out_of_memory_has_killed_only_what_was_killed(tmp_path: Path) -> None:
+    def why(signal: str, said: bytes) -> str:
+        (rank,) = ranks(tmp_path, 137)
+        rank.signal = signal
+        rank.log.write(said)
+        return judged([rank], StopCause.FAILURE, machine_oom=True).why
+
+    assert why("", b"step 3\n") == ""
+    assert "ran out of memory" in why("SIGKILL", b"")
+    assert "ran out of memory" in why("", b"Killed\n")
 
 
 def test_a_run_that_was_ended_because_it_hung_has_failed_whatever_it_returned(

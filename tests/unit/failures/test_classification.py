@@ -192,6 +192,19 @@ def test_an_end_without_a_word(code: int, signal: str, reason: str) -> None:
     assert failure_of(code=code, signal=signal).reason == reason
 
 
+@pytest.mark.parametrize("code", [126, 127, 130, 137, 139, 143])
+def test_an_exit_is_not_told_as_a_signal_or_as_a_command_that_is_missing(code: int) -> None:
+    found = failure_of("ready", "step 1", "step 2", code=code, ran_ms=2_500)
+    assert (found.reason, found.signal, found.lines) == ("unknown", "", ("step 2",))
+    assert failure_of(code=code, ran_ms=2_500).reason == "unknown"
+
+
+def test_a_shell_that_found_no_command_says_so_or_says_nothing() -> None:
+    assert failure_of(code=127, ran_ms=20).reason == "command-not-found"
+    said = failure_of("step 1", "train.sh: 3: evaluate: not found", code=127, ran_ms=90_000)
+    assert said.reason == "command-not-found"
+
+
 def test_a_run_that_is_lost() -> None:
     lost = classify(Evidence(why="Its supervisor is gone.", is_lost=True), built_in_table())
     assert (lost.reason, lost.blame, lost.exit_code) == ("lost-heartbeat", Blame.PLATFORM, None)

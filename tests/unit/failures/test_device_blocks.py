@@ -122,6 +122,13 @@ def test_errors_of_devices_and_a_death_without_a_word_do(
     assert of_end(code, *lines, signal=signal)
 
 
+@pytest.mark.parametrize("code", [126, 127, 130, 137, 139])
+def test_an_exit_code_that_only_looks_like_a_signal_does_not(code: int) -> None:
+    assert not of_end(code)
+    assert not of_end(code, "step 4 loss 0.25")
+    assert of_end(137, signal="SIGKILL")
+
+
 def test_a_row_of_a_users_own_accuses_a_device_only_if_it_says_so() -> None:
     row = {"key": "licence", "title": "no licence", "blame": "platform", "retry": "always"}
     row |= {"advice": "Ask.", "exceptions": ["LicenceError"]}

@@ -59,3 +59,24 @@ def test_advice_for_unknown_failures_is_for_users() -> None:
     table = built_in_table()
     assert "trainmaster logs JOB" in table.of(UNKNOWN_REASON).advice
     assert [row.key for row in table.rows if "--failure-reasons" in row.advice] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "said"),
+    [
+        (1, "All data loaded", 'nothing in its log says why; its last line was "All data loaded"'),
+        (1, "cannot find the teacher", "cannot find the teacher"),
+        (3, "Validation accuracy too low, stopping.", "Validation accuracy too low, stopping."),
+        (137, "", "nothing in its log says why; exit code 137 often stands for SIGKILL"),
+        (
+            *(127, "step 3"),
+            'nothing in its log says why; its last line was "step 3"; '
+            "shells use exit code 127 for a command that is not found",
+        ),
+    ],
+)
+def test_a_line_that_tells_nothing_is_not_given_as_the_cause(
+    code: int, line: str, said: str
+) -> None:
+    failure = Failure(UNKNOWN_REASON, exit_code=code, lines=(line,) if line else ())
+    assert failure_words(failure, "unknown") == said

@@ -49,6 +49,8 @@ class ExitStatus:
     why: str
     tail: str
     hung: bool = False
+    signal: str = ""
+    """That ended the deciding rank; empty where it exited."""
 
     @property
     def is_success(self) -> bool:
@@ -121,6 +123,7 @@ def exit_status_of(
         why=why,
         tail=(deciding or ranks[0]).log.tail(),
         hung=is_hung,
+        signal="" if deciding is None else deciding.signal,
     )
 
 
@@ -131,15 +134,13 @@ def _why(
     if rank.number in oom_ranks and limit is not None:
         who = f"Rank {rank.number}"
         return f"{who} used more host memory than the {size(limit)} that it may; raise `memory`."
-    code = rank.code or 0
-    if code <= 128:
-        return ""
-    try:
-        name = signal.Signals(code - 128).name
-    except ValueError:
-        return ""
-    if name == "SIGKILL" and machine_oom:
+    was_killed = rank.signal == "SIGKILL" or (
+        rank.code == 128 + signal.SIGKILL and "Killed" in rank.log.tail()  # as shells say it
+    )
+    if was_killed and machine_oom:
         return (
             f"Rank {rank.number} was killed, probably by the kernel: the machine ran out of memory."
         )
-    return f"Rank {rank.number} was ended by {name}, which Trainmaster did not send."
+    if not rank.signal:  # it exited, though shells say 128 + n of a child that signal n ended
+        return ""
+    return f"Rank {rank.number} was ended by {rank.signal}, which Trainmaster did not send."

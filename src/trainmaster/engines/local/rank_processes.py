@@ -47,6 +47,8 @@ class RankProcess:
     log: RankLog
     code: int | None = None
     """None while it runs; 128 + n for signal n."""
+    signal: str = ""
+    """The signal that ended it; empty where it exited, whatever its code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class Gang:
             self.outsiders.discard(pid)
             rank = by_pid.get(pid)
             if rank is not None:
-                rank.code = code_of(status)
+                rank.code, rank.signal = code_of(status), signal_of(status)
                 ended.append(rank)
         return sorted(ended, key=lambda rank: rank.number)
 
@@ -261,6 +263,14 @@ def code_of(status: int) -> int:
     if os.WIFSIGNALED(status):
         return 128 + os.WTERMSIG(status)
     return os.WEXITSTATUS(status)
+
+
+def signal_of(status: int) -> str:
+    """The name of the signal that a wait status tells; empty for an exit."""
+    if not os.WIFSIGNALED(status):
+        return ""
+    number = os.WTERMSIG(status)
+    return next((each.name for each in signal.Signals if each == number), f"SIG{number}")
 
 
 def _group_of(pid: int) -> int | None:

@@ -294,6 +294,7 @@ class Supervisor:
         else:
             said = status.said() | (self._withdrawal if status.asked == "kill" else {})
             said["longest_silence_ms"] = self._hangs.longest_ms
+            said["ran_ms"] = max(0, time.time_ns() - self._started_ns) // 1_000_000
             if self._unsaved_ms is not None:
                 said["unsaved_ms"] = self._unsaved_ms
             self._conclude("ended", said)
