@@ -372,8 +372,8 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
     if event.retryable and record.failures <= record.job.retries:
         requeue_for_retry(state, record, event.work, now, event.retry_in_ms)
         if record.is_live:
-            avoid_devices(state, record, event.avoid, now + event.retry_in_ms)
             ask_for_more(state, record, event.gpu_memory, event.memory)
+            avoid_devices(state, record, event.avoid, now + event.retry_in_ms)
     else:
         record.update_service(now)
         state.end(record, Cause.FAILED_FOR_GOOD)

@@ -117,6 +117,19 @@ def test_more_memory_is_asked_for_where_a_device_has_it() -> None:
     assert world.state.occupancy.free_host[0] == 64 * GIB
 
 
+def test_a_job_that_needs_more_memory_does_not_wait_for_others_that_have_less() -> None:
+    world = Strings(cluster("n1[1fast] n2[2slow]")).running("a", 0, retries=9)
+    world.tell(failed(world, (0, 0)))
+    world.start("a", 1)
+    world.tell(failed(world, (0, 0), gpu_memory=32 * GIB))
+    record = world.job("a")
+    assert (record.demand.nominal.memory, record.demand.avoid) == (32 * GIB, (0,))
+    assert not world.state.avoiding
+    placement = RELAXING.place(world.state.occupancy, record)
+    assert placement is not None
+    assert list(placement.gpus()) == [0]
+
+
 def test_it_survives_a_snapshot_and_a_log() -> None:
     world = Strings("2x2").running("a", 0, retries=9)
     event = failed(world, (0, 0), gpu_memory=1, retry_in_ms=SECOND)
