@@ -85,6 +85,9 @@ def test_failures_and_what_rules_save(tm, write: Callable[[str, str], Path]) -> 
     shown = tm(f"{line} --failure-rules retry").out
     assert "failures with retry: 1 failed run of 1 job, 0.02 GPU hours lost." in shown
     assert "1 job not tried again (0 would have ended well)" in shown
+    ideal = tm(f"{line} --failures trace --perf ideal")
+    assert "0 failed runs" in ideal.out
+    assert "no job fails under perf ideal" in ideal.err
 
 
 def test_the_table_has_the_policies_side_by_side(tm, fig7: Path) -> None:

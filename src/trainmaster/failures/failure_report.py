@@ -20,21 +20,26 @@ from trainmaster.model.units import HOUR, MINUTE, WHOLE
 
 SIZES = (("1", WHOLE), ("2-4", 4 * WHOLE), (">4", None))
 """Size classes of the study: label, and the most thousandths of a GPU in it."""
-MOST_SOURCES = 20
-"""Programs, users, nodes, devices and inputs that are listed, each."""
 MOST_REASONS = 3
 """Reasons that are named with each of them."""
 
 
-def failure_report(attempts: Iterable[FailedRun], ends: Iterable[JobEnd] = ()) -> FailureReport:
-    """Sum up failed attempts, and the ends of all jobs."""
+def failure_report(
+    attempts: Iterable[FailedRun], ends: Iterable[JobEnd] = (), most_sources: int | None = None
+) -> FailureReport:
+    """Sum up failed attempts, and the ends of all jobs.
+
+    `most_sources`: programs, users, nodes, devices and inputs that are listed, each; None: all.
+    """
     rows = tuple(attempts)
     run_ms, gpu_ms = sum(row.run_ms for row in rows), sum(row.gpu_ms for row in rows)
     by_reason: defaultdict[str, list[FailedRun]] = defaultdict(list)
     for row in rows:
         by_reason[row.reason].append(row)
     reasons = [_reason(reason, those, run_ms, gpu_ms) for reason, those in by_reason.items()]
-    programs, users, nodes, devices, inputs = (_sources(rows, of, gpu_ms) for of in _SOURCES)
+    programs, users, nodes, devices, inputs = (
+        _sources(rows, of, gpu_ms)[:most_sources] for of in _SOURCES
+    )
     return FailureReport(
         trials=len(rows),
         jobs=len({row.job for row in rows}),
@@ -114,7 +119,7 @@ def _sources(rows: Sequence[FailedRun], names_of: _Names, gpu_ms: int) -> tuple[
         for name, count in trials.items()
     ]
     found.sort(key=lambda source: (-source.gpu_hours, -source.trials, source.name))
-    return tuple(found[:MOST_SOURCES])
+    return tuple(found)
 
 
 def _statuses(ends: Iterable[JobEnd]) -> tuple[StatusRow, ...]:

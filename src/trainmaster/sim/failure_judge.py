@@ -24,6 +24,8 @@ from trainmaster.sim.accounting import Account
 
 PRERUN_MS = 60 * SECOND
 """How long a pre-run lasts that does not fail before."""
+MOST_SOURCES = 20
+"""Programs, users, nodes, devices and inputs that a result lists, each: a trace has very many."""
 JOBS_UNTIL_BLOCKED = 3
 """An input is blocked when so many jobs, of several users or programs, have failed on it."""
 
@@ -157,4 +159,4 @@ class FailureJudge:
             inputs_blocked=len(self.blocked),
             prerun_gpu_hours=self.prerun_gpu_ms / (WHOLE * HOUR),
         )
-        return SimulatedFailures(effects, failure_report(self.failed_runs, ends))
+        return SimulatedFailures(effects, failure_report(self.failed_runs, ends, MOST_SOURCES))

@@ -103,3 +103,10 @@ def test_nothing_failed():
 @pytest.mark.parametrize(("percent", "found"), [(50, 5), (90, 9), (95, 10), (1, 1), (100, 10)])
 def test_percentiles_are_values_that_occur(percent, found):
     assert nearest_rank(range(1, 11), percent) == found
+
+
+def test_every_program_is_listed_unless_a_bound_is_given():
+    failed = [attempt(f"{n}", "hung", 1 + n, program=f"p{n}.py") for n in range(35)]
+    assert len(failure_report(failed).programs) == 35
+    worst = failure_report(failed, most_sources=2).programs
+    assert [source.name for source in worst] == ["p34.py", "p33.py"]

@@ -138,6 +138,8 @@ def cautions(scenario: Scenario, runs: Sequence[Ran]) -> Iterator[str]:
     options = {ran.result.policy: ran.result.options for ran in runs}
     yield from undefined_queues(scenario.trace.jobs, scenario.queues, options)
     yield from _unpriced(scenario.topology)
+    if scenario.failure_rules is not None and not scenario.perf.has_failures:
+        yield f"no job fails under perf {scenario.perf.name}: leave --perf out to see failures"
 
 
 def _unpriced(topology: Topology) -> Iterator[str]:
