@@ -66,12 +66,14 @@ class DeviceFailures:
     def _fails_elsewhere(self, failure: DeviceFailure) -> bool:
         """Whether the program, and not the device, is the likely cause: it failed on another one as well.
 
-        Not where the platform is known to be the reason, nor where the program worked somewhere meanwhile.
+        Where the platform is known to be the reason: for the same one. Not where it worked somewhere meanwhile.
         """
-        if failure.is_platform or any(program == failure.program for program, _ in self.works):
+        if any(program == failure.program for program, _ in self.works):
             return False
         return any(
-            each.program == failure.program and each.device != failure.device
+            each.program == failure.program
+            and each.device != failure.device
+            and (each.reason == failure.reason or not failure.is_platform)
             for each in self.failures
         )
 

@@ -234,6 +234,19 @@ def test_room_on_the_disk_does_not_show_that_devices_work() -> None:
     assert stage.fails("c", 0)
 
 
+def test_so_it_does_where_their_reason_accuses_devices() -> None:
+    """Three programs that print an ECC error wherever they run."""
+    stage, ecc = Stage(), Failure("gpu-ecc-error", Blame.PLATFORM)
+    for job in "abc":
+        stage.fails(job, 0, failure=ecc)
+    assert set(stage.world.state.gpus_aside) == {0}
+    for job, program in zip("xyz", "abc", strict=True):
+        stage.runs(job, 1)
+        stage.jobs[job].name = program
+        stage.ends(job, e.RunFailed(Run(job, 1), retryable=False, failure=ecc))
+        assert not stage.world.state.gpus_aside
+
+
 def test_failures_are_remembered_over_a_restart_of_the_manager() -> None:
     stage = Stage()
     for job in "ab":
@@ -298,11 +311,11 @@ def test_of_a_gang_the_gpu_that_had_the_xid_is_accused_and_avoided() -> None:
 def test_one_step_sets_no_more_aside_than_several_and_never_all() -> None:
     stage, broken = Stage(), Failure("cuda-init-failed", Blame.PLATFORM)
     for job, gpu in product("ab", range(4)):
-        assert not stage.fails(f"{job}{gpu}", gpu, failure=broken)
+        assert not stage.fails(f"{job}{'wxyz'[gpu]}", gpu, failure=broken)
     ends = []
-    for gpu in range(4):
-        stage.runs(f"c{gpu}", gpu)
-        ends.append(e.RunFailed(Run(f"c{gpu}", 1), retryable=False, failure=broken))
+    for gpu, job in enumerate(("cw", "cx", "cy", "cz")):
+        stage.runs(job, gpu)
+        ends.append(e.RunFailed(Run(job, 1), retryable=False, failure=broken))
     followed = stage.health.events_after(map(LoggedEvent, ends), stage.world.now)
     asides = [each.event for each in followed if isinstance(each.event, e.GpuSetAside)]
     assert [each.gpu for each in asides] == [0], "that is a quarter"

@@ -17,15 +17,19 @@ TABLE = built_in_table()
 
 
 def told(*facts: str) -> DeviceFailures:
-    """`7 train n0:1`: job 7 of train failed there; `+train n0:1`: a run of train worked there."""
+    """`7 train n0:1`: job 7 of train failed there; `+train n0:1`: a run of train worked there.
+
+    `7 train n0:1 ecc`: for a reason of the platform.
+    """
     found = DeviceFailures()
     for fact in facts:
         first, *rest = fact.split()
         if first.startswith("+"):
             found = found.worked(first[1:], rest)
         else:
-            is_platform = "platform" in rest
-            found = found.failed(DeviceFailure(rest[1], first, rest[0], is_platform))
+            program, device, *platform = rest
+            said = DeviceFailure(device, first, program, bool(platform), "".join(platform))
+            found = found.failed(said)
     return found
 
 
@@ -46,7 +50,7 @@ def test_a_success_between_clears_the_device() -> None:
 
 def test_one_program_alone_is_its_own_suspect_unless_the_platform_is_to_blame() -> None:
     assert not told("1 a n0:0", "2 a n0:0", "3 a n0:0", "4 a n0:0").is_bad("n0:0", 3)
-    named = ("1 a n0:0 platform", "2 a n0:0 platform", "3 a n0:0 platform")
+    named = ("1 a n0:0 ecc", "2 a n0:0 ecc", "3 a n0:0 ecc")
     assert told(*named).is_bad("n0:0", 3)
 
 
@@ -55,6 +59,15 @@ def test_programs_that_fail_everywhere_take_no_device_down() -> None:
     runs = [f"{job} {'ab'[job % 2]} n0:{job // 2 % 4}" for job in range(64)]
     found = told(*runs)
     assert not any(found.is_bad(f"n0:{slot}", 3) for slot in range(4))
+
+
+def test_so_do_not_programs_that_fail_everywhere_for_one_reason_of_the_platform() -> None:
+    there = ("1 a n0:0 ecc", "2 b n0:0 ecc", "3 c n0:0 ecc")
+    assert told(*there).is_bad("n0:0", 3)
+    assert told(*there, "1 a n0:1 init").is_bad("n0:0", 3), "another reason, another cause"
+    found = told(*there, "1 a n0:1 ecc")
+    assert not any(found.is_bad(each, 3) for each in ("n0:0", "n0:1"))
+    assert told(*there, "1 a n0:1 ecc", "+a n0:2").is_bad("n0:0", 3), "two devices are broken"
 
 
 def test_a_program_that_works_elsewhere_accuses_the_device_again() -> None:
