@@ -66,7 +66,7 @@ class DeviceFailures:
     def _fails_elsewhere(self, failure: DeviceFailure) -> bool:
         """Whether the program, and not the device, is the likely cause: it failed on another one as well.
 
-        Where the platform is known to be the reason: for the same one. Not where it worked somewhere meanwhile.
+        Where the platform is known to be the reason: for the same one. Not where it has worked since.
         """
         if any(program == failure.program for program, _ in self.works):
             return False
