@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trainmaster.model.topology import Topology
 
 
@@ -14,3 +16,13 @@ def device_name(topology: Topology, gpu: int) -> str:
 def device_key(topology: Topology, gpu: int) -> str:
     """What it is called for good: its UUID, or `node:number` of a CPU slot."""
     return topology.uuids[gpu] if topology.uuids else device_name(topology, gpu)
+
+
+def devices_named(topology: Topology, keys: Iterable[str]) -> list[tuple[int, int]]:
+    """(Node, GPU) of those that are still there."""
+    wanted = set(keys)
+    return [
+        (node, gpu)
+        for gpu, node in enumerate(topology.node_of_gpu if wanted else ())
+        if device_key(topology, gpu) in wanted
+    ]

@@ -10,12 +10,13 @@ from trainmaster.core.next_attempt import can_have_more
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.reducer import losses_after
 from trainmaster.core.state import JobRecord, is_on_slots
-from trainmaster.daemon.device_names import device_key
+from trainmaster.daemon.device_names import device_key, devices_named
 from trainmaster.failures import retry_rules
 from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.failures.retry_rules import (
     AFTER_FAILURE,
     AFTER_LOSS,
+    Device,
     FailedAttempt,
     Resources,
     RetryLimits,
@@ -89,17 +90,19 @@ def judged(
     had = resources_of(record.placement, record.demand_after_prerun or record.demand, terms.space)
     row = terms.table.of(failed.failure.reason)
     decision = decide(failed, earlier, row, had, bounds)
+    topology, here = terms.space.topology, tuple[Device, ...]()
     if decision.avoids_place and record.placement is not None:
-        devices = devices_of_failure(terms.space.topology, record.placement, failed.failure, ranks)
-        failed = replace(failed, devices=devices)
-    avoid = devices_to_avoid(failed, earlier, terms.devices_of) if decision.is_retried else ()
+        here = devices_of_failure(topology, record.placement, failed.failure, ranks)
+        failed = replace(failed, device_keys=tuple(device_key(topology, gpu) for _, gpu in here))
+    before = devices_named(topology, (key for each in earlier for key in each.device_keys))
+    avoid = devices_to_avoid(failed.failure.reason, here, before, terms.devices_of)
     event = e.RunFailed(
         record.run,
         record.saved_work,
         decision.is_retried,
         bounds.delay_after(row),
         failed.failure,
-        avoid,
+        avoid if decision.is_retried else (),
         decision.gpu_memory,
         decision.memory,
     )
@@ -108,7 +111,7 @@ def judged(
 
 def devices_of_failure(
     topology: Topology, placement: Placement, failure: Failure, ranks: Ranks
-) -> tuple[tuple[int, int], ...]:
+) -> tuple[Device, ...]:
     """The devices of the run that its failure names; else those of the rank that failed first."""
     if not failure.devices:
         return devices_of_rank(placement, failure.rank, ranks)
@@ -118,9 +121,7 @@ def devices_of_failure(
     return tuple((piece.node, piece.gpu) for piece in named)
 
 
-def devices_of_rank(
-    placement: Placement, rank: int | None, ranks: Ranks
-) -> tuple[tuple[int, int], ...]:
+def devices_of_rank(placement: Placement, rank: int | None, ranks: Ranks) -> tuple[Device, ...]:
     """The devices of the rank that failed first; all of the run's where it is not known."""
     slices = placement.slices
     if rank is not None and ranks is Ranks.PER_NODE and rank < len(placement.nodes):

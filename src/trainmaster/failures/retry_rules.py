@@ -9,7 +9,7 @@ more of them where none helps would be untrue.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from trainmaster.failures.reason_table import FailureReason, Memory
@@ -49,8 +49,8 @@ class FailedAttempt:
     ran_ms: int
     step: int | None = None
     """The last step that its job has reported; None: none."""
-    devices: tuple[tuple[int, int], ...] = ()
-    """(node, GPU) pairs that its failure speaks against: of the first failed rank, where that is known."""
+    device_keys: tuple[str, ...] = ()
+    """What its failure speaks against, by names that stay (earlier versions stored indices, which do not)."""
     job_ran_ms: int = 0
     """How long its job has run, all attempts together."""
 
@@ -188,21 +188,25 @@ def is_first_batch(failed: FailedAttempt) -> bool:
     return any(PYTHON_ERROR.search(line.strip()) for line in failure.lines)
 
 
+Device = tuple[int, int]
+"""(node, GPU)."""
+
+
 def devices_to_avoid(
-    failed: FailedAttempt,
-    earlier: Iterable[FailedAttempt],
+    reason: str,
+    here: Collection[Device],
+    before: Collection[Device],
     devices_of: Callable[[int], Iterable[int]],
-) -> tuple[tuple[int, int], ...]:
-    """The devices that this failure and those before it speak against.
+) -> tuple[Device, ...]:
+    """The devices that a failure for this reason speaks against, and those that earlier ones do.
 
     All devices of a node where the reason is the node's, or where two attempts failed on it.
     """
-    before = [pair for each in earlier for pair in each.devices]
     known = {node for node, _ in before}
-    is_nodes = failed.failure.reason in NODE_REASONS
-    nodes = {node for node, _ in failed.devices if is_nodes or node in known}
+    is_nodes = reason in NODE_REASONS
+    nodes = {node for node, _ in here if is_nodes or node in known}
     whole = [(node, gpu) for node in nodes for gpu in devices_of(node)]
-    return tuple(sorted({*before, *failed.devices, *whole}))
+    return tuple(sorted({*before, *here, *whole}))
 
 
 def unchanging(line: str) -> str:

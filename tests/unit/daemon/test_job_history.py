@@ -79,7 +79,9 @@ def test_who_ended_and_who_suspended_a_job_is_stored() -> None:
         end=EndReason(EndCode.LOST, times=5, detail="Its node was restarted."),
         suspension=Suspension(Suspender.POLICY, jobs=("12", "13")),
         last_freeze=LastFreeze("driver", 3, 4),
-        failed_attempts=(FailedAttempt(Failure("unknown", lines=("a",)), 5, devices=((0, 1),)),),
+        failed_attempts=(
+            FailedAttempt(Failure("unknown", lines=("a",)), 5, device_keys=("n0:1",)),
+        ),
     )
     assert JobHistory.from_json(known.to_json()) == known
 

@@ -9,7 +9,9 @@ import pytest
 
 from tests.builders import cluster, fraction
 from tests.unit.core.stage import Strings
+from tests.unit.core.test_gpu_uuids import gpus as gpus_of
 from trainmaster.config.limits import Limits, limits_of
+from trainmaster.daemon.device_names import device_key
 from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.daemon.retries import (
     JudgedFailure,
@@ -25,6 +27,7 @@ from trainmaster.daemon.retries import (
     retry_reason,
 )
 from trainmaster.failures.retry_rules import AFTER_FAILURE, AFTER_LOSS, FailedAttempt, Resources
+from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.actions import Start
 from trainmaster.model.events import Event
@@ -110,12 +113,31 @@ def test_the_device_of_the_rank_that_failed_is_avoided_and_then_its_node() -> No
     world = Strings().running("a", 2, 3)
     first = judge(world, ECC)
     assert (first.event.retryable, first.event.avoid, first.event.failure) == (True, ((0, 3),), ECC)
-    later = replace(first.attempt, failure=replace(ECC, lines=("another line",)), devices=((0, 1),))
+    beside = (device_key(world.topology, 1),)
+    later = replace(
+        first.attempt, failure=replace(ECC, lines=("another line",)), device_keys=beside
+    )
     second = judge(world, ECC, later)
     assert second.event.avoid == ((0, 0), (0, 1), (0, 2), (0, 3))
     last = judge(world, ECC, first.attempt)
     assert (last.event.retryable, last.event.avoid) == (False, ())
     assert last.decision.why is RetryWhy.STILL_THERE
+
+
+def test_a_device_is_avoided_by_its_uuid_when_the_order_of_the_gpus_has_changed() -> None:
+    one, two = ("n0", "H100", "ab"), ("n1", "H100", "cd")
+    world = Strings(gpus_of(one, two), can_freeze=False).running("a", 1)
+    first = judge(world, replace(ECC, rank=None)).attempt
+    assert first.device_keys == ("b",)
+    stored = codec.decode(codec.encode(first))
+    assert stored == first
+    former = codec.encode(replace(first, device_keys=())) | {"devices": [[0, 1]]}
+    assert codec.decode(former).device_keys == (), "an earlier version's indices are forgotten"
+    again = Strings(gpus_of(two, one), can_freeze=False).running("a", 0)
+    found = judge(again, replace(ECC, lines=("another line",)), stored)
+    assert found.event.avoid == ((0, 0), (1, 3)), "c, where it failed now, and b"
+    gone = Strings(gpus_of(("n0", "H100", "ac")), can_freeze=False).running("a", 0)
+    assert judge(gone, replace(ECC, lines=("more",)), stored).event.avoid == ((0, 0),)
 
 
 def test_the_devices_of_a_rank() -> None:

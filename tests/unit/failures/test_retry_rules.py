@@ -160,14 +160,12 @@ def test_devices_are_avoided_first_and_nodes_where_two_attempts_failed() -> None
     def devices_of(node: int) -> range:
         return range(2 * node, 2 * node + 2)
 
-    first = replace(attempt(ELSEWHERE), devices=((0, 1),))
-    assert devices_to_avoid(first, (), devices_of) == ((0, 1),)
-    other = replace(first, devices=((1, 2),))
-    assert devices_to_avoid(other, (first,), devices_of) == ((0, 1), (1, 2))
-    same_node = replace(first, devices=((0, 0),))
-    assert devices_to_avoid(same_node, (first, other), devices_of) == ((0, 0), (0, 1), (1, 2))
-    disk = replace(first, failure=replace(first.failure, reason="disk-full"))
-    assert devices_to_avoid(disk, (), devices_of) == ((0, 0), (0, 1))
+    first, other, same_node = (0, 1), (1, 2), (0, 0)
+    assert devices_to_avoid("gpu-ecc-error", [first], (), devices_of) == (first,)
+    assert devices_to_avoid("gpu-ecc-error", [other], [first], devices_of) == (first, other)
+    found = devices_to_avoid("gpu-ecc-error", [same_node], [first, other], devices_of)
+    assert found == (same_node, first, other)
+    assert devices_to_avoid("disk-full", [first], (), devices_of) == (same_node, first)
 
 
 def test_gpu_memory_is_as_much_as_there_is_again_and_again() -> None:
