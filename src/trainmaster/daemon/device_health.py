@@ -225,17 +225,21 @@ class DeviceHealth:
 
     # -- asking ------------------------------------------------------------------------------------------
 
-    def notes(self) -> list[str]:
-        """What is set aside, and what is not although it should be: a sentence each."""
+    def asides(self) -> list[str]:
+        """Which devices are set aside, why, and how they come back: a sentence for each reason."""
         state = self._state()
         together: dict[str, list[str]] = {}
         for gpu, aside in sorted(state.gpus_aside.items()):
             together.setdefault(aside.why, []).append(device_name(state.topology, gpu))
-        said = [
+        return [
             f"{listing(devices)} {'is' if len(devices) == 1 else 'are'} set aside: {why}"
             f" `trainmaster node unblock {devices[0]}` brings {devices[0]} back."
             for why, devices in together.items()
         ]
+
+    def notes(self) -> list[str]:
+        """What is set aside, and what is not although it should be: a sentence each."""
+        state, said = self._state(), self.asides()
         known = state.device_failures
         accused = {each.device for each in known.failures}
         for gpu in range(state.topology.gpu_count) if accused else ():

@@ -324,13 +324,12 @@ class Queries:
     def _drained(self) -> tuple[str, ...]:
         """Nodes and devices that it cannot be started on, whatever is free there."""
         state = self._driver.controller.state
-        drained = [state.topology.nodes[node].name for node in sorted(state.draining)]
-        aside = [device_name(state.topology, gpu) for gpu in sorted(state.gpus_aside)]
-        return tuple(
-            f"{listing(names)} {'is' if len(names) == 1 else 'are'} {what}, so nothing is started there."
-            for names, what in ((drained, "drained"), (aside, "set aside"))
-            if names
-        )
+        names = [state.topology.nodes[node].name for node in sorted(state.draining)]
+        asides = self._driver.health.asides()
+        if not names:
+            return tuple(asides)
+        are = f"{listing(names)} {'is' if len(names) == 1 else 'are'} drained"
+        return (f"{are}, so nothing is started there.", *asides)
 
     def _aside(self, node: Node) -> Iterator[str]:
         """Devices of a node that are set aside, since when and why."""

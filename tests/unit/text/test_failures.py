@@ -80,3 +80,9 @@ def test_a_line_that_tells_nothing_is_not_given_as_the_cause(
 ) -> None:
     failure = Failure(UNKNOWN_REASON, exit_code=code, lines=(line,) if line else ())
     assert failure_words(failure, "unknown") == said
+
+
+def test_no_advice_promises_a_retry() -> None:
+    """It stands beside the sentence that says whether there is one."""
+    promises = [row.key for row in built_in_table().rows if "is tried" in row.advice]
+    assert promises == []
