@@ -22,7 +22,7 @@ from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.failures.device_blocks import counts, is_lasting, may_set_aside
-from trainmaster.failures.reason_table import ReasonTable
+from trainmaster.failures.reason_table import Accuses, ReasonTable
 from trainmaster.failures.xid import XIDS, Xid, XidAction, xid_of
 from trainmaster.model import events as e
 from trainmaster.model.device_aside import AsideCause, GpuAside
@@ -197,10 +197,14 @@ class DeviceHealth:
 
         An XID that sets a GPU aside, just before the end, outweighs what the program wrote; any other that
         may be the GPU's counts where nothing else is known. One that is the program's own is only shown.
+        A failure that accuses devices as it is accuses the GPU that had the XID.
         """
         record = self._state().jobs.get(run.job)
         placement = None if record is None or record.run != run else record.placement
-        if failure is None or placement is None or failure.blame is Blame.PLATFORM:
+        if failure is None or placement is None:
+            return failure
+        is_platforms = failure.blame is Blame.PLATFORM
+        if is_platforms and self._table().of(failure.reason).accuses is not Accuses.DEVICE:
             return failure
         began = None if record is None else record.run_since_ms
         since = now - XID_LASTS_MS if began is None else began
@@ -216,11 +220,13 @@ class DeviceHealth:
         shown = replace(failure, lines=(*sentences, *failure.lines))
         sure = [gpu for gpu, at, x in seen if x.action.sets_aside and now - at <= XID_LASTS_MS]
         maybe = [gpu for gpu, _, x in seen if x.action.accuses_gpu]
-        guilty = sure or (maybe if failure.blame is Blame.UNKNOWN else [])
-        if not guilty:
-            return shown
+        guilty = sure or (maybe if failure.blame is not Blame.USER else [])
         topology = self._state().topology
         keys = tuple(device_key(topology, gpu) for gpu in dict.fromkeys(guilty))
+        if is_platforms:
+            return replace(failure, devices=keys)
+        if not guilty:
+            return shown
         return replace(shown, reason=XID_REASON, blame=Blame.PLATFORM, devices=keys)
 
     # -- asking ------------------------------------------------------------------------------------------

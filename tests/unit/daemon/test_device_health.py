@@ -300,6 +300,10 @@ def test_of_a_gang_the_gpu_that_had_the_xid_is_accused_and_avoided() -> None:
         failure = stage.health.blamed(Run(job, 1), Failure("unknown", rank=0), now)
         assert failure is not None
         assert (failure.reason, failure.rank, failure.devices) == ("gpu-xid-error", 0, ("c",))
+        ecc = Failure("gpu-ecc-error", Blame.PLATFORM, rank=0)
+        assert stage.health.blamed(Run(job, 1), ecc, now) == replace(ecc, devices=("c",))
+        disk = Failure("disk-full", Blame.PLATFORM, rank=0)
+        assert stage.health.blamed(Run(job, 1), disk, now) is disk
         at = stage.world.job(job).placement
         assert at is not None
         avoided = devices_of_failure(stage.world.topology, at, failure, Ranks.PER_GPU)
