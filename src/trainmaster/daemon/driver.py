@@ -300,7 +300,7 @@ class Driver:
             self.known_profiles.register(request.new_jobs)
             timely = self._without_ended(request.events)
             request.is_late = bool(request.events) and not timely
-            events.extend(timely)
+            events.extend(self.inputs.at_arrival(timely))
         progress: list[StoredProgress] = []
         for report, number in arrived.reports:
             failure = self.health.blamed(report.run, failures.get(report.run), now)

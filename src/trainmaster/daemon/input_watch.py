@@ -94,6 +94,22 @@ class InputWatch:
                 self.note_return(path, f"job {live.id} has {did} it")
                 yield LoggedEvent(e.InputReturned(path))
 
+    def at_arrival(self, events: Iterable[LoggedEvent]) -> Iterator[LoggedEvent]:
+        """These, with new jobs held for what was set aside since they were read: they would start at once.
+
+        Not those of another store that were started there: they may be running.
+        """
+        for logged in events:
+            event = logged.event
+            if self.blocks and isinstance(event, e.JobSubmitted) and not event.attempts:
+                live = self._driver.jobs[event.job.id]
+                if Hold.INPUT not in live.holds and self._block_of(live) is not None:
+                    live.holds.add(Hold.INPUT)
+                    held_for = {"held_for": sorted(hold.value for hold in live.holds)}
+                    detail = {**logged.detail, **held_for}
+                    logged = replace(logged, event=replace(event, held=True), detail=detail)
+            yield logged
+
     def consequences(self) -> list[LoggedEvent]:
         """Paths to set aside, jobs to hold and jobs to release, as the state is now."""
         return [*self._new_blocks(), *self.follow_up(list(self._driver.jobs.values()))]

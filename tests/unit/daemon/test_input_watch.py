@@ -123,12 +123,21 @@ def test_a_job_is_judged_by_the_inputs_of_the_moment_it_arrives(
     """Not of the one at which it was read: making an array, or copying its code, takes a while."""
 
     async def scenario() -> None:
-        driver = a_driver(store, tmp_path)
+        driver = a_driver(store, tmp_path, QuietEngine)
         missed = naming("1", BAD)
+        missed.job = replace(missed.job, demand=gpus(1))
         fail(driver, "7 bob", "8 ada", "9 ada")
         await stepped(driver)
         await stepped(driver, missed)
         assert missed.holds == {Hold.INPUT}
+        assert missed.record is not None
+        assert (missed.record.phase, missed.record.attempt) == (Phase.HELD, 0), "it never started"
+        (submitted,) = store.story("1")
+        assert '"held_for":["input"]' in submitted.detail_json
+        found = driver.jobs["0"] = naming("0", BAD)
+        adopted = LoggedEvent(e.JobSubmitted(found.job, attempts=1))
+        assert list(driver.inputs.at_arrival([adopted])) == [adopted], "it may be running"
+        del driver.jobs["0"]
         too_late, also_owners = naming("2", BAD), naming("3", BAD)
         too_late.holds.add(Hold.INPUT)
         also_owners.holds.update((Hold.INPUT, Hold.OWNER))
