@@ -75,8 +75,10 @@ ENDING = (
     *("saved", "saving", "checkpoint", "exception"),
 )
 """... unless it is about its end."""
-SURVIVES = 2
-"""Lines of progress after which a program has survived what it wrote before."""
+SURVIVES = 1
+"""Lines of progress after which a program has survived what it wrote before, ..."""
+ENDED_SURVIVES = 2
+"""... also where it wrote something about its end after that."""
 RECOVERED = re.compile(
     r"\b(?:skipp(?:ed|ing)|ignor(?:ed|ing)|continuing|fall(?:ing|s)? back|fell back|recover(?:ed|ing)"
     r"|caught and|handled|(?:going|running|proceeding|carrying) (?:on|offline|without)|halv(?:ed|ing))\b",
@@ -205,6 +207,10 @@ class _Stream:
     steps: int = 0
     """Lines of progress since the last exception."""
     progress: LogLine | None = None
+    is_ending: bool = False
+    """A line about its end came since the last exception."""
+    last_at: int = -1
+    """Where its last line is that belongs to no traceback."""
 
 
 def parts_of(log: Iterable[str]) -> LogParts:
@@ -213,6 +219,8 @@ def parts_of(log: Iterable[str]) -> LogParts:
     for at, (name, rank, line) in enumerate(_cleaned(log)):
         stream = streams.setdefault(name, _Stream(name, rank))
         _take(stream, at, line)
+    for stream in streams.values():
+        _survive_again(stream)
     found = sorted((e for s in streams.values() for e in s.exceptions), key=lambda e: e.at)
     survived = sorted((e for s in streams.values() for e in s.survived), key=lambda e: e.at)
     lines = sorted((line for s in streams.values() for line in s.lines), key=lambda e: e.at)
@@ -293,12 +301,13 @@ def _take(stream: _Stream, at: int, line: str) -> None:
         return
     if stream.takes_more and FRAME.match(line):
         return
-    is_more = line[:1] in (" ", "\t") or not stream.takes_indented
-    if stream.takes_more and is_more and not _is_noise(line) and not PROGRESS.search(line):
+    is_indented = line[:1] in (" ", "\t")
+    is_more = is_indented or (not stream.takes_indented and not PROGRESS.search(line))
+    if stream.takes_more and is_more and not _is_noise(line):
         last = stream.exceptions[-1]
         stream.exceptions[-1] = replace(last, more=(*last.more, line.strip()))
         stream.takes_more -= 1
-        if line[:1] in (" ", "\t"):
+        if is_indented:
             return
     else:
         stream.takes_more = 0
@@ -354,6 +363,7 @@ def _close(stream: _Stream, at: int, text: str) -> None:
     stream.is_warned, stream.is_recovered = False, False
     stream.exceptions.append(found)
     stream.takes_more, stream.takes_indented, stream.steps = MOST_MORE, False, 0
+    stream.is_ending = False
 
 
 def _survive(stream: _Stream, test: Callable[[LoggedException], bool]) -> None:
@@ -365,14 +375,22 @@ def _survive(stream: _Stream, test: Callable[[LoggedException], bool]) -> None:
         stream.takes_more = 0
 
 
+def _survive_again(stream: _Stream) -> None:
+    """What it survived before it survives each time, if it wrote more afterwards."""
+    known = {(each.frames, each.text) for each in stream.survived if each.frames}
+    _survive(stream, lambda each: each.at < stream.last_at and (each.frames, each.text) in known)
+
+
 def _take_line(stream: _Stream, at: int, line: str) -> None:
     if _is_noise(line):
         return
+    stream.last_at = at
     is_ending = any(word in line.lower() for word in ENDING)
+    stream.is_ending = stream.is_ending or is_ending
     if PROGRESS.search(line) and not is_ending:
         stream.steps += 1
         stream.progress = LogLine(at, line.strip(), stream.rank)
-        if stream.steps >= SURVIVES:
+        if stream.steps >= (ENDED_SURVIVES if stream.is_ending else SURVIVES):
             _survive(stream, lambda each: True)
             stream.lines.clear()
         return

@@ -79,6 +79,23 @@ def test_a_traceback_that_the_program_survived_is_not_the_cause() -> None:
     assert own.reason == "semantic-error"
 
 
+STOPS = "Validation accuracy too low, stopping."
+
+
+def test_one_step_after_a_traceback_shows_that_it_was_survived() -> None:
+    found = failure_of("step 1", *traceback(OUT_OF_MEMORY), "step 2", STOPS, code=3)
+    assert (found.reason, found.lines) == ("unknown", (STOPS,))
+    told = traceback("train.Tired: too much")
+    assert failure_of(*told, "  at step 12 of 40").lines[-1] == "at step 12 of 40"
+
+
+def test_a_traceback_that_was_survived_before_is_survived_again() -> None:
+    once = traceback(OUT_OF_MEMORY)
+    assert failure_of(*once, "step 1", *once, STOPS, code=3).reason == "unknown"
+    assert failure_of(*once, "step 1", *once).reason == "cuda-out-of-memory"
+    assert failure_of("step 1", *once, STOPS, code=3).reason == "cuda-out-of-memory"
+
+
 MISSING = "FileNotFoundError: [Errno 2] No such file or directory: '/data/optional_cache.bin'"
 SIZES = "RuntimeError: Sizes of tensors must match except in dimension 0. Expected 3 but got 4."
 REFUSED = "ConnectionRefusedError: [Errno 111] Connection refused"
