@@ -220,10 +220,17 @@ def _findings(exceptions: Sequence[LoggedException], table: ReasonTable) -> Iter
             explicit = _first(found, lambda each: each.is_explicit)
             known = _first(reversed(found), lambda each: each.row is not None and each.is_cause)
             yield replace(
-                explicit or known or found[-1],
+                _where_raised(explicit or known or found[-1], found),
                 stream=chain[0].stream,
                 is_traced=any(each.frames for each in chain),
             )
+
+
+def _where_raised(chosen: Finding, chain: Sequence[Finding]) -> Finding:
+    """Of an exception that a pool raised again in its parent, the one of the worker itself."""
+    text = chosen.lines[-1]
+    alike = (each for each in chain if each.row is chosen.row and len(each.lines) > 1)
+    return _first(alike, lambda each: each.lines[-1] == text) or chosen
 
 
 def _chains(exceptions: Sequence[LoggedException]) -> Iterator[list[LoggedException]]:

@@ -58,7 +58,7 @@ UNRAISED = re.compile(r"^object (?:address|refcount|type|type name|repr) *: |^lo
 WHAT = re.compile(r"^\s*what\(\):\s*(?P<text>.*)$")
 TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'")
 NOISE = re.compile(
-    r"^\s*$|^\s*frame #\d+|^\s*#\d+ |^wandb: |^-+$|^=+$|^\s*\^+|^\s*~+\^*"
+    r"^\s*$|^\s*frame #\d+|^\s*#\d+ |^wandb: |^-+$|^=+$|^\x22{3}$|^\s*\^+|^\s*~+\^*"
     r"|^[EWIF]\d{4} |^Exception raised from |^\s*\[?0x[0-9a-f]+"
 )
 """Lines that say nothing: frames of native stacks, rulers; ..."""

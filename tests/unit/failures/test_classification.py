@@ -7,7 +7,7 @@ import pytest
 from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.failures.classification import Evidence, RankLog, classify
 from trainmaster.failures.reason_table import ReasonTable
-from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure
+from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure, RetryRule
 
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 PEER_GONE = "RuntimeError: [pair.cc:534] Connection closed by peer [127.0.0.1]:10895"
@@ -337,7 +337,15 @@ def test_the_thread_of_a_data_loader_that_ends_after_it_is_no_cause() -> None:
 
 def test_no_other_rank_is_blamed_where_there_is_none() -> None:
     reset = traceback("ConnectionResetError: [Errno 104] Connection reset by peer")
-    assert failure_of(*reset, ranks=1).reason == "unknown"
+    assert failure_of(*reset, ranks=1).reason == "network-error"
+    worker = (
+        *(
+            *reset[:-1],
+            '  File "/usr/lib/python3.11/multiprocessing/connection.py", line 395, in _recv',
+        ),
+        *("    chunk = read(handle, remaining)", reset[-1]),
+    )
+    assert failure_of(*worker, ranks=1).reason == "data-loader-worker-died"
     place = '  File "/usr/lib/python3.11/socket.py", line 706, in readinto'
     read = (*reset[:-1], place, "    return self._sock.recv_into(b)", reset[-1])
     assert failure_of(*read, ranks=1).reason == "network-error"
@@ -358,3 +366,80 @@ def test_the_name_of_a_model_is_not_a_path() -> None:
         "missing-file",
         "",
     )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "urllib.error.HTTPError: HTTP Error 404: Not Found",
+        "urllib.error.HTTPError: HTTP Error 410: Gone",
+        "requests.exceptions.HTTPError: 404 Client Error: Not Found for url: http://a/w.bin",
+        "huggingface_hub.errors.EntryNotFoundError: 404 Client Error. Entry Not Found for url: x",
+        "httpx.HTTPStatusError: Client error '404 Not Found' for url 'http://a'",
+    ],
+)
+def test_what_a_server_does_not_have_it_will_not_have_at_the_next_try(said: str) -> None:
+    found = failure_of(*traceback(said), ranks=1)
+    assert (found.reason, found.blame) == ("wrong-address", Blame.USER)
+    assert built_in_table().of(found.reason).retry is RetryRule.NEVER
+    busy = failure_of(*traceback(said.replace("404", "503").replace("410", "503")), ranks=1)
+    assert busy.reason in ("network-error", "unknown")
+
+
+@pytest.mark.parametrize("why", ["certificate has expired", "self-signed certificate", "EOF"])
+def test_a_certificate_that_is_not_accepted_is_not_accepted_later(why: str) -> None:
+    cause = f"[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: {why} (_ssl.c:1006)"
+    chain = (
+        *traceback(f"ssl.SSLCertVerificationError: {cause}"),
+        "During handling of the above exception, another exception occurred:",
+        *traceback(f"urllib.error.URLError: <urlopen error {cause}>"),
+    )
+    expected = "network-error" if why == "EOF" else "certificate-error"
+    assert failure_of(*chain).reason == expected
+
+
+def raised_in(place: str, code: str, exception: str) -> tuple[str, ...]:
+    *before, last = traceback(exception)
+    return (*before, f'  File "/lib/python3.11/site-packages/{place}', f"    {code}", last)
+
+
+def test_checkpoints_that_pytorch_cannot_write_or_read() -> None:
+    full = raised_in(
+        'torch/serialization.py", line 834, in __exit__',
+        "self.file_like.write_end_of_file()",
+        "RuntimeError: basic_ios::clear: iostream error",
+    )
+    assert failure_of("step 100", *full).reason == "disk-full"
+    garbage = raised_in(
+        'torch/_weights_only_unpickler.py", line 544, in load',
+        "self.append(self.memo[idx])",
+        "KeyError: 101",
+    )
+    assert failure_of(*garbage).reason == "checkpoint-error"
+    assert failure_of(*traceback("KeyError: 101")).reason == "semantic-error"
+
+
+def test_of_a_pool_the_line_of_the_worker_is_shown() -> None:
+    own = ('  File "train.py", line 2, in score', "    return 1 / (x - 3)")
+    error = "ZeroDivisionError: division by zero"
+    found = failure_of(
+        "multiprocessing.pool.RemoteTraceback: ",
+        '"""',
+        "Traceback (most recent call last):",
+        '  File "/usr/lib/python3.11/multiprocessing/pool.py", line 48, in mapstar',
+        "    return list(map(*args))",
+        *own,
+        error,
+        '"""',
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        *traceback(error),
+    )
+    assert found.reason == "semantic-error"
+    assert found.lines == (own[0].strip(), own[1].strip(), error)
+
+
+def test_a_folder_that_dash_cannot_enter_is_missing() -> None:
+    found = failure_of("sh: 1: cd: can't cd to /nowhere", code=2)
+    assert (found.reason, found.path) == ("missing-file", "/nowhere")
