@@ -48,6 +48,8 @@ class RetryTerms:
 
     table: ReasonTable
     space: Occupancy
+    limits_memory: bool = True
+    """Whether the run was kept to its host memory."""
 
     def devices_of(self, node: int) -> range:
         first = self.space.first_gpu[node]
@@ -87,10 +89,16 @@ def judged(
         *(record.job.retries, record.failures),
         *(limits.retry_delay, limits.max_retry_delay, limits.outage_delay),
     )
-    had = resources_of(record.placement, record.demand_after_prerun or record.demand, terms.space)
+    topology = terms.space.topology
+    had = replace(
+        resources_of(record.placement, record.demand_after_prerun or record.demand, terms.space),
+        is_limited=terms.limits_memory,
+        largest_gpu=max(kind.memory for kind in topology.types),
+        largest_node=max(node.memory for node in topology.nodes),
+    )
     row = terms.table.of(failed.failure.reason)
     decision = decide(failed, earlier, row, had, bounds)
-    topology, here = terms.space.topology, tuple[Device, ...]()
+    here: tuple[Device, ...] = ()
     if decision.avoids_place and record.placement is not None:
         here = devices_of_failure(topology, record.placement, failed.failure, ranks)
         failed = replace(failed, device_keys=tuple(device_key(topology, gpu) for _, gpu in here))

@@ -31,6 +31,9 @@ PYTHON_ERROR = re.compile(
     r"Traceback \(most recent call last\)|^(\w+\.)*\w*(Error|Exception)\b|^File \".+\", line \d+"
 )
 """A line of a Python exception that nobody caught."""
+ALLOCATION = re.compile(r"\ballocate (\d+(?:\.\d+)?) ?(bytes?\b|[KMGTPE]i?B\b)", re.IGNORECASE)
+"""How PyTorch and NumPy say what they could not have."""
+SIZES = {"B": 1} | {letter: 1024**at for at, letter in enumerate("KMGTPE", 1)}
 CHANGING = (
     (re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b", re.IGNORECASE), "#"),
     (re.compile(r"\d+"), "#"),
@@ -69,6 +72,12 @@ class Resources:
     """Host memory that a node can give."""
     has_gpu: bool = True
     """Whether it ran on GPUs, and not on CPU slots."""
+    is_limited: bool = True
+    """Whether it was kept to its host memory: else it could use all of its node."""
+    largest_gpu: int = 0
+    """Memory of the largest GPU that there is, drained or not; 0: not known."""
+    largest_node: int = 0
+    """The same of the host memory of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +135,19 @@ def _what_helps(
     if why_not is not None:
         return RetryDecision(False, why_not)
     if reason.retry is RetryRule.MORE_MEMORY:
-        is_gpu = reason.memory is Memory.GPU
-        return _with_more_gpu_memory(had) if is_gpu else _with_more_memory(had)
+        return _with_more(reason.memory is Memory.GPU, asked_memory(failed.failure), had)
     if reason.retry is RetryRule.ELSEWHERE:
         return RetryDecision(True, RetryWhy.ELSEWHERE, avoids_place=True)
     return RetryDecision(True, RetryWhy.MAY_HELP)
+
+
+def _with_more(is_gpu: bool, asked: int, had: Resources) -> RetryDecision:
+    """More GPU or host memory, unless it has asked at once for more than there is anywhere."""
+    largest = had.largest_gpu if is_gpu else had.largest_node
+    if (had.has_gpu or not is_gpu) and 0 < largest < asked:
+        why = RetryWhy.NO_SUCH_GPU if is_gpu else RetryWhy.NO_SUCH_NODE
+        return RetryDecision(False, why, had=largest, asked=asked)
+    return _with_more_gpu_memory(had) if is_gpu else _with_more_memory(had)
 
 
 def _with_more_gpu_memory(had: Resources) -> RetryDecision:
@@ -143,6 +160,8 @@ def _with_more_gpu_memory(had: Resources) -> RetryDecision:
 
 
 def _with_more_memory(had: Resources) -> RetryDecision:
+    if not had.is_limited:
+        return RetryDecision(False, RetryWhy.NOT_LIMITED)
     more = more_memory(had)
     why = RetryWhy.MORE_MEMORY if more else RetryWhy.HOST_TOO_SMALL
     return RetryDecision(more > 0, why, memory=more, had=had.memory, on_slots=not had.has_gpu)
@@ -207,6 +226,12 @@ def devices_to_avoid(
     nodes = {node for node, _ in here if is_nodes or node in known}
     whole = [(node, gpu) for node in nodes for gpu in devices_of(node)]
     return tuple(sorted({*before, *here, *whole}))
+
+
+def asked_memory(failure: Failure) -> int:
+    """The most bytes that it says it could not have at once; 0: it does not say."""
+    found = (match for line in failure.lines for match in ALLOCATION.finditer(line))
+    return max((int(float(each[1]) * SIZES[each[2][0].upper()]) for each in found), default=0)
 
 
 def unchanging(line: str) -> str:

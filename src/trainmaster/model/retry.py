@@ -28,6 +28,12 @@ class RetryWhy(StrEnum):
     """It ran out of GPU memory, by its own words, on CPU slots."""
     HOST_TOO_SMALL = "host-too-small"
     """It had as much host memory as a node can give."""
+    NO_SUCH_GPU = "no-such-gpu"
+    """It asked at once for more memory than any GPU has, ..."""
+    NO_SUCH_NODE = "no-such-node"
+    """... or than any node has."""
+    NOT_LIMITED = "not-limited"
+    """It was not kept to its host memory, so more of it changes nothing."""
     MAY_HELP = "may-help"
     ELSEWHERE = "elsewhere"
     """On other devices, if enough others are left."""
@@ -49,7 +55,9 @@ class RetryDecision:
     memory: int = 0
     """Bytes of host memory for each GPU that the next attempt asks for; 0: as before."""
     had: int = 0
-    """Where memory is the reason: the bytes that the attempt had."""
+    """Where memory is the reason: the bytes that the attempt had, or the most that there is."""
+    asked: int = 0
+    """The bytes that it asked for at once, where that is more than there is."""
     failures: int = 0
     """How often it has failed, this time included."""
     on_slots: bool = False

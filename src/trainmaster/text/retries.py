@@ -28,6 +28,15 @@ SENTENCES: dict[RetryWhy, str] = {
         "Not retried: it had {had} of host memory for each {device}, and no node that it may use"
         " can give it more."
     ),
+    RetryWhy.NO_SUCH_GPU: (
+        "Not retried: it asked for {asked} of GPU memory at once, and the largest GPU has {had}."
+    ),
+    RetryWhy.NO_SUCH_NODE: (
+        "Not retried: it asked for {asked} of host memory at once, and the largest node has {had}."
+    ),
+    RetryWhy.NOT_LIMITED: (
+        "Not retried: its host memory was not limited, so it could use all that other jobs left on its node."
+    ),
     RetryWhy.MAY_HELP: "Retried: another attempt may end otherwise.",
     RetryWhy.ELSEWHERE: "Retried, on other devices if enough others are left.",
     RetryWhy.MORE_GPU_MEMORY: "Retried with more GPU memory: {gpu_memory} instead of {had}.",
@@ -42,6 +51,7 @@ def retry_sentence(decision: RetryDecision) -> str:
     return SENTENCES[decision.why].format(
         failures=plural(decision.failures, "time"),
         had=size(decision.had) if decision.had else "the memory",
+        asked=size(decision.asked),
         gpu_memory=size(decision.gpu_memory),
         memory=size(decision.memory),
         device="slot" if decision.on_slots else "GPU",

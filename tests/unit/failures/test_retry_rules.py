@@ -12,6 +12,7 @@ from trainmaster.failures.retry_rules import (
     FailedAttempt,
     Resources,
     RetryLimits,
+    asked_memory,
     decide,
     devices_to_avoid,
     unchanging,
@@ -91,6 +92,28 @@ def test_slots_have_no_gpu_memory_to_give_more_of() -> None:
     found = decided(GPU_MEMORY, had=had)
     assert (found.is_retried, found.why) == (False, RetryWhy.NO_GPU)
     assert "CPU slots" in retry_sentence(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("can't allocate memory: you tried to allocate 4000000000000000 bytes. Error", 4 * 10**15),
+        ("numpy.MemoryError: Unable to allocate 7.5 TiB for an array with shape", 7680 * GIB),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", 2 * GIB),
+        ("OSError: [Errno 12] Cannot allocate memory", 0),
+    ],
+)
+def test_how_much_it_asked_for_at_once(line: str, asked: int) -> None:
+    assert asked_memory(Failure("host-out-of-memory", lines=("x = f()", line))) == asked
+
+
+def test_more_than_there_is_anywhere_is_not_tried_again() -> None:
+    failed = attempt(MEMORY, "you tried to allocate 4000000000000000 bytes")
+    had = Resources(memory=GIB, most_memory=32 * GIB, largest_node=32 * GIB)
+    decision = decided(MEMORY, failed, had=had)
+    assert retry_sentence(decision) == (
+        "Not retried: it asked for 3725290.3 GiB of host memory at once, and the largest node has 32.0 GiB."
+    )
 
 
 def test_delays_grow() -> None:
