@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.builders import TYPES, at
 from trainmaster.model import events as e
+from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.job import Demand, Job, Part, Shape
 from trainmaster.model.placement import Role, Sharing
 from trainmaster.model.topology import NodeSpec, Topology, build
@@ -274,7 +275,12 @@ def _instants() -> list[int]:
     return [0, 0, 0, 1_000, 1_000, 2_500, 5_000, 7_000, 10_001, 20_000, 30_000, 45_000]
 
 
-GPU_CHANGES = (e.GpuSetAside, e.GpuSetAside, e.GpuReturned)
+DISK = AsideCause.DISK
+GPU_CHANGES = (
+    *(e.GpuSetAside, e.GpuSetAside, e.GpuReturned),
+    *(partial(e.GpuSetAside, cause=DISK), partial(e.GpuReturned, cause=DISK)),
+)
+"""By a user, who ends all causes, and for the disk, which ends its own."""
 
 
 @st.composite
