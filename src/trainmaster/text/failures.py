@@ -18,7 +18,8 @@ TELLS = re.compile(
     r"(?i:error|exception|fail|fatal|abort|crash|panic|kill|assert|terminat|interrupt|corrupt|diverg"
     r"|\b(?:cannot|unable|could|must|should|not|no|never|without|too|invalid|illegal|bad|wrong|missing"
     r"|denied|refused|unknown|unexpected|lost|expired|exceed\w*|time[sd]? ?out|stop\w*|exit\w*|quit\w*"
-    r"|giv(?:es?|ing) up|nan|infs?|mismatch|incompatible)\b|n't\b)"
+    r"|giv(?:es?|ing) up|nan|infs?|mismatch|incompatible|needs?|require[sd]?|expected|insufficient|down"
+    r"|unavailable|offline|broken|empty)\b|n't\b)"
     r"|^(?:\w+\.)+[A-Z]\w+(?::|$)"
 )
 """What a line has that may tell why a program ended: a word for it, or the name of an exception."""

@@ -66,6 +66,7 @@ def test_advice_for_unknown_failures_is_for_users() -> None:
     [
         (1, "All data loaded", 'nothing in its log says why; its last line was "All data loaded"'),
         (1, "cannot find the teacher", "cannot find the teacher"),
+        (4, "licence server lic1 is down", "licence server lic1 is down"),
         (3, "Validation accuracy too low, stopping.", "Validation accuracy too low, stopping."),
         (137, "", "nothing in its log says why; exit code 137 often stands for SIGKILL"),
         (
