@@ -76,9 +76,10 @@ def test_a_slot_that_fails_every_job_is_set_aside_and_brought_back(tmp_path: Pat
             assert f'device_set_aside{{device="{name}"' in answer.read().decode()
         waiting = daemon.submit(command="true", gpus=2, workdir=str(code))
         assert "1 is set aside" in daemon.job(waiting)["reason"]["sentence"]
-        told = daemon.call("GET", f"/api/v1/jobs/{waiting}/explain")["remarks"]
+        told = daemon.call("GET", f"/api/v1/jobs/{waiting}/explain")
         back = f"`trainmaster node unblock {name}` brings {name} back."
-        assert f"{name} is set aside: {why} {back}" in told
+        assert f"{name} is set aside: {why} {back}" in told["remarks"]
+        assert told["forecast"]["basis"] == f"it would not start while {name} is set aside."
 
         daemon.kill()
         daemon.start()

@@ -8,6 +8,7 @@ from time import thread_time
 from trainmaster.core.controller import Controller, Decision
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord, State
+from trainmaster.daemon.device_names import device_name
 from trainmaster.daemon.live_job import submitted_job
 from trainmaster.daemon.recovery import from_snapshot
 from trainmaster.daemon.service_api import RELEASED_FIRST, Forecast, Submission
@@ -54,12 +55,18 @@ def forecast_start(snapshot: SnapshotRow, what: str | Submission, now_ms: int) -
 
 
 def _not_soon(state: State) -> str:
-    """That it does not start; drained nodes stay so in a forecast, and may be why."""
-    names = [state.topology.nodes[node].name for node in sorted(state.draining)]
-    if not names:
-        return "it would not start within sixty days."
+    """That it does not start; drained nodes and devices set aside stay so in a forecast, and may be why."""
+    drained = [state.topology.nodes[node].name for node in sorted(state.draining)]
+    aside = [device_name(state.topology, gpu) for gpu in sorted(state.gpus_aside)]
+    why = [
+        f"{listing(names)} {'is' if len(names) == 1 else 'are'} {what}"
+        for names, what in ((drained, "drained"), (aside, "set aside"))
+        if names
+    ]
     return (
-        f"it would not start while {listing(names)} {'is' if len(names) == 1 else 'are'} drained."
+        f"it would not start while {listing(why)}."
+        if why
+        else "it would not start within sixty days."
     )
 
 
