@@ -55,9 +55,10 @@ def test_retries_and_inputs_over_kills_of_the_manager(tmp_path: Path) -> None:
         ended = daemon.until_state(bug, "failed")
         assert (ended["attempt"], ended["failure"]["retry"][:12]) == (1, "Not retried:")
 
-        # Nor one that is out of host memory which nothing limits: it could use all there is.
-        full = daemon.until_state(submit("echo MemoryError >&2; exit 1", retries=5), "failed")
-        assert "host memory was not limited" in full["failure"]["retry"]
+        # Nor one that asks for more host memory than there is.
+        asks = "echo 'MemoryError: Unable to allocate 931. TiB for an array' >&2; exit 1"
+        full = daemon.until_state(submit(asks, retries=5), "failed")
+        assert "and the largest node has" in full["failure"]["retry"]
 
         # One whose device is to blame goes on elsewhere, also if the manager is killed in between.
         ecc = submit(f"test -e {tmp_path}/go || {{ {ECC}; }}", retries=5)

@@ -453,8 +453,7 @@ class Driver:
         live.history = replace(live.history, attempt=attempt, seen=number, adopted=adopted)
         at_ms = min(now, max(report.at_ms, live.job.submit_ms))
         try:
-            is_limited = live.recipe.memory is not None and self.engine.abilities.limits_memory
-            terms = RetryTerms(self.failures.table, self.controller.state.occupancy, is_limited)
+            terms = RetryTerms(self.failures.table, self.controller.state.occupancy)
             found = list(events_of(report, live, now, self.site_limits, failure, terms))
         except (ArithmeticError, ValueError):
             log.exception("a report makes no sense and is left out", report=str(report)[:500])

@@ -48,8 +48,6 @@ class RetryTerms:
 
     table: ReasonTable
     space: Occupancy
-    limits_memory: bool = True
-    """Whether the run was kept to its host memory."""
 
     def devices_of(self, node: int) -> range:
         first = self.space.first_gpu[node]
@@ -92,7 +90,6 @@ def judged(
     topology = terms.space.topology
     had = replace(
         resources_of(record.placement, record.demand_after_prerun or record.demand, terms.space),
-        is_limited=terms.limits_memory,
         largest_gpu=max(kind.memory for kind in topology.types),
         largest_node=max(node.memory for node in topology.nodes),
     )

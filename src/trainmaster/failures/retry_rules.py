@@ -31,7 +31,7 @@ PYTHON_ERROR = re.compile(
     r"Traceback \(most recent call last\)|^(\w+\.)*\w*(Error|Exception)\b|^File \".+\", line \d+"
 )
 """A line of a Python exception that nobody caught."""
-ALLOCATION = re.compile(r"\ballocate (\d+(?:\.\d+)?) ?(bytes?\b|[KMGTPE]i?B\b)", re.IGNORECASE)
+ALLOCATION = re.compile(r"\ballocate (\d+(?:\.\d*)?) ?(bytes?\b|[KMGTPE]i?B\b)", re.IGNORECASE)
 """How PyTorch and NumPy say what they could not have."""
 SIZES = {"B": 1} | {letter: 1024**at for at, letter in enumerate("KMGTPE", 1)}
 CHANGING = (
@@ -72,8 +72,6 @@ class Resources:
     """Host memory that a node can give."""
     has_gpu: bool = True
     """Whether it ran on GPUs, and not on CPU slots."""
-    is_limited: bool = True
-    """Whether it was kept to its host memory: else it could use all of its node."""
     largest_gpu: int = 0
     """Memory of the largest GPU that there is, drained or not; 0: not known."""
     largest_node: int = 0
@@ -160,8 +158,6 @@ def _with_more_gpu_memory(had: Resources) -> RetryDecision:
 
 
 def _with_more_memory(had: Resources) -> RetryDecision:
-    if not had.is_limited:
-        return RetryDecision(False, RetryWhy.NOT_LIMITED)
     more = more_memory(had)
     why = RetryWhy.MORE_MEMORY if more else RetryWhy.HOST_TOO_SMALL
     return RetryDecision(more > 0, why, memory=more, had=had.memory, on_slots=not had.has_gpu)

@@ -32,8 +32,6 @@ class RetryWhy(StrEnum):
     """It asked at once for more memory than any GPU has, ..."""
     NO_SUCH_NODE = "no-such-node"
     """... or than any node has."""
-    NOT_LIMITED = "not-limited"
-    """It was not kept to its host memory, so more of it changes nothing."""
     MAY_HELP = "may-help"
     ELSEWHERE = "elsewhere"
     """On other devices, if enough others are left."""

@@ -34,9 +34,6 @@ SENTENCES: dict[RetryWhy, str] = {
     RetryWhy.NO_SUCH_NODE: (
         "Not retried: it asked for {asked} of host memory at once, and the largest node has {had}."
     ),
-    RetryWhy.NOT_LIMITED: (
-        "Not retried: its host memory was not limited, so it could use all that other jobs left on its node."
-    ),
     RetryWhy.MAY_HELP: "Retried: another attempt may end otherwise.",
     RetryWhy.ELSEWHERE: "Retried, on other devices if enough others are left.",
     RetryWhy.MORE_GPU_MEMORY: "Retried with more GPU memory: {gpu_memory} instead of {had}.",

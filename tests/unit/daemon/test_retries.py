@@ -103,10 +103,8 @@ HOST_OUT = Failure("host-out-of-memory", Blame.USER, lines=("MemoryError",))
 ECC = Failure("gpu-ecc-error", Blame.PLATFORM, rank=1, lines=("uncorrectable ECC error",))
 
 
-def judge(
-    world: Strings, failure: Failure, *earlier: FailedAttempt, limits_memory: bool = True
-) -> JudgedFailure:
-    terms = RetryTerms(built_in_table(), world.state.occupancy, limits_memory)
+def judge(world: Strings, failure: Failure, *earlier: FailedAttempt) -> JudgedFailure:
+    terms = RetryTerms(built_in_table(), world.state.occupancy)
     failed = FailedAttempt(failure, 3 * SECOND)
     return judged(world.job("a"), failed, earlier, Ranks.PER_GPU, LIMITS, terms)
 
@@ -222,11 +220,10 @@ def test_host_memory_is_promised_where_a_node_can_still_give_it() -> None:
 def test_no_more_memory_is_promised_where_it_would_change_nothing() -> None:
     world = Strings(of_memory(("n0", 40, 64), ("n1", 80, 16)))
     world.submit("a", replace(gpus(1), host_memory=16 * GIB), retries=9).start("a", 0)
-    free = judge(world, HOST_OUT, limits_memory=False)
-    assert (free.event.retryable, free.decision.why) == (False, RetryWhy.NOT_LIMITED)
     for failure, amount, why in (
         (HOST_OUT, "63 GiB", RetryWhy.MORE_MEMORY),
         (HOST_OUT, "65 GiB", RetryWhy.NO_SUCH_NODE),
+        (HOST_OUT, "931. GiB", RetryWhy.NO_SUCH_NODE),
         (OUT, "79 GiB", RetryWhy.MORE_GPU_MEMORY),
         (OUT, "81 GiB", RetryWhy.NO_SUCH_GPU),
     ):
