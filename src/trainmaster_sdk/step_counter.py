@@ -20,8 +20,10 @@ from trainmaster_sdk import wire
 from trainmaster_sdk.control_client import ControlClient
 from trainmaster_sdk.pacing import Pacer
 
-REPORT_S = 1.0
-"""Steps are reported at most this often."""
+REPORT_S = 0.1
+"""Steps are reported at most this often: a program that hangs says no more of those after its last report."""
+MEASURE_S = 1.0
+"""Speed is measured over this long, at least."""
 CLOSE_S = 0.2
 """Seconds that sending the last report may take when the program ends."""
 
@@ -69,8 +71,10 @@ class StepCounter:
         self._stepped: set[int] = set()
         """Optimizers that have stepped in the present iteration."""
         self._due_at = 0.0
-        self._reported = (0, 0.0)
-        """Steps and time at the last report."""
+        self._reported = 0
+        """Steps at the last report."""
+        self._measured = (0, 0.0)
+        """Steps and time when the speed was last measured."""
         self._steps_per_s: float | None = None
         self._owner = 0
         self._client: ControlClient | None = None
@@ -107,7 +111,7 @@ class StepCounter:
         """The program ends: report the last steps."""
         if self._client is None or os.getpid() != self._owner:
             return
-        if self.steps > self._reported[0]:
+        if self.steps > self._reported:
             self._send()
         self._client.close(CLOSE_S)
 
@@ -137,7 +141,7 @@ class StepCounter:
     def _may_report(self, now: float) -> bool:
         if self._owner == 0:
             self._owner = os.getpid()
-            self._reported = (self.steps, now)
+            self._measured = (self.steps, now)
         if os.getpid() != self._owner or not _is_first_rank():
             self.stop()
             return False
@@ -146,13 +150,14 @@ class StepCounter:
         return True
 
     def _measure(self, now: float) -> None:
-        steps, at = self._reported
-        if self.steps > steps and now > at:
+        steps, at = self._measured
+        if self.steps > steps and now >= at + MEASURE_S:
             self._steps_per_s = (self.steps - steps) / (now - at)
-        self._reported = (self.steps, now)
+            self._measured = (self.steps, now)
 
     def _send(self) -> None:
         assert self._client is not None
+        self._reported = self.steps
         said: wire.Message = {"say": "progress", "step": self.steps, "counted": True}
         if self._steps_per_s is not None:
             said["steps_per_s"] = self._steps_per_s

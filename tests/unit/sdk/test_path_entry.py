@@ -87,6 +87,14 @@ def test_steps_of_an_unmodified_program_are_reported(
     assert "total_steps" not in last
 
 
+def test_the_last_steps_before_a_hang_are_reported(
+    supervisor: FakeSupervisor, library: Path
+) -> None:
+    slow = "import os, time\nfor _ in range(3): one.step(); time.sleep(0.15)\nos._exit(0)"
+    train(supervisor, library, slow)  # no word at its end, as where it hangs
+    assert supervisor.wait_for("progress", 3)[-1]["step"] == 3
+
+
 def test_it_claims_no_session_and_so_cannot_save(supervisor: FakeSupervisor, library: Path) -> None:
     train(supervisor, library, "one.step()")
     supervisor.wait_for("progress")
