@@ -13,6 +13,7 @@ WRITES = re.compile(
     r"|\b(?:mkdir|makedirs|mkdtemp|mkstemp|mkfifo|mknod|touch|symlink|symlink_to|urlretrieve)\("
     r"|(?:\.to_(?!list|numpy|dict|tensor|device)\w+|\b(?:img|im|fig)?sav(?:e|efig|etxt|ez)(?:_\w+)?)\("
     r"|\b(?:write_(?!through)\w+|imwrite|imsave|savemat|\w*FileHandler|\w*Writer)\("
+    r"|\bos\.(?:rename|replace|link)\(|\bshutil\.move\(|\b\w*Temporary(?:File|Directory)\("
     r"|\bjoblib\.dump\(|\bbasicConfig\(.*filename|\bopen\((?:dst|dest)\b"
 )
 """Calls of which the path is made: a mode that writes, folders, and the libraries' ways to save."""

@@ -48,6 +48,8 @@ def path_of(code: str, *library: str, exception: str = MISSING) -> str:
         "with h5py.File(path, 'w') as file:",
         "with tarfile.open(path, 'w:gz') as tar:",
         "logging.basicConfig(filename=args.log)",
+        "os.replace(half, path)",
+        "with tempfile.NamedTemporaryFile(dir=out) as file:",
         "handler = logging.FileHandler(args.log)",
         "fd = os.open(path, os.O_WRONLY | os.O_CREAT)",
     ],
