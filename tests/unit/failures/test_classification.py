@@ -443,3 +443,11 @@ def test_of_a_pool_the_line_of_the_worker_is_shown() -> None:
 def test_a_folder_that_dash_cannot_enter_is_missing() -> None:
     found = failure_of("sh: 1: cd: can't cd to /nowhere", code=2)
     assert (found.reason, found.path) == ("missing-file", "/nowhere")
+
+
+def test_a_rank_that_ended_while_others_connected_is_no_time_out() -> None:
+    gone = "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:553] {}"
+    closed = traceback(gone.format("Connection closed by peer [127.0.0.1]:43659."))
+    assert failure_of(*closed, ranks=2).reason == "peer-connection-lost"
+    late = traceback(gone.format("no address of rank 1"))
+    assert failure_of(*late, ranks=2).reason == "rendezvous-timeout"
