@@ -21,7 +21,7 @@ TRAIN = """
 import time, torch
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-loader = torch.utils.data.DataLoader(torch.randn(240, 4), batch_size=8, num_workers=1)
+loader = torch.utils.data.DataLoader(torch.randn(480, 4), batch_size=8, num_workers=1)
 for batch in loader:
     optimizer.zero_grad()
     model(batch).sum().backward()
@@ -55,7 +55,7 @@ def test_an_unmodified_program_shows_its_steps(daemon: LiveDaemon, tmp_path: Pat
     assert f'trainmaster_job_step{{job="{job}"' in page
     assert f'trainmaster_job_steps_per_second{{job="{job}"' in page
     daemon.until_state(job, "succeeded")
-    assert daemon.job(job)["progress"]["step"] == 30
+    assert daemon.job(job)["progress"]["step"] == 60
     assert daemon.job(job)["saved_at_s"] is None
 
 
