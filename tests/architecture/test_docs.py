@@ -99,8 +99,8 @@ $ trainmaster queue set vision --weight 2
 Queue vision: weight 900, guaranteed 0.
 $ trainmaster run -d -- sleep 600
 1
-$ trainmaster story 1 | tail -1
-2020-01-31 14:57:05  4m12s  Started (process 123456, attempt 1)
+$ trainmaster story 1 | sed -n 2p
+2020-01-31 14:57:05  4m12s  Submitted as sleep
 $ trainmaster cancel 999
 $ trainmaster logs -f 1     # until Ctrl-C
 $ trainmaster logs -f 999   # until Ctrl-C
