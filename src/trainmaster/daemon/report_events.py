@@ -307,26 +307,9 @@ def _ended(
         prerun_events.leave(live)
         detail |= {"prerun": True}
     if said.asked is r.StopOrder.KILL:
-        if record.phase is Phase.STOPPING:
-            yield LoggedEvent(e.RunStopped(said.run), detail)
-        elif was_withdrawn(said, live.is_catching_up):  # without a store, or with one that is gone
-            yield LoggedEvent(e.JobWithdrawn(live.id), {}, withdrawal_of(said))
-            yield LoggedEvent(e.RunStopped(said.run), detail)
-        else:  # ended as an orphan by a manager that did not know it
-            yield _loss_of(live, record, detail, then, now, limits)
+        yield from _killed(said, live, record, detail, then, now, limits)
     elif said.asked is r.StopOrder.HALT:
-        has_saved = said.has_left and said.code == 0  # a signal that it did not handle
-        work = _saved_work(live, record)
-        if has_saved:
-            unsaved = (said.unsaved_ms or 0) * record.speed_ppm
-            work = max(work, _work_at(record, then) - unsaved)
-        detail["how"] = "by a checkpoint" if has_saved else "by ending it"
-        detail |= lost_work(record, then, work)
-        if record.is_prerun:
-            work = 0
-        shows_saving = not said.unsaved_ms
-        left = e.RunSuspended(said.run, work, was_killed=said.was_killed, shows_saving=shows_saving)
-        yield LoggedEvent(left, detail | _took(record, then))
+        yield _halted(said, live, record, detail, then)
     elif (
         passed := prerun_events.passed_event(
             said, live, record, failure, title, has_stepped=progress is not None
@@ -343,21 +326,75 @@ def _ended(
         live.history = replace(
             live.history, failure=dict(detail), failed_ms=failed, failed_by=failure
         )
-        detail |= failure_detail(failure, title)
-        if record.is_prerun:
-            detail |= prerun_events.doubt(live)
-        saved = _saved_work(live, record)
-        if failure is None or terms is None:
-            can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
-            event = failed_run(record, limits, can_help=can_help)
-        else:
-            step = None if progress is None else progress.step
+        step = None if progress is None else progress.step
+        attempt = None
+        if failure is not None:
             attempt = FailedAttempt(failure, ran_ms, step, job_ran_ms=job_ran_ms)
-            event = _judged(live, record, attempt, limits, terms)
-            detail["retry"] = live.history.retry
-        event = replace(event, work=saved, failure=failure)
-        detail |= lost_work(record, then, saved) | retry_detail(event, record)
-        yield LoggedEvent(event, detail, end_of(said, failure))
+        detail |= failure_detail(failure, title)
+        yield _failed(said, live, record, attempt, detail, then, limits, terms)
+
+
+def _killed(
+    said: r.Ended,
+    live: LiveJob,
+    record: JobRecord,
+    detail: dict[str, object],
+    then: int,
+    now: int,
+    limits: Limits,
+) -> Iterator[LoggedEvent]:
+    """It was killed: as was asked for, or by somebody who did not know better."""
+    if record.phase is Phase.STOPPING:
+        yield LoggedEvent(e.RunStopped(said.run), detail)
+    elif was_withdrawn(said, live.is_catching_up):  # without a store, or with one that is gone
+        yield LoggedEvent(e.JobWithdrawn(live.id), {}, withdrawal_of(said))
+        yield LoggedEvent(e.RunStopped(said.run), detail)
+    else:  # ended as an orphan by a manager that did not know it
+        yield _loss_of(live, record, detail, then, now, limits)
+
+
+def _halted(
+    said: r.Ended, live: LiveJob, record: JobRecord, detail: dict[str, object], then: int
+) -> LoggedEvent:
+    """It was told to end, to go on later from what it has saved."""
+    has_saved = said.has_left and said.code == 0  # else a signal that it did not handle
+    work = _saved_work(live, record)
+    if has_saved:
+        unsaved = (said.unsaved_ms or 0) * record.speed_ppm
+        work = max(work, _work_at(record, then) - unsaved)
+    detail["how"] = "by a checkpoint" if has_saved else "by ending it"
+    detail |= lost_work(record, then, work)
+    if record.is_prerun:
+        work = 0
+    shows_saving = not said.unsaved_ms
+    left = e.RunSuspended(said.run, work, was_killed=said.was_killed, shows_saving=shows_saving)
+    return LoggedEvent(left, detail | _took(record, then))
+
+
+def _failed(
+    said: r.Ended,
+    live: LiveJob,
+    record: JobRecord,
+    attempt: FailedAttempt | None,
+    detail: dict[str, object],
+    then: int,
+    limits: Limits,
+    terms: RetryTerms | None,
+) -> LoggedEvent:
+    """It failed by itself. Without `attempt` or `terms`: nobody has classified it."""
+    if record.is_prerun:
+        detail |= prerun_events.doubt(live)
+    saved = _saved_work(live, record)
+    if attempt is None or terms is None:
+        can_help = said.code not in NOT_TO_BE_TRIED_AGAIN
+        event = failed_run(record, limits, can_help=can_help)
+    else:
+        event = _judged(live, record, attempt, limits, terms)
+        detail["retry"] = live.history.retry
+    failure = None if attempt is None else attempt.failure
+    event = replace(event, work=saved, failure=failure)
+    detail |= lost_work(record, then, saved) | retry_detail(event, record)
+    return LoggedEvent(event, detail, end_of(said, failure))
 
 
 def _judged(
