@@ -14,6 +14,7 @@ from trainmaster import __version__
 from trainmaster.api import responses, schema
 from trainmaster.api.audit_log import AuditLog
 from trainmaster.api.host_check import HostCheck
+from trainmaster.api.identity import Identify
 from trainmaster.api.request_limits import RequestLimits
 from trainmaster.api.routes import cluster, jobs, logs, submit, web
 from trainmaster.api.store_header import StoreHeader
@@ -59,6 +60,7 @@ def create_app(
     responses.install(app)
     app.state.limits = service.limits
     app.add_middleware(RequestLimits, limits=service.limits)
+    app.add_middleware(Identify)
     app.add_middleware(HostCheck, hosts=hosts)
     app.add_middleware(AuditLog)
     app.add_middleware(StoreHeader, service=service)

@@ -8,6 +8,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from trainmaster.api.peer import FromPeer, peer_of
 from trainmaster.api.responses import error
 from trainmaster.config.limits import Limits
 from trainmaster.model.units import SECOND
@@ -24,6 +25,9 @@ def bounded_protocol(limits: Limits) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            peer = peer_of(transport)
+            if peer is not None:
+                self.app = FromPeer(self.app, peer)
             if len(self.connections) > limits.connections:
                 most = f"{limits.connections:,} connections are open already"
                 self._refuse(503, f"{most} (the limit connections): try again later.")

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -19,6 +20,7 @@ import uvicorn
 from trainmaster.api.app import create_app
 from trainmaster.api.connections import bounded_protocol
 from trainmaster.api.host_check import names_of
+from trainmaster.api.local_socket import LocalSocket
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.durable_files import write_whole
 
@@ -34,7 +36,25 @@ Beside = Callable[[Daemon], Awaitable[None]]
 
 
 class Server(uvicorn.Server):
-    """A server that leaves signals to us."""
+    """A server on a TCP socket and a Unix socket, which leaves signals to us."""
+
+    def __init__(self, config: uvicorn.Config, local: socket.socket) -> None:
+        super().__init__(config)
+        self._local = local
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """The Unix socket never speaks TLS, whatever the other one does."""
+        await super().startup(sockets)
+
+        def protocol() -> asyncio.Protocol:
+            return self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )
+
+        loop = asyncio.get_running_loop()
+        self.servers.append(await loop.create_server(protocol, sock=self._local))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -76,6 +96,7 @@ def url_of(sock: socket.socket) -> str:
 async def serve(
     daemon: Daemon,
     sock: socket.socket,
+    local: LocalSocket,
     address: Path,
     when_up: Callable[[], None] = lambda: None,
     beside: Beside | None = None,
@@ -88,13 +109,14 @@ async def serve(
     """
     gc.set_threshold(*RARELY)
     stop = _signalled()
-    server = _server(daemon, sock)
+    server = _server(daemon, sock, local)
+    places = _Places(url_of(sock), local, address)
     tasks = [
         asyncio.create_task(server.serve(sockets=[sock]), name="http"),
         asyncio.create_task(daemon.run(), name="daemon"),
         asyncio.create_task(stop.wait(), name="signals"),
     ]
-    announcing = asyncio.create_task(_announce(daemon, url_of(sock), address, when_up, beside))
+    announcing = asyncio.create_task(_announce(daemon, places, when_up, beside))
     announcing.add_done_callback(_complain)
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -110,7 +132,7 @@ async def serve(
         tasks[1].cancel()
         await asyncio.gather(*tasks[:2], announcing, return_exceptions=True)
         tasks[2].cancel()
-        _withdraw(address)
+        places.withdraw()
 
 
 def _signalled() -> asyncio.Event:
@@ -121,7 +143,7 @@ def _signalled() -> asyncio.Event:
     return stop
 
 
-def _server(daemon: Daemon, sock: socket.socket) -> Server:
+def _server(daemon: Daemon, sock: socket.socket, local: LocalSocket) -> Server:
     config = uvicorn.Config(
         create_app(daemon, daemon.metrics, names_of(sock)),
         log_config=None,
@@ -129,15 +151,30 @@ def _server(daemon: Daemon, sock: socket.socket) -> Server:
         timeout_graceful_shutdown=LAST_ANSWERS_S,
         lifespan="off",
         http=bounded_protocol(daemon.limits),
+        proxy_headers=False,  # whoever asks could write them
     )
-    return Server(config)
+    return Server(config, local.sock)
 
 
-def _withdraw(address: Path) -> None:
-    """Remove our address file, unless another manager has written its own."""
-    with contextlib.suppress(OSError):
-        if json.loads(address.read_text())["pid"] == os.getpid():
-            address.unlink()
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where a manager answers, for clients to find."""
+
+    url: str
+    local: LocalSocket
+    file: Path
+
+    def publish(self) -> None:
+        self.local.publish()
+        said = {"url": self.url, "socket": str(self.local.path), "pid": os.getpid()}
+        write_whole(self.file, json.dumps(said))
+
+    def withdraw(self) -> None:
+        """Remove what is ours, unless another manager has written its own."""
+        self.local.withdraw()
+        with contextlib.suppress(OSError):
+            if json.loads(self.file.read_text())["pid"] == os.getpid():
+                self.file.unlink()
 
 
 def _complain(task: asyncio.Task[None]) -> None:
@@ -155,19 +192,15 @@ async def _unless(stop: asyncio.Event, work: Awaitable[None]) -> None:
         task.cancel()
 
 
-def _write_address(address: Path, url: str) -> None:
-    write_whole(address, json.dumps({"url": url, "pid": os.getpid()}))
-
-
 async def _announce(
-    daemon: Daemon, url: str, address: Path, when_up: Callable[[], None], beside: Beside | None
+    daemon: Daemon, places: _Places, when_up: Callable[[], None], beside: Beside | None
 ) -> None:
     """Say that it is up and write its address; a standby only writes it when it leads."""
     await daemon.is_settled.wait()
     if daemon.is_active.is_set() or daemon.health().trouble:
-        _write_address(address, url)
+        places.publish()
     when_up()
     await daemon.is_active.wait()
-    _write_address(address, url)
+    places.publish()
     if beside is not None:
         await beside(daemon)

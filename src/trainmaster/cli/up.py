@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,10 @@ SELF_TEST = (
     "Test all idle devices at the start, not only GPUs that are new: a matrix product and copies; set aside"
     " what is broken."
 )
+SYSTEM = (
+    "Serve every user of this machine, on /run/trainmaster/manager.sock; needs root. State in"
+    " /var/lib/trainmaster unless --data says otherwise."
+)
 DETACH = "Start in the background: return as soon as it answers."
 SETTING = "Option of the policy, by default of `trainmaster`; can be repeated."
 MAX_GRACE = "Longest grace period that a job may ask for. Default: 5m."
@@ -59,6 +64,7 @@ POLICY = (
 def up(
     context: typer.Context,
     data: Annotated[Path | None, option("--data DIR", DATA)] = None,
+    is_system: Annotated[bool, option("--system", SYSTEM)] = False,
     host: Annotated[str, option("--host ADDRESS", HOST)] = USUAL_HOST,
     port: Annotated[int | None, option("--port PORT", PORTS, min=0, max=65535)] = None,
     slots: Annotated[str | None, option("--slots N|NxM|auto", SLOTS)] = None,
@@ -99,7 +105,9 @@ def up(
         trainmaster up --data ./.trainmaster --demo
     """
     _refuse_network(host)
-    folder = state_folder(data)
+    if is_system and os.geteuid() != 0:
+        raise BadInput("--system serves every user of this machine, and needs root.")
+    folder = state_folder(data, is_system=is_system)
     try:
         is_file = folder.exists() and not folder.is_dir()
     except OSError as error:
@@ -122,7 +130,18 @@ def up(
     reasons = reasons_of(folder, failure_reasons)
     devices = devices_of(folder, slots, gpu_memory)
     start = StartOptions(
-        folder, devices, url, chosen, cold_start, bounds, force, demo, ends_demo, reasons, self_test
+        folder,
+        devices,
+        url,
+        chosen,
+        cold_start,
+        bounds,
+        force,
+        demo,
+        ends_demo,
+        reasons,
+        self_test,
+        is_system,
     )
     run_manager(start, host, port)
 

@@ -16,6 +16,8 @@ URL = "TRAINMASTER_URL"
 DATA = "TRAINMASTER_DATA"
 HERE = ".trainmaster"
 """The state of `make run`, in the folder that it was started in."""
+SYSTEM_FOLDER = Path("/var/lib/trainmaster")
+"""The state of the manager for everybody on this machine."""
 ADDRESS = "address"
 PORT = 8470
 """Of `trainmaster up`, unless it is told otherwise or the port is taken."""
@@ -33,10 +35,11 @@ def user_data_folder() -> Path:
     return user_data_path("trainmaster")
 
 
-def state_folder(stated: Path | None) -> Path:
+def state_folder(stated: Path | None, *, is_system: bool = False) -> Path:
     """Where `trainmaster up` keeps its state: in the stated folder, else that of the environment, else the
-    user's."""
-    return Path(os.path.abspath(stated or os.environ.get(DATA) or user_data_folder()))
+    user's, or that of the manager for everybody."""
+    usual = SYSTEM_FOLDER if is_system else user_data_folder()
+    return Path(os.path.abspath(stated or os.environ.get(DATA) or usual))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,15 @@ def address_in(folder: Path) -> str | None:
         raise BadInput(
             f"{path} holds no address: give the manager's with --url, or start it again."
         ) from None
+
+
+def pid_in(folder: Path) -> int | None:
+    """The process of the manager that last wrote its address there."""
+    try:
+        said = json.loads((folder / ADDRESS).read_text(encoding="utf-8"))
+        return int(said["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def is_alive(pid: object) -> bool:

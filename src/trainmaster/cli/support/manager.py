@@ -10,8 +10,16 @@ from pathlib import Path
 
 import typer
 
+from trainmaster.api.local_socket import (
+    OWN_MODE,
+    SYSTEM_MODE,
+    LocalSocket,
+    listener_at,
+    own_path,
+    system_path,
+)
 from trainmaster.api.server import listening, listening_near, serve, url_of
-from trainmaster.cli.support.address import ADDRESS, PORT, is_manager
+from trainmaster.cli.support.address import ADDRESS, PORT, is_manager, pid_in
 from trainmaster.cli.support.announcement import announcement, farewell
 from trainmaster.cli.support.background import LOG, unusable_folder
 from trainmaster.cli.support.demo import demonstrate, end_demonstration
@@ -56,6 +64,8 @@ class StartOptions:
     """Why runs fail."""
     tests_devices: bool = False
     """Whether idle devices are tested at the start."""
+    is_system: bool = False
+    """Whether it is the manager for everybody on this machine."""
 
 
 def run_manager(start: StartOptions, host: str, port: int | None) -> None:
@@ -71,12 +81,33 @@ def run_manager(start: StartOptions, host: str, port: int | None) -> None:
     except OSError as error:
         raise Failed(_unusable_port(host, PORT if port is None else port, error)) from None
     raise_limit()
+    local = _local_socket(start)
     try:
-        asyncio.run(_serve(start, sock))
+        asyncio.run(_serve(start, sock, local))
     except BadStart as error:
         raise BadInput(str(error)) from None
     except (RequestError, StoreError, EngineError) as error:
         raise Failed(str(error)) from None
+    finally:
+        local.withdraw()
+
+
+def _local_socket(start: StartOptions) -> LocalSocket:
+    """Where local clients connect; a standby only takes the path when it leads."""
+    folder = start.folder
+    try:
+        path = system_path() if start.is_system else own_path(folder)
+        other = listener_at(path)
+        if start.is_system and other not in (None, pid_in(folder)):
+            raise Failed(
+                f"{path} is used by another manager (process {other}): stop that one, or start this one"
+                " without --system."
+            )
+        return LocalSocket(path, SYSTEM_MODE if start.is_system else OWN_MODE)
+    except EngineError as error:
+        raise Failed(str(error)) from None
+    except OSError as error:
+        raise Failed(f"its Unix socket cannot be made: {error}.") from None
 
 
 def _unusable_port(host: str, port: int, error: OSError) -> str:
@@ -88,7 +119,7 @@ def _unusable_port(host: str, port: int, error: OSError) -> str:
     return f"{shown} is in use by {who}: without --port the next free port is taken."
 
 
-async def _serve(start: StartOptions, sock: socket.socket) -> None:
+async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -> None:
     folder, engine, store = start.folder, _engine(start), _store(start)
     daemon = Daemon(
         store,
@@ -122,7 +153,7 @@ async def _serve(start: StartOptions, sock: socket.socket) -> None:
 
     try:
         last = before_end if start.ends_demo else None
-        await serve(daemon, sock, folder / ADDRESS, when_up, when_active, last)
+        await serve(daemon, sock, local, folder / ADDRESS, when_up, when_active, last)
         typer.echo(farewell(daemon, folder))
     finally:
         store.close()
