@@ -21,7 +21,7 @@ def main() -> None:
     share = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
     size = int(asked.fill_gib * GIB) + CONTEXT
     fake_driver.allocate(size, util_ppm=300_000, mps=bool(share))
-    say(ready=os.getpid(), gpu_bytes=size)
+    say(ready=os.getpid(), at=round(time.time(), 3), start_s=0.0, gpu_bytes=size)
     wait_at(asked.gate)
     taken = 0
     times, weights = StepTimes(), hashlib.sha256(str(asked.seed).encode())

@@ -216,17 +216,27 @@ def sharing(read: Found) -> list[str]:
         if name == "halves" and "found" in step:
             paces = " and ".join(f"{each['ms_per_step']:.2f}" for each in step["found"] if each)
             rows.append((name, f"{', '.join(step['states'])}; {paces} ms per step"))
-        elif name == "classes" and "slowdown_of_the_guaranteed" in step:
-            beside = "beside" if step["guest_ran_beside"] else "without"
-            ratio = step["slowdown_of_the_guaranteed"]
-            rows.append(
-                (name, f"guaranteed job: {ratio:.3f} times its step time alone, {beside} the guest")
-            )
+        elif name == "classes":
+            rows += [(f"{name}, {kind}", of_class(step[kind])) for kind in KINDS if kind in step]
         elif "is_unhurt" in step:
             rows.append(
                 (name, f"the neighbour {'succeeded' if step['is_unhurt'] else '**was hurt**'}")
             )
     return table("step | result", rows) + went(read)
+
+
+KINDS = ("filling", "light")
+
+
+def of_class(found: Found) -> str:
+    """A guaranteed job beside an opportunistic one, each second of it by its own log."""
+    if "slowdown" not in found:
+        return "not measured"
+    return (
+        f"guaranteed job: {found['alone_ms']:.2f} ms per step alone, {found['beside_ms']:.2f} beside the"
+        f" guest: {100 * found['slowdown']:.1f} % longer, tolerance {100 * found['tolerance']:.0f} %;"
+        f" the guest made {found['guest_steps']:,} steps"
+    )
 
 
 def crashes(read: Found) -> list[str]:

@@ -72,7 +72,7 @@ class StepTimes:
         self.steps, self._last = self.steps + steps, now
         if now - self._said >= 1.0:
             self._said = now
-            say(step=self.steps, at_s=round(now - self.began, 2))
+            say(step=self.steps, at_s=round(now - self.began, 2), at=round(time.time(), 3))
 
     def found(self) -> dict[str, object]:
         paced = max(1, self.steps - len(self._gaps))
@@ -123,6 +123,7 @@ def main() -> None:
     torch.cuda.synchronize()
     say(
         ready=os.getpid(),
+        at=round(time.time(), 3),
         import_s=round(imported_s, 2),
         start_s=round(time.perf_counter() - born, 2),
         loss=loss.item(),
