@@ -814,8 +814,9 @@ def test_a_queue_with_a_slash_in_its_name_is_refused_without_asking(tm: Tm, verb
     said = tm(f"queue {verb} a/b")
     assert said.code == 2
     assert said.err == (
-        "Error: the name of a queue must be 1 to 100 characters without a slash, a control character"
-        " such as a line break, or a space at its ends, not 'a/b'.\n"
+        "Error: the name of a queue must be 1 to 100 characters without a slash, a space at its ends,"
+        " or a sign that is not printable (a line break, an escape, a change of direction, a sign without"
+        " a width), not 'a/b'.\n"
     )
 
 

@@ -8,6 +8,7 @@ from fastapi import Header, Path, Query
 
 from trainmaster.api.headers import USER_HEADER
 from trainmaster.config.units import LARGEST_INDEX
+from trainmaster.text.control_characters import BASIC_UNSAFE
 
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 LATEST_S = 100_000_000_000
@@ -28,7 +29,7 @@ User = Annotated[
     Header(
         alias=USER_HEADER,
         max_length=100,
-        pattern=r"^[^\x00-\x1f\x7f]*$",
+        pattern=rf"^[^{BASIC_UNSAFE}]*$",
         description="Who asks, for the job's story. It is not checked.",
         examples=["ada"],
     ),

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import csv
-import sys
 from typing import Annotated
 
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, Query, my_name
-from trainmaster.cli.support.console import cell, write_json
+from trainmaster.cli.support.console import (
+    Output,
+    Styled,
+    cell,
+    write,
+    write_json,
+    write_styled,
+)
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.failure_tables import show_failures
 from trainmaster.cli.support.job_table import list_jobs, states_of
@@ -79,7 +85,7 @@ def history(
     if as_json:
         write_json({"jobs": found})
     elif as_csv:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer = csv.writer(Output(), lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows([row.get(column) for column in COLUMNS] for row in found)
     else:
@@ -90,19 +96,19 @@ def _show_failures(report: Json, *, as_json: bool, as_csv: bool) -> None:
     if as_json:
         write_json(report)
     elif as_csv:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer = csv.writer(Output(), lineterminator="\n")
         writer.writerow(REASON_COLUMNS)
         for row in report["reasons"]:
             small, middle, large = row["sizes"]
             sizes = {"trials_1": small, "trials_2_4": middle, "trials_more": large}
             writer.writerow([(row | sizes).get(column) for column in REASON_COLUMNS])
     else:
-        sys.stdout.write("\n".join(show_failures(report)))
+        write_styled(Styled("\n".join(show_failures(report))))
 
 
 def _show(found: list[Json]) -> None:
     if not found:
-        sys.stdout.write("No job has ended that matches.\n")
+        write("No job has ended that matches.\n")
         return
     rows = [JobRow.from_json(each) for each in found]
     cells = [
@@ -118,6 +124,6 @@ def _show(found: list[Json]) -> None:
         )
         for row in rows
     ]
-    sys.stdout.write(drawn(fit_table(HEADINGS, cells, screen_width(), GIVES_WAY)))
+    write_styled(drawn(fit_table(HEADINGS, cells, screen_width(), GIVES_WAY)))
     hours = sum(row.gpu_s for row in rows) / 3600
-    sys.stdout.write(f"{plural(len(rows), 'job')}, {hours:.2f} GPU hours.\n")
+    write(f"{plural(len(rows), 'job')}, {hours:.2f} GPU hours.\n")

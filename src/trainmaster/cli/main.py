@@ -17,6 +17,7 @@ import typer
 from trainmaster import __version__
 from trainmaster.cli.support import errors
 from trainmaster.cli.support.command import CONTEXT, help_if_bare, help_of
+from trainmaster.cli.support.console import write
 from trainmaster.cli.support.lazy_commands import LazyCommands
 
 NAMES = ("trainmaster", "tm")
@@ -28,7 +29,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        sys.stdout.write(f"trainmaster {__version__}\n")
+        write(f"trainmaster {__version__}\n")
         raise typer.Exit
 
 

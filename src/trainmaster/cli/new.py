@@ -16,6 +16,7 @@ from typing import Annotated
 
 from trainmaster.catalog import policy_names
 from trainmaster.cli.support.command import command, group, help_if_bare
+from trainmaster.cli.support.console import write
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import check_writable, write_text
 from trainmaster.cli.support.options import argument, option
@@ -117,7 +118,7 @@ def _write_into_checkout(names: Names) -> None:
     test = root / f"tests/policies/test_{names.module}.py"
     _write_all(names, module, {file: POLICY, test: TEST, page: PAGE})
     write_text(catalog, lambda out: out.write(listed))
-    sys.stdout.write(f"changed {catalog}: {names.policy} is in the catalog\n")
+    write(f"changed {catalog}: {names.policy} is in the catalog\n")
     _show_next(
         f"make unit TESTS={test.relative_to(root)}",
         f"trainmaster simulate TRACE --cluster 8x8 --policy fifo,{names.policy}",
@@ -157,8 +158,8 @@ def _write_all(names: Names, module: str, files: dict[Path, str]) -> None:
             path.unlink()
         raise
     for path in written:
-        sys.stdout.write(f"wrote {path}\n")
+        write(f"wrote {path}\n")
 
 
 def _show_next(*steps: str) -> None:
-    sys.stdout.write("next:\n" + "".join(f"  {step}\n" for step in steps))
+    write("next:\n" + "".join(f"  {step}\n" for step in steps))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import sys
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Annotated
 
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, job_path
-from trainmaster.cli.support.console import show_table, write_json
+from trainmaster.cli.support.console import show_table, write, write_json
 from trainmaster.cli.support.errors import BadInput, Failed, cannot_write
 from trainmaster.cli.support.options import AsJson, JobName, option
 from trainmaster.text.formatting import listing, plural, size
@@ -50,7 +49,7 @@ def outputs(
         rows = ((each["path"], size(each["size"]), words.at(each["at_s"])) for each in files)
         show_table(("file", "size", "written"), rows)
     elif not files:
-        sys.stdout.write(f"Job {job} has written nothing in its copy, {answer['folder']}.\n")
+        write(f"Job {job} has written nothing in its copy, {answer['folder']}.\n")
     else:
         place = to or Path(f"outputs-{client.get(job_path(job))['id']}")
         paths = [each["path"] for each in files]
@@ -58,7 +57,7 @@ def outputs(
         if not force:
             _refuse_present(place, paths)
         fetched = _extract(client.download(job_path(job, "outputs/archive")), place)
-        sys.stdout.write(f"Fetched {plural(fetched, 'file')} to {place}.\n")
+        write(f"Fetched {plural(fetched, 'file')} to {place}.\n")
 
 
 def _refuse_blocked(place: Path, files: Sequence[str]) -> None:

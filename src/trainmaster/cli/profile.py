@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 from trainmaster.cli.support.command import command, group, help_if_bare
-from trainmaster.cli.support.console import remark, screen, show_table, write_json
+from trainmaster.cli.support.console import ErrorOutput, remark, screen, show_table, write_json
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import check_directory, write_bytes, write_text
 from trainmaster.cli.support.options import AsJson, Command, option
@@ -85,7 +84,7 @@ def log_only_warnings() -> None:
 
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, ErrorOutput())),
     )
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 from trainmaster.cli.support.client import Client, Query, my_name
-from trainmaster.cli.support.console import remark, write_json
+from trainmaster.cli.support.console import Styled, plainly, remark, say, write_json, write_styled
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.job_table import jobs_table, list_jobs, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PAUSE_S = 2.0
-SECOND_SCREEN, FIRST_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+SECOND_SCREEN, FIRST_SCREEN = Styled("\x1b[?1049h\x1b[?25l"), Styled("\x1b[?25h\x1b[?1049l")
 """To a screen of its own without a cursor, and back to what was there before."""
 CLEAR = "\x1b[H\x1b[2J"
 EACH = "Show every element of an array on its own line."
@@ -110,30 +110,29 @@ def _nothing(query: Query, everything: bool, has_states: bool) -> str:
 
 
 def _show(table: Callable[[int], Table | PlainTable], watch: bool, nothing: str) -> None:
-    def text() -> str:
+    def text() -> Styled:
         made = table(screen_width())
-        return drawn(made) if made.row_count else f"{nothing}\n"
+        return drawn(made) if made.row_count else plainly(f"{nothing}\n")
 
     if watch and is_terminal():
         _watch(text)
     while True:
-        sys.stdout.write(text())
+        write_styled(text())
         if not watch:
             return
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+        say("")
         time.sleep(PAUSE_S)
 
 
-def _watch(text: Callable[[], str]) -> None:
+def _watch(text: Callable[[], Styled]) -> None:
     """Fill the screen with as many lines as it has, until Ctrl-C."""
     try:
-        sys.stdout.write(SECOND_SCREEN)
+        write_styled(SECOND_SCREEN)
         while True:
             lines = text().splitlines()[: shutil.get_terminal_size().lines]
-            sys.stdout.write(CLEAR + "\n".join(lines))
+            write_styled(Styled(CLEAR + "\n".join(lines)))
             sys.stdout.flush()
             time.sleep(PAUSE_S)
     finally:
-        sys.stdout.write(FIRST_SCREEN)
+        write_styled(FIRST_SCREEN)
         sys.stdout.flush()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 from trainmaster.cli.support.client import Client
-from trainmaster.cli.support.console import remark
+from trainmaster.cli.support.console import remark, write_data
 from trainmaster.cli.support.files import write_bytes
 from trainmaster.cli.support.options import option
 from trainmaster.model.job_state import ENDED_STATES, LIVE_STATES
@@ -41,17 +41,17 @@ def record(
     counts = client.get("/jobs", {"limit": 1})["counts"] if form is RecordFormat.TRACE else {}
     lines = 0
 
-    def write(file: IO[bytes]) -> None:
+    def write(write_piece: Callable[[bytes], object]) -> None:
         nonlocal lines
         for piece in client.download(f"/record/{form.value}"):
             lines += piece.count(b"\n")
-            file.write(piece)
+            write_piece(piece)
 
     if out is None:
-        write(sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+        write(write_data)
+        sys.stdout.flush()
     else:
-        write_bytes(out, write)
+        write_bytes(out, lambda file: write(file.write))
         jobs = f"{plural(lines - 1, 'job')} to " if form is RecordFormat.TRACE else ""
         remark("Note", (f"wrote {jobs}{out}",))
     if form is RecordFormat.TRACE:

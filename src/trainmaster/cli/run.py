@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from trainmaster.cli.support.client import Client, Json
-from trainmaster.cli.support.console import write_json
+from trainmaster.cli.support.console import write, write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.follow_to_end import follow_to_end
 from trainmaster.cli.support.options import (
@@ -170,7 +169,7 @@ def _print(job: Submitted, as_json: bool) -> None:
     if as_json:
         write_json({"jobs": [job.answer]})
     else:
-        sys.stdout.write(f"{job.id}\n")
+        write(f"{job.id}\n")
 
 
 def _command(words: list[str]) -> str | list[str]:

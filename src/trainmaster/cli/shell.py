@@ -15,6 +15,7 @@ import typer
 
 from trainmaster.cli.support.client import Client, job_path
 from trainmaster.cli.support.completion import live_jobs
+from trainmaster.cli.support.console import write, write_error
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.format import seconds_of, state_label
 from trainmaster.cli.support.notes import Notes, reason_key
@@ -90,7 +91,7 @@ def shell(
             f"Job {job} ({submitted.name}): `~.` leaves it, `trainmaster shell {job}` comes back."
         )
         if detach:
-            sys.stdout.write(f"{job}\n")
+            write(f"{job}\n")
             return
     try:
         code = _attach(client, job)
@@ -131,8 +132,7 @@ def _spec(
 
 
 def _note(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    write_error(f"{text}\n")
 
 
 def _attach(client: Client, job: str) -> int:
@@ -143,7 +143,7 @@ def _attach(client: Client, job: str) -> int:
     )
     found = _line_to(client, row, folder)
     if isinstance(found, str):
-        sys.stdout.write(f"{found}\n")
+        write(f"{found}\n")
         _note(f"`trainmaster cancel {row.id}` ends it; when unused it is suspended, and")
         _note(f"`trainmaster shell {row.id}` lets it go on.")
         return 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from trainmaster.cli.support.arrays import array_id, elements_of
 from trainmaster.cli.support.client import Client, Json, job_path
-from trainmaster.cli.support.console import show_table, write_json
+from trainmaster.cli.support.console import show_table, write, write_json
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.format import at
 from trainmaster.cli.support.options import AsJson, JobName
@@ -39,13 +39,13 @@ def story(client: Client, job: JobName, as_json: AsJson = False) -> None:
     if not elements:
         _show([])
     for row in elements:
-        sys.stdout.write(f"Job {row.id}\n")
+        write(f"Job {row.id}\n")
         _show(client.get(job_path(row.id, "story"))["story"])
 
 
 def _show(happened: Sequence[Json]) -> None:
     if not happened:
-        sys.stdout.write("It ended under a database that is gone, and its story with it.\n")
+        write("It ended under a database that is gone, and its story with it.\n")
         return
     first = happened[0]["at_s"]
     rows = ((at(e["at_s"]), short_length(e["at_s"] - first), e["sentence"]) for e in happened)

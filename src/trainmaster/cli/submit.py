@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.support.client import Client, RequestRefused
-from trainmaster.cli.support.console import remark, screen, write_json
+from trainmaster.cli.support.console import remark, screen, write, write_json
 from trainmaster.cli.support.follow_to_end import wait_for
 from trainmaster.cli.support.format import ended_sentence
 from trainmaster.cli.support.job_files import ReadJob, SubmitFlags, read_jobs
@@ -93,7 +93,7 @@ def _print_submitted(found: list[Submitted], parsable: bool, as_json: bool) -> N
     if as_json:
         write_json({"jobs": [job.answer for job in found]})
     elif parsable:
-        sys.stdout.write("".join(f"{job.id}\n" for job in found))
+        write("".join(f"{job.id}\n" for job in found))
     else:
         for job in found:
             screen().print(job.sentence, markup=False)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from trainmaster.cli.support import completion
 from trainmaster.cli.support.command import command, group, help_if_bare
-from trainmaster.cli.support.console import remark, screen, show_pairs, write_json
+from trainmaster.cli.support.console import remark, screen, show_pairs, write_json, write_json_text
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import check_writable, write_bytes, write_out
 from trainmaster.cli.support.options import AsJson, argument, option
@@ -107,7 +107,7 @@ def stats(
         kind = plot.suffix.lower().removeprefix(".")
         write_bytes(plot, lambda out: draw(loaded, trace.resolve().name, out, kind))
     if as_json:
-        sys.stdout.write(to_json(found))
+        write_json_text(to_json(found))
     else:
         show(found, trace.resolve().name, screen())
     remark("Note", found.notes)

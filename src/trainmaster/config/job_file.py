@@ -22,6 +22,7 @@ from trainmaster.config.validation import (
 from trainmaster.config.yaml_file import check_plain, read_documents
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.model.units import NOMINAL, WHOLE
+from trainmaster.text.control_characters import BASIC_UNSAFE
 
 Raw = dict[str, object]
 LATER = {
@@ -63,19 +64,20 @@ OTHER_WORDS = {
 MOST_CPUS = 10_000
 BIGGEST_PRIORITY = 1_000_000
 
-NAME = re.compile(r"[^\s/\x00-\x1f\x7f](?:[^/\x00-\x1f\x7f]{0,98}[^\s/\x00-\x1f\x7f])?")
 OCTAL = re.compile(r"0?[0-7]{1,3}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-NAME_PATTERN = r"^[^\s/\x00-\x1f\x7f]([^/\x00-\x1f\x7f]{0,98}[^\s/\x00-\x1f\x7f])?$"
+NAME_PATTERN = rf"^[^\s/{BASIC_UNSAFE}]([^/{BASIC_UNSAFE}]{{0,98}}[^\s/{BASIC_UNSAFE}])?$"
+NAME = re.compile(NAME_PATTERN[1:-1])
 
 
 def read_name(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str) or not NAME.fullmatch(value):
+    if not isinstance(value, str) or not NAME.fullmatch(value) or not value.isprintable():
         raise ValueError(
-            "must be 1 to 100 characters without a slash, a control character such as a line break, or a"
-            f" space at its ends, not {shown(value)}"
+            "must be 1 to 100 characters without a slash, a space at its ends, or a sign that is not"
+            " printable (a line break, an escape, a change of direction, a sign without a width), not"
+            f" {shown(value)}"
         )
     return value
 

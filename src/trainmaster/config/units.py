@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trainmaster.config.validation import shown
 from trainmaster.model.submission import Array, Dependency, When
 from trainmaster.model.units import DAY, GIB, HOUR, MIB, MINUTE, SECOND, WHOLE
+from trainmaster.text.control_characters import BASIC_UNSAFE
 
 LONGEST_MS = 3_650 * DAY
 """Ten years: beyond it there is only a typing error."""
@@ -26,7 +27,9 @@ SIZE_UNITS = {"": 1, "k": 1 << 10, "m": MIB, "g": GIB, "t": 1 << 40}
 RANGE = re.compile(r"\s*(\d{1,10})\s*-\s*(\d{1,10})\s*")
 WHOLE_NUMBER = re.compile(r"\s*\d{1,10}\s*")
 JOB_ID = re.compile(r"\d{1,15}(_\d{1,10})?")
-JOB_NAME = re.compile(r"[^\s\d:/\x00-\x1f\x7f]([^:/\x00-\x1f\x7f]{0,98}[^\s:/\x00-\x1f\x7f])?")
+JOB_NAME = re.compile(
+    rf"[^\s\d:/{BASIC_UNSAFE}]([^:/{BASIC_UNSAFE}]{{0,98}}[^\s:/{BASIC_UNSAFE}])?"
+)
 """A name that a dependency may be given by: never like an id."""
 TYPE_NAME = re.compile(r"[A-Za-z0-9][\w.+ /|-]{0,99}")
 

@@ -8,6 +8,7 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from starlette.testclient import TestClient
@@ -710,3 +711,24 @@ def test_the_first_page_says_how_a_job_ended(
         "ended": [row],
     }
     assert shown in web.render("overview.html", page)
+
+
+NOT_PRINTABLE = ("\x9b31mC1\x9d0;PWNED\x9c", "ada\u202egpj", "vis\u200bion", "a\x1b[2J", "a\u2028b")
+
+
+@pytest.mark.parametrize("field", ["name", "user", "queue", "model"])
+@pytest.mark.parametrize("text", NOT_PRINTABLE)
+def test_a_name_that_a_terminal_would_obey_is_refused(
+    client: TestClient, service: MemoryService, field: str, text: str
+) -> None:
+    said = client.post(f"{V1}/jobs", json={"command": "true", field: text})
+    assert said.status_code == 422
+    assert "a sign that is not printable" in said.json()["error"]["sentence"]
+    assert client.get(f"{V1}/jobs").json()["jobs"] == []
+
+
+@pytest.mark.parametrize("text", ["\x9b31m", "vis\u200bion", "a\u202eb"])
+def test_so_is_a_queue_of_such_a_name(client: TestClient, text: str) -> None:
+    said = client.put(f"{V1}/queues/{quote(text)}", json={"weight": 2})
+    assert said.status_code == 422
+    assert "a sign that is not printable" in said.json()["error"]["sentence"]

@@ -17,7 +17,7 @@ from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import ApiError, JsonAnswer, answers, changes, errors, sends, takes
 from trainmaster.catalog import policy_names
-from trainmaster.config.job_file import Name
+from trainmaster.config.job_file import Name, read_name
 from trainmaster.config.queues import queues_from
 from trainmaster.config.validation import ConfigError, StrictModel, checked
 from trainmaster.daemon import response_models as models
@@ -93,6 +93,14 @@ def routes(service: Daemon) -> APIRouter:
     return router
 
 
+def _check_new_name(name: str) -> None:
+    """Refuse a queue whose name cannot be shown; one that an older version took can still be removed."""
+    try:
+        read_name(name)
+    except ValueError as error:
+        raise ApiError(422, f"The name of a queue {error}.") from None
+
+
 def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
     @router.get(
         "/nodes",
@@ -120,6 +128,7 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
     )
     async def define_queue(name: params.QueueName, request: Request) -> Response:
         terms = checked(QueueTerms, await object_of(request))
+        _check_new_name(name)
         await service.cluster_control.define_queue(_queue(service, name, terms))
         for row in service.queries.queues():
             if row.name == name:

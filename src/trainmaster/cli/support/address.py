@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
+from trainmaster.cli.support.console import write_error
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 
 URL = "TRAINMASTER_URL"
@@ -124,7 +124,7 @@ def _is_own(folder: Path) -> bool:
         return True  # no address, or one that cannot be read: reading it says so
     if owners <= {os.geteuid(), ROOT}:
         return True
-    sys.stderr.write(
+    write_error(
         f"Note: {path} belongs to another user and is not used: give --data {folder} if you trust it.\n"
     )
     return False

@@ -13,6 +13,7 @@ from pathlib import Path
 import typer
 
 from trainmaster.cli.support.address import user_data_folder
+from trainmaster.cli.support.console import say, write, write_error
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 
 LOG = "manager.log"
@@ -66,15 +67,15 @@ def start_in_background(folder: Path, arguments: Sequence[str]) -> None:
     while READY not in output.read_text(errors="replace"):
         code = process.poll()
         if code is not None:
-            sys.stderr.write(output.read_text(errors="replace"))
+            write_error(output.read_text(errors="replace"))
             raise typer.Exit(code or 1)
         if time.monotonic() > until:
             raise Failed(f"it has not answered within {LONGEST_S:g} s: see {output}.")
         time.sleep(0.05)
     said = output.read_text(errors="replace")
-    sys.stdout.write(said)
+    write(said)
     stop = f"trainmaster down{_where(said, folder)}"
-    typer.echo(f"Process {process.pid}, log in {folder / LOG}; `{stop}` stops it.")
+    say(f"Process {process.pid}, log in {folder / LOG}; `{stop}` stops it.")
 
 
 def _where(said: str, folder: Path) -> str:

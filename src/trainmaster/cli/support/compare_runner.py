@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import typer
 
 from trainmaster.cli.compare import Outputs
-from trainmaster.cli.support.console import remark
+from trainmaster.cli.support.console import remark, write_json_text
 from trainmaster.cli.support.errors import INTERRUPTED, BadInput, Failed, cannot_write
 from trainmaster.cli.support.files import check_directory, write_text
 from trainmaster.cli.support.progress_bar import ProgressBar
@@ -36,7 +36,7 @@ def run_and_report(
         check_directory(report_in, "--out")
     result = run(suite, outputs, out)
     if outputs.as_json:
-        sys.stdout.write(to_json(result))
+        write_json_text(to_json(result))
     else:
         from trainmaster.cli.support.compare_tables import show
 

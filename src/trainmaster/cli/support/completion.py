@@ -59,4 +59,5 @@ def live_jobs() -> list[str]:
     except CommandError:
         return []
     words = [str(row[key]) for row in found["jobs"] for key in ("id", "name") if row.get(key)]
+    words = [word for word in words if word.isprintable()]  # the shell shows them as they are
     return list(dict.fromkeys(words))

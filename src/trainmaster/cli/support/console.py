@@ -1,11 +1,17 @@
-"""Output in the terminal: tables, JSON, notes."""
+"""Output in the terminal: texts, tables, JSON, notes; the only place where commands write.
+
+What jobs and other people named or wrote must not reach a terminal as it is: everything here shows control
+characters as codes (`\\x1b`). Only a job's own output is raw (`output_lines.py`, `terminal.py`).
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NewType
+
+from trainmaster.text.control_characters import visible, visible_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -13,27 +19,84 @@ if TYPE_CHECKING:
 WIDE = 200
 """Columns of output that goes to a file or a pipe: a table is not cut to a screen's width."""
 NOTHING = "-"
+Styled = NewType("Styled", str)
+"""Text with escape sequences of ours in it, and no others: its parts were cleaned before."""
+
+
+def write(text: str) -> None:
+    """Text to standard output."""
+    sys.stdout.write(visible(text))
+
+
+def say(text: str) -> None:
+    """A line to standard output, at once."""
+    write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def write_error(text: str) -> None:
+    """Text to standard error, at once."""
+    sys.stderr.write(visible(text))
+    sys.stderr.flush()
+
+
+def write_styled(text: Styled) -> None:
+    """Text that was drawn for the screen to standard output."""
+    sys.stdout.write(text)
+
+
+def plainly(text: str) -> Styled:
+    """A sentence between texts that were drawn."""
+    return Styled(visible(text))
+
+
+def write_data(piece: bytes) -> None:
+    """A piece of a file to standard output: as it is to a pipe or a file, cleaned on a terminal."""
+    if sys.stdout.isatty():
+        write(piece.decode("utf-8", "replace"))
+    else:
+        sys.stdout.buffer.write(piece)
+
+
+class Output:
+    """Standard output for what writes to a file: CSV, traces."""
+
+    write = staticmethod(write)
+
+
+class ErrorOutput:
+    """Standard error for what logs to a file."""
+
+    write = staticmethod(write_error)
+
+    def flush(self) -> None:
+        """Every write is flushed."""
 
 
 def screen() -> Console:
     """Standard output for tables."""
-    from rich.console import Console
+    from trainmaster.cli.support.clean_console import CleanConsole
 
-    console = Console(highlight=False, soft_wrap=False)
+    console = CleanConsole(highlight=False, soft_wrap=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=WIDE)
+        console = CleanConsole(highlight=False, width=WIDE)
     return console
 
 
 def remark(kind: str, lines: Iterable[str]) -> None:
     """Warnings and notes, each on a line of standard error."""
     for line in lines:
-        sys.stderr.write(f"{kind}: {' '.join(line.split())}\n")
+        write_error(f"{kind}: {' '.join(line.split())}\n")
 
 
 def write_json(answer: object) -> None:
     """As JSON; rows are objects of their fields."""
-    sys.stdout.write(json.dumps(answer, indent=2, ensure_ascii=False, default=vars) + "\n")
+    write_json_text(json.dumps(answer, indent=2, ensure_ascii=False, default=vars) + "\n")
+
+
+def write_json_text(text: str) -> None:
+    """The same, already as text."""
+    sys.stdout.write(visible_json(text))
 
 
 def show_answer(answer: object, as_json: bool, sentence: str) -> None:

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-from rich.console import Console
 from rich.table import Column, Table
 
 from trainmaster.api.submission import Defaults, submission_of
+from trainmaster.cli.support.console import say, screen
 from trainmaster.cli.support.environment import exported
 from trainmaster.config.job_file import JobFile
 from trainmaster.config.yaml_file import read_documents
@@ -37,13 +36,13 @@ NUMBERS = ("GPUs", "Waited", "Ran", "Suspended", "Loss")
 
 async def demonstrate(daemon: Daemon, folder: Path, url: str) -> None:
     """Round after round until it is cancelled; jobs of an earlier start are waited for first."""
-    typer.echo("\n".join(["From here, in another terminal:", *commands(url)]))
+    say("\n".join(["From here, in another terminal:", *commands(url)]))
     while True:
         try:
             await ended(daemon, folder)
             await play_round(daemon, folder)
         except RequestError as problem:
-            typer.echo(f"The demonstration waits: {problem}")
+            say(f"The demonstration waits: {problem}")
             await asyncio.sleep(RETRY_S)
 
 
@@ -54,16 +53,16 @@ async def play_round(daemon: Daemon, folder: Path) -> None:
     first = [job for job in jobs if job["name"] != URGENT]
     before = noted(folder)
     await asyncio.shield(_submit(daemon, folder, first))
-    typer.echo(f"Submitted {len(first)} jobs that train for a few minutes.")
+    say(f"Submitted {len(first)} jobs that train for a few minutes.")
     await asyncio.sleep(BEFORE_URGENT_S)
     if len(first) < len(jobs):
         await asyncio.shield(_submit(daemon, folder, jobs[-1:]))
-        typer.echo("Submitted an urgent one: another job makes room for it.")
+        say("Submitted an urgent one: another job makes room for it.")
     await ended(daemon, folder)
     own = set(noted(folder)) - set(before)
     found = await daemon.queries.jobs(JobFilter(text="demo-", limit=100))
-    Console().print(table([each for each in reversed(found) if each.row.id in own]))
-    typer.echo("The next round of the demonstration begins; Ctrl-C ends it.")
+    screen().print(table([each for each in reversed(found) if each.row.id in own]))
+    say("The next round of the demonstration begins; Ctrl-C ends it.")
 
 
 def commands(url: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 
 BAD_INPUT = 2
 FAILED = 1
@@ -45,9 +44,10 @@ def is_debugging() -> bool:
 
 def print_error(sentence: str) -> None:
     """One sentence to standard error."""
+    from trainmaster.cli.support.console import write_error
     from trainmaster.text.formatting import as_sentence
 
-    sys.stderr.write(f"Error: {as_sentence(sentence)}\n")
+    write_error(f"Error: {as_sentence(sentence)}\n")
 
 
 def system_reason(error: OSError) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from trainmaster.cli.support.console import Styled, plainly
 from trainmaster.cli.support.plain_table import drawn, fit_table, screen_width
 from trainmaster.text.formatting import plural
 
@@ -26,10 +27,10 @@ SHOWN = 5
 """Programs, users, nodes, devices and inputs that are shown, each."""
 
 
-def show_failures(report: Json) -> Iterator[str]:
+def show_failures(report: Json) -> Iterator[Styled]:
     """All tables of a report, one text each."""
     if not report["trials"]:
-        yield "No run has failed that matches.\n"
+        yield plainly("No run has failed that matches.\n")
     else:
         yield failed_runs(report)
         yield reason_table(report["reasons"])
@@ -38,12 +39,12 @@ def show_failures(report: Json) -> Iterator[str]:
         yield status_table(report["statuses"])
 
 
-def failed_runs(report: Json) -> str:
+def failed_runs(report: Json) -> Styled:
     runs, jobs = plural(report["trials"], "failed run"), plural(report["jobs"], "job")
-    return f"{runs} of {jobs}, {hours(report['gpu_hours'])} GPU hours lost.\n"
+    return plainly(f"{runs} of {jobs}, {hours(report['gpu_hours'])} GPU hours lost.\n")
 
 
-def reason_table(reasons: Sequence[Json]) -> str:
+def reason_table(reasons: Sequence[Json]) -> Styled:
     cells = [
         (
             *(row["reason"], row["blame"]),
@@ -59,7 +60,7 @@ def reason_table(reasons: Sequence[Json]) -> str:
     return drawn(fit_table(REASONS, cells, screen_width(), GIVES_WAY))
 
 
-def status_table(statuses: Sequence[Json]) -> str:
+def status_table(statuses: Sequence[Json]) -> Styled:
     cells = [
         (
             *(row["status"], f"{row['jobs']:,}", percent(row["share"], 1)),
@@ -71,9 +72,9 @@ def status_table(statuses: Sequence[Json]) -> str:
     return drawn(fit_table(headings, cells, screen_width()))
 
 
-def _sources(rows: Sequence[Json], word: str) -> str:
+def _sources(rows: Sequence[Json], word: str) -> Styled:
     if not rows:
-        return ""
+        return Styled("")
     cells = [
         (
             *(row["name"], f"{row['trials']:,}", f"{row['jobs']:,}"),
@@ -84,7 +85,7 @@ def _sources(rows: Sequence[Json], word: str) -> str:
     headings = (word, "trials", "jobs", "GPU hours", "GPU %", "reasons")
     more = len(rows) - SHOWN
     rest = f"and {plural(more, f'more {word}')}: --json lists all.\n" if more > 0 else ""
-    return f"{drawn(fit_table(headings, cells, screen_width()))}{rest}"
+    return Styled(drawn(fit_table(headings, cells, screen_width())) + plainly(rest))
 
 
 def percent(part: float, digits: int = 2) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json as json_text
-import sys
 from dataclasses import asdict, replace
 
 from trainmaster.cli.compare import Outputs, OwnTrace
 from trainmaster.cli.support import scenario_args as inputs
 from trainmaster.cli.support.compare_runner import finish, run
 from trainmaster.cli.support.compare_trace import NAME, experiment_of
-from trainmaster.cli.support.console import remark
+from trainmaster.cli.support.console import remark, write, write_json_text
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.config.cluster import Cluster
 from trainmaster.evaluation.capacity_search import (
@@ -55,9 +54,9 @@ def answer(own: OwnTrace, outputs: Outputs) -> None:
     if outputs.as_json:
         entry = {"policy": ours, "against": theirs, "cluster": shape, **asdict(saving)}
         text = json_text.dumps(entry | {"gpus_fewer": saving.gpus_fewer}, indent=1)
-        sys.stdout.write(f"{text}\n")
+        write_json_text(f"{text}\n")
     else:
-        sys.stdout.write(f"{worded(saving, ours, theirs, shape)}\n")
+        write(f"{worded(saving, ours, theirs, shape)}\n")
 
 
 def _checked(own: OwnTrace) -> str:

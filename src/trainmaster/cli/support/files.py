@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING, TextIO, cast
 
+from trainmaster.cli.support.console import Output
 from trainmaster.cli.support.errors import BadInput, Failed, cannot_write, system_reason
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _partial(target: Path) -> Path:
 def write_out(out: Path | None, write: Callable[[TextIO], object]) -> None:
     """To a file, or to standard output when none or `-` is named."""
     if out is None or str(out) == STDOUT:
-        write(sys.stdout)
+        write(cast(TextIO, Output()))
     else:
         write_text(out, write)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import closing
 
 from trainmaster.cli.support.arrays import elements_of, follow_elements
 from trainmaster.cli.support.client import Client, Query, RequestRefused, Unreachable, job_path
+from trainmaster.cli.support.console import write_error
 from trainmaster.cli.support.errors import INTERRUPTED, print_error
 from trainmaster.cli.support.follow import follow
 from trainmaster.cli.support.format import ended_sentence
@@ -59,12 +59,11 @@ def follow_to_end(client: Client, job: Submitted, all_ranks: bool) -> int:
 def wants_to_cancel(job: Submitted) -> bool:
     """Ask, after a first Ctrl-C: a second one means yes."""
     try:
-        sys.stderr.write(f"\nJob {job.id} goes on. Ctrl-C again cancels it.\n")
-        sys.stderr.flush()
+        write_error(f"\nJob {job.id} goes on. Ctrl-C again cancels it.\n")
         time.sleep(CANCEL_WAIT_S)
     except KeyboardInterrupt:
         return True
-    sys.stderr.write(
+    write_error(
         f"`trainmaster logs -f {job.id}` shows its output, `trainmaster cancel {job.id}` ends it.\n"
     )
     return False

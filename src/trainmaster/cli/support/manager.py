@@ -8,8 +8,6 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from trainmaster.api.local_socket import (
     OWN_MODE,
     SYSTEM_MODE,
@@ -22,6 +20,7 @@ from trainmaster.api.server import listening, listening_near, serve, url_of
 from trainmaster.cli.support.address import ADDRESS, PORT, is_manager, pid_in
 from trainmaster.cli.support.announcement import announcement, farewell
 from trainmaster.cli.support.background import LOG, unusable_folder
+from trainmaster.cli.support.console import say
 from trainmaster.cli.support.demo import demonstrate, end_demonstration
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.manager_log import log_to
@@ -132,14 +131,14 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         limits=start.limits,
         tests_devices=start.tests_devices,
         reasons=start.reasons.table,
-        say=typer.echo,
+        say=say,
     )
 
     async def when_active(active: Daemon) -> None:
         remember_devices(folder, start.devices)
         remember_reasons(folder, start.reasons)
         for missing in engine.abilities.remarks:
-            typer.echo(f"Note: {missing}")
+            say(f"Note: {missing}")
         if start.demo:
             await demonstrate(active, folder, url_of(sock))
 
@@ -147,14 +146,12 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         await end_demonstration(active, folder)
 
     def when_up() -> None:
-        typer.echo(
-            "\n".join(announcement(daemon, url_of(sock), folder, start.devices, start.reasons))
-        )
+        say("\n".join(announcement(daemon, url_of(sock), folder, start.devices, start.reasons)))
 
     try:
         last = before_end if start.ends_demo else None
         await serve(daemon, sock, local, folder / ADDRESS, when_up, when_active, last)
-        typer.echo(farewell(daemon, folder))
+        say(farewell(daemon, folder))
     finally:
         store.close()
 
@@ -177,5 +174,5 @@ def _store(start: StartOptions) -> Store:
     url = start.database or f"sqlite:///{start.folder}/trainmaster.db"
     may_put_back = start.cold_start is ColdStart.ADOPT and not is_in_use(start.folder)
     if may_put_back and (said := put_back_copy(url, start.folder / COPIES)):
-        typer.echo(said)
+        say(said)
     return open_store(url)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
+from trainmaster.cli.support.console import write_error
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.model.job_state import JobState
 
@@ -32,8 +31,7 @@ class Notes:
     def __call__(self, text: str, key: object = None) -> None:
         """Say this, unless it was what was said last; `key` tells by what, where the text may vary."""
         if text and (key or text) != self._last:
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
+            write_error(f"{text}\n")
             self._last = key or text
 
     def on_state(self, job: str, state: str, sentence: str) -> None:

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainmaster.cli.support.console import WIDE, screen
+from trainmaster.cli.support.console import WIDE, Styled, screen
+from trainmaster.text.control_characters import visible_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,14 +57,14 @@ def styles() -> dict[str, str]:
     return {name: STYLES[name] for name in names}
 
 
-def drawn(table: PlainTable | Table) -> str:
+def drawn(table: PlainTable | Table) -> Styled:
     """A table as standard output shows it."""
     if isinstance(table, PlainTable):
         return table.text(screen_width(), styles())
     console = screen()
     with console.capture() as captured:
         console.print(table)
-    return captured.get()
+    return Styled(captured.get())
 
 
 def fit_table(
@@ -100,7 +101,12 @@ def _folding(
         made.add_column(heading, no_wrap=True, width=size, overflow="ellipsis")
     made.add_column(headings[-1], overflow="fold")
     for row in zip(*columns, strict=True):
-        made.add_row(*(Text(cell) if isinstance(cell, str) else Text(*cell) for cell in row))
+        made.add_row(
+            *(
+                Text(text, "" if isinstance(cell, str) else cell.style)
+                for cell, text in zip(row, _texts(row), strict=True)
+            )
+        )
     return made
 
 
@@ -136,7 +142,7 @@ class PlainTable:
         self._headings, self._columns, self._widths = headings, columns, widths
         self.row_count = len(columns[0])
 
-    def text(self, width: int, styles: Mapping[str, str]) -> str:
+    def text(self, width: int, styles: Mapping[str, str]) -> Styled:
         """All of it for a screen of this width that shows these styles."""
         columns, room = [], width
         for heading, column, wanted in zip(
@@ -148,9 +154,8 @@ class PlainTable:
             room -= size + GAP
             fitted = _fitted((heading, *_texts(column)), size)
             columns.append(_styled(fitted, (Coloured(heading, "bold"), *column), styles))
-        return "".join(
-            [(" " * GAP).join(row).rstrip() + "\n" for row in zip(*columns, strict=True)]
-        )
+        lines = [(" " * GAP).join(row).rstrip() + "\n" for row in zip(*columns, strict=True)]
+        return Styled("".join(lines))
 
 
 def _styled(
@@ -168,7 +173,7 @@ def _styled(
 
 
 def _texts(column: Iterable[Cell]) -> list[str]:
-    return [cell if isinstance(cell, str) else cell.text for cell in column]
+    return [visible_line(cell if isinstance(cell, str) else cell.text) for cell in column]
 
 
 def _widest(column: Sequence[Cell]) -> int:

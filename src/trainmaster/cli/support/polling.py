@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from trainmaster.cli.support.client import Client, NotYet, Unreachable, job_path
+from trainmaster.cli.support.console import write_error
 from trainmaster.daemon.job_rows import JobRow
 
 T = TypeVar("T")
@@ -58,8 +58,7 @@ def retry(client: Client, ask: Callable[[], T]) -> T:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+    write_error(f"{line}\n")
 
 
 def row_now(client: Client, job: str) -> JobRow:

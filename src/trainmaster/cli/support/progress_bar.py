@@ -7,6 +7,8 @@ import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from trainmaster.cli.support.console import write_error
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -37,8 +39,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         if self._bar is not None:
             self._bar.console.print(line, markup=False, highlight=False)
         else:
-            sys.stderr.write(f"{line}\n")
-            sys.stderr.flush()
+            write_error(f"{line}\n")
 
     def stop(self) -> None:
         if self._bar is not None:
@@ -51,7 +52,8 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
 
 def _progress() -> Progress:
     from rich import progress as shown
-    from rich.console import Console
+
+    from trainmaster.cli.support.clean_console import CleanConsole
 
     return shown.Progress(
         shown.TextColumn("{task.description}"),
@@ -59,7 +61,7 @@ def _progress() -> Progress:
         shown.MofNCompleteColumn(),
         shown.TimeRemainingColumn(),
         shown.TextColumn("left  [dim]{task.fields[words]}[/]"),
-        console=Console(stderr=True),
+        console=CleanConsole(stderr=True),
         transient=True,
         auto_refresh=False,
         speed_estimate_period=300,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from trainmaster.cli.support.console import screen
+from trainmaster.cli.support.console import Styled, plainly, screen, write_styled
 from trainmaster.cli.support.failure_tables import failed_runs, reason_table
 from trainmaster.cli.support.simulate_runner import Ran
 from trainmaster.model.result import Result, Status, Summary
@@ -51,7 +50,7 @@ def show(scenario: Scenario, trace_name: str, runs: Sequence[Ran]) -> None:
     for line in _deadlines(runs):
         console.print(line, markup=False)
     for text in _failures(runs):
-        sys.stdout.write(text)
+        write_styled(text)
 
 
 def _deadlines(runs: Sequence[Ran]) -> Iterator[str]:
@@ -63,7 +62,7 @@ def _deadlines(runs: Sequence[Ran]) -> Iterator[str]:
             yield f"deadlines{under}: {in_words(found)}"
 
 
-def _failures(runs: Sequence[Ran]) -> Iterator[str]:
+def _failures(runs: Sequence[Ran]) -> Iterator[Styled]:
     """What failed, where that was asked for: a line for each policy, the reasons of a single one."""
     for ran in runs:
         failures = ran.result.failures
@@ -72,9 +71,9 @@ def _failures(runs: Sequence[Ran]) -> Iterator[str]:
         found, done = asdict(failures.report), failures.effects
         under = f" under {ran.result.policy}" if len(runs) > 1 else ""
         rules = f" with {', '.join(done.rules)}" if done.rules else ""
-        yield f"failures{under}{rules}: {failed_runs(found)}"
+        yield Styled(plainly(f"failures{under}{rules}: ") + failed_runs(found))
         if done.rules:
-            yield (
+            yield plainly(
                 f"  {plural(done.jobs_given_up, 'job')} not tried again ({done.jobs_given_up_in_vain}"
                 f" would have ended well), {done.jobs_set_aside} not started on"
                 f" {plural(done.inputs_blocked, 'blocked input')},"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json as json_text
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from trainmaster.cli.support.compare_tables import table
-from trainmaster.cli.support.console import screen
+from trainmaster.cli.support.console import screen, write_json_text
 from trainmaster.evaluation.scores_json import listed
 from trainmaster.evaluation.selection import narrowed
 from trainmaster.evaluation.suite import Experiment, Suite
@@ -27,7 +26,7 @@ def show_suites(
     suites = [narrowed(suite_of(name), only, seeds) for name in names]
     if as_json:
         text = json_text.dumps({"suites": [listed(each) for each in suites]}, indent=1)
-        sys.stdout.write(f"{text}\n")
+        write_json_text(f"{text}\n")
         return
     console = screen()
     for suite in suites:
