@@ -37,6 +37,17 @@ class LogLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """A Unix account, as the machine knew it when a job was submitted: the job's processes run as it."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+    shell: str = "/bin/sh"
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchSpec:
     """One job's program with its environment. Every attempt is started from the same one."""
 
@@ -89,3 +100,5 @@ class LaunchSpec:
     Empty for a job that was submitted to an earlier version."""
     row: str = ""
     """The job as the store has it, as JSON; only in what an engine is given to launch."""
+    account: Account | None = None
+    """Who its processes run as; None: the manager's own account."""

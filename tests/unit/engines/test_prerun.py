@@ -36,7 +36,7 @@ def test_it_has_folders_of_its_own_quiet_trackers_and_little_time_to_leave(tmp_p
     assert (own.grace_ms, own.max_runtime_ms) == (5_000, None)
     assert prerun_spec(replace(spec, prefix=("docker",)), run).grace_ms == spec.grace_ms
     assert prerun_spec(replace(spec, workdir="/home/ada/code"), run).workdir == "/home/ada/code"
-    remove_folder(str(run))
+    remove_folder(str(run), None)
     assert not (run / "prerun").exists()
     assert (code / "train.py").exists()
 

@@ -8,6 +8,8 @@ import selectors
 import socket
 from collections.abc import Callable, Iterable
 
+from trainmaster.engines.local.privileges import CLOSED, OPEN, is_users
+from trainmaster.model.launch_spec import Account
 from trainmaster_sdk.wire import Message, MessageReader, encode_message
 
 MOST_UNREAD = 8 << 20
@@ -37,8 +39,11 @@ class ControlSocket:
         path: str,
         selector: selectors.BaseSelector,
         on_line: Callable[[Connection, Message], None],
+        account: Account | None = None,
     ) -> None:
         self._path = path
+        self._account = account
+        """Whose programs connect to it."""
         self._selector = selector
         self._on_line = on_line
         self._connections: list[Connection] = []
@@ -52,11 +57,18 @@ class ControlSocket:
                 return
             self._selector.unregister(self._listener)
             self._listener.close()
-        os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+        mode = OPEN if is_users(self._account) else CLOSED
+        os.makedirs(os.path.dirname(self._path), mode=mode, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(self._path)
+        before = os.umask(0o177)
+        try:
+            self._listener.bind(self._path)
+        finally:
+            os.umask(before)
+        if is_users(self._account):
+            os.chown(self._path, self._account.uid, self._account.gid, follow_symlinks=False)
         self._listener.listen(128)
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)

@@ -21,6 +21,7 @@ from trainmaster.engines.local import (
     logs,
     ownership,
     prerun,
+    privileges,
     processes,
     runfile,
     socket_paths,
@@ -78,6 +79,7 @@ class LocalEngine:
         supervisor_silence_s: float = 60.0,
         fork_server_silence_s: float = 30.0,
         hang_limits: HangLimits = DEFAULT_LIMITS,
+        serves_users: bool = False,
     ) -> None:
         self._folder = Path(os.path.abspath(folder)) / "runs"
         self.probed = cgroup_probe.probe()
@@ -87,6 +89,8 @@ class LocalEngine:
         )
         # CPU slots are free as soon as processes are stopped.
         self._gpu_freezing = freezing_ability(devices) if devices else FreezingAbility()
+        self._serves_users = serves_users
+        """Whether jobs may run as other users than the manager's."""
         self._sockets = ""
         """Where supervisors listen; known when the engine is open."""
         self.fork_server = ForkServerClient(fork_server_silence_s)
@@ -183,7 +187,7 @@ class LocalEngine:
             tell(self._mps.judged(report, str(self.folder_of(report.run))), number)
 
         self._tell = tell_judged
-        self._sockets = socket_paths.folder_for(self._folder.parent)
+        self._sockets = self._socket_folder()
         (self._folder / LIVE).mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._mps.open(self._sockets)
         await self.fork_server.start()
@@ -253,11 +257,12 @@ class LocalEngine:
         return [run for run in live if journal.is_locked(str(self.folder_of(run)))]
 
     def cancel_unwatched(self, run: Run) -> bool:
-        sockets = socket_paths.folder_for(self._folder.parent)
+        folder = self.folder_of(run)
+        usual = socket_paths.path_in(self._socket_folder(), folder)
         try:
             with socket.socket(socket.AF_UNIX) as line:
                 line.settimeout(CANCEL_S)
-                line.connect(socket_paths.path_in(sockets, self.folder_of(run)))
+                line.connect(runfile.socket_of(str(folder)) or usual)
                 line.sendall(encode_message({"order": "kill", "cancels": True}))
         except OSError as error:
             log.warning("a run could not be told to end", run=run, why=str(error))
@@ -310,8 +315,13 @@ class LocalEngine:
             """Write what is to be run; the marker first, so that no run is without."""
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._marker(run).touch()
-            if Path(spec.checkpoint_dir) == self._job_folder(run) / ownership.CHECKPOINTS:
-                ownership.claim_checkpoints(self._job_folder(run), spec.uuid)
+            job_folder, account = self._job_folder(run), spec.account
+            if privileges.is_users(account):
+                ownership.open_job_folder(job_folder)
+            if Path(spec.checkpoint_dir) == job_folder / ownership.CHECKPOINTS:
+                ownership.claim_checkpoints(job_folder, spec.uuid)
+                if privileges.is_users(account):
+                    privileges.give_folder(spec.checkpoint_dir, account)
             if not journal.is_locked(str(folder)):
                 if order.is_prerun:
                     prerun.make_folder(spec, folder)
@@ -422,6 +432,9 @@ class LocalEngine:
         log.error("a run of another job is in the way", run=run, folder=str(self.folder_of(run)))
         if self._tell is not None:
             self._tell(Lost(run, time.time_ns() // 1_000_000, FOREIGN), seen + 1)
+
+    def _socket_folder(self) -> str:
+        return socket_paths.folder_for(self._folder.parent, serves_users=self._serves_users)
 
     def _job_folder(self, run: Run) -> Path:
         return self._folder.parent / "jobs" / run.job

@@ -11,7 +11,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from trainmaster.engines.local.prerun_end import FOLDER
+from trainmaster.engines.local.prerun_end import folder_of
+from trainmaster.engines.local.privileges import give_folder, is_users, run_as
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.units import SECOND
 from trainmaster_sdk import wire
@@ -44,7 +45,7 @@ def quiet_trackers(folder: str) -> dict[str, str]:
 
 def prerun_spec(spec: LaunchSpec, run_folder: Path) -> LaunchSpec:
     """The same program with folders of its own, quiet trackers and a short grace period."""
-    folder = run_folder / FOLDER
+    folder = Path(folder_of(str(run_folder), spec.account))
     checkpoints = folder / "checkpoints"
     own = quiet_trackers(str(checkpoints / TRACKERS)) | {wire.PRERUN: "1"}
     stated = [(name, value) for name, value in spec.env if name not in own]
@@ -64,7 +65,15 @@ def prerun_spec(spec: LaunchSpec, run_folder: Path) -> LaunchSpec:
 
 def make_folder(spec: LaunchSpec, run_folder: Path) -> None:
     """Make its own folders, the copy of a copy of the code among them."""
-    own = prerun_spec(spec, run_folder)
-    os.makedirs(os.path.join(own.checkpoint_dir, TRACKERS), mode=0o700, exist_ok=True)
+    own, account = prerun_spec(spec, run_folder), spec.account
+    trackers = os.path.join(own.checkpoint_dir, TRACKERS)
+    if is_users(account):
+        give_folder(folder_of(str(run_folder), account), account)
+        run_as(account, ("mkdir", "-p", trackers))
+        if own.workdir != spec.workdir:
+            run_as(account, ("rm", "-rf", own.workdir))  # of a start that was broken off
+            run_as(account, ("cp", "-RPp", spec.workdir, own.workdir))
+        return
+    os.makedirs(trackers, mode=0o700, exist_ok=True)
     if own.workdir != spec.workdir and not os.path.exists(own.workdir):
         shutil.copytree(spec.workdir, own.workdir, symlinks=True)

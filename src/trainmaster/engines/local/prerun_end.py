@@ -9,14 +9,28 @@ import os
 import shutil
 import time
 
+from trainmaster.engines.local.privileges import is_users
 from trainmaster.engines.local.runfile import RunFile
+from trainmaster.model.launch_spec import Account
 
 FOLDER = "prerun"
-"""In the run's folder: all that a pre-run writes where it is told to."""
 
 
-def remove_folder(run_folder: str) -> None:
-    shutil.rmtree(os.path.join(run_folder, FOLDER), ignore_errors=True)
+def folder_of(run_folder: str, account: Account | None) -> str:
+    """Where all goes that a pre-run writes where it is told to: in the run's folder.
+
+    Other users cannot enter that: theirs is beside the job's checkpoints.
+    """
+    if not is_users(account):
+        return os.path.join(run_folder, FOLDER)
+    job, attempt = os.path.split(run_folder)
+    runs, number = os.path.split(job)
+    return os.path.join(os.path.dirname(runs), "jobs", number, f"{FOLDER}-{attempt}")
+
+
+def remove_folder(run_folder: str, account: Account | None) -> None:
+    """By descriptors (`shutil.rmtree.avoids_symlink_attacks`): links in there are not followed."""
+    shutil.rmtree(folder_of(run_folder, account), ignore_errors=True)
 
 
 class PrerunEnd:

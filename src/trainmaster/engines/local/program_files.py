@@ -33,8 +33,8 @@ def listed(base: str, paths: Iterable[str]) -> Seen:
     return found
 
 
-def changed(file: str, base: str = ".") -> list[str]:
-    """Files on the list that have changed since or are gone; none where there is no list."""
+def read(file: str) -> Seen:
+    """A list that was kept; empty where there is none."""
     if not file:
         return []
     try:
@@ -42,6 +42,11 @@ def changed(file: str, base: str = ".") -> list[str]:
             known: Seen = json.load(reading)
     except (OSError, ValueError):
         return []
+    return known
+
+
+def changed(known: Seen, base: str = ".") -> list[str]:
+    """Files on the list that have changed since or are gone."""
     until, found = time.monotonic() + COMPARE_S, []
     for path, *before in known:
         now = _seen(os.path.join(base, path))

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from trainmaster.engines.local import logs, processes, program_files
+from trainmaster.engines.local import logs, privileges, processes, program_files
 from trainmaster.engines.local.cgroups import RunCgroups
 from trainmaster.engines.local.logs import RankLog
 from trainmaster.engines.local.process_freezer import send
@@ -25,7 +25,7 @@ PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """What shells use for commands that cannot be started."""
-AT_SETUP, AT_WORKDIR, AT_COMMAND = 0, 1, 2
+AT_SETUP, AT_WORKDIR, AT_COMMAND, AT_ACCOUNT = 0, 1, 2, 3
 JOBS_OWN_FAULT = frozenset(
     {
         *(errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR),
@@ -176,6 +176,8 @@ def _started(
         with contextlib.suppress(OSError):
             fcntl.fcntl(ours, F_SETPIPE_SZ, PIPE_BYTES)
         os.set_blocking(ours, False)
+        if privileges.is_users(run.account):
+            os.fchown(theirs, run.account.uid, run.account.gid)  # so that it may open /dev/stdout
         supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -194,14 +196,13 @@ def _started(
 def _become(
     run: RunFile, number: int, supervisor: int, cgroups: RunCgroups, output: int, error: int
 ) -> NoReturn:
-    """In the child: close everything of the supervisor's and execute the program."""
+    """In the child: close everything of the supervisor's, become its user, and execute the program.
+
+    What is the user's, the working directory to begin with, is touched as that user alone.
+    """
     stage = AT_SETUP
     try:
         os.setsid()
-        processes.die_with_parent()
-        processes.may_be_read_by(supervisor)
-        if os.getppid() != supervisor:  # it died before the kernel was told
-            os._exit(1)
         for number_of in signal.valid_signals():
             with contextlib.suppress(OSError, ValueError):
                 signal.signal(number_of, signal.SIG_DFL)
@@ -212,12 +213,22 @@ def _become(
         os.dup2(output, 2)
         spec = run.ranks[number]
         env = run.env | spec.env | {"PWD": run.workdir}
+        is_first = number == 0 and run.generation == 0
+        listed = program_files.read(run.program_files) if is_first else []
+        if run.account is not None:
+            stage = AT_ACCOUNT
+            privileges.become(run.account)
+            stage = AT_SETUP
+        # Not before: with another user the kernel forgets both.
+        processes.die_with_parent()
+        processes.may_be_read_by(supervisor)
+        if os.getppid() != supervisor:  # it died before the kernel was told
+            os._exit(1)
         os.umask(run.umask)
         stage = AT_WORKDIR
         os.chdir(run.workdir)
         stage = AT_SETUP
-        is_first = number == 0 and run.generation == 0
-        changed = program_files.changed(run.program_files) if is_first else []
+        changed = program_files.changed(listed)
         os.write(error, json.dumps(changed).encode() + b"\n")
         stage = AT_COMMAND
         os.execvpe(spec.argv[0], spec.argv, env)
@@ -232,6 +243,15 @@ def _become(
 
 def _not_started(run: RunFile, rank: int, stage: int, number: int) -> NotStarted:
     command = run.ranks[rank].argv[0]
+    if stage == AT_ACCOUNT:
+        assert run.account is not None
+        reason = privileges.gone(run.account)
+        if number == errno.EPERM:
+            reason = "only a manager that root has started can do that"
+        elif number != errno.ENOENT:
+            reason = _words(number)
+        why = f"It could not be started as its user {run.account.name}: {reason}."
+        return NotStarted(rank, NOT_EXECUTABLE, why, is_final=False)
     if stage == AT_SETUP or number not in JOBS_OWN_FAULT:
         what = f"use {run.workdir}" if stage == AT_WORKDIR else f"start {command!r}"
         why = f"The machine could not {what}: {_words(number)}."

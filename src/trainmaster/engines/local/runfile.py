@@ -12,6 +12,7 @@ from typing import Any
 
 from trainmaster.durable_files import write_whole
 from trainmaster.failures.hang_rule import HangLimits
+from trainmaster.model.launch_spec import Account
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +93,14 @@ class RunFile:
     """A pre-run is ended after this time, ..."""
     prerun_steps: int = 0
     """... or after so many steps; 0 in both: it is not a pre-run."""
+    account: Account | None = None
+    """Who its ranks run as; None: as their supervisor."""
 
 
 LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_folder", "hang"}) | {
     "prerun_ms",
     "prerun_steps",
+    "account",
 }
 FIELDS = frozenset(each.name for each in fields(RunFile))
 
@@ -124,9 +128,15 @@ def read(folder: str, generation: int = 0) -> RunFile:
     try:
         ranks = tuple(RankSpec(tuple(each["argv"]), each["env"]) for each in said.pop("ranks"))
         cgroups = CgroupPlan(**said.pop("cgroups"))
-        hang = said.pop("hang", None)
+        hang, account = said.pop("hang", None), said.pop("account", None)
         known = {name: value for name, value in said.items() if name in FIELDS}
-        return RunFile(ranks=ranks, cgroups=cgroups, hang=_hang_plan(hang), **known)
+        return RunFile(
+            ranks=ranks,
+            cgroups=cgroups,
+            hang=_hang_plan(hang),
+            account=None if account is None else Account(**account),
+            **known,
+        )
     except (TypeError, KeyError, AttributeError) as problem:
         raise ValueError(f"{path} is not what this Trainmaster writes: {problem}") from None
 

@@ -7,6 +7,7 @@ import os
 import stat
 from pathlib import Path
 
+from trainmaster.engines.local.privileges import CLOSED, OPEN
 from trainmaster.engines.protocol import EngineError
 
 SHARED = "/tmp"
@@ -14,18 +15,24 @@ SHARED = "/tmp"
 LONGEST = 107
 """Bytes that the path of a socket may have."""
 END = ".sock"
+FOR_USERS = "-users"
 
 
-def folder_for(state: Path) -> str:
-    """A folder for sockets that only we can enter: below /tmp, or in the state folder."""
-    shared = os.path.join(SHARED, f"trainmaster-{os.getuid()}")
-    if _is_ours(shared):
+def folder_for(state: Path, *, serves_users: bool = False) -> str:
+    """A folder for sockets that only we can change: below /tmp, or in the state folder.
+
+    Others cannot enter it. One that serves users has another name, and they can enter it, but not list it:
+    each socket in there is closed to all but its job's user.
+    """
+    shared = os.path.join(SHARED, f"trainmaster-{os.getuid()}{FOR_USERS if serves_users else ''}")
+    mode = OPEN if serves_users else CLOSED
+    if _is_ours(shared, mode):
         return shared
     own = os.path.join(os.path.abspath(state), "sockets")
-    if len(os.fsencode(path_in(own, state))) <= LONGEST and _is_ours(own):
+    if len(os.fsencode(path_in(own, state))) <= LONGEST and _is_ours(own, mode):
         return own
     raise EngineError(
-        f"{shared} must be a folder of yours that is closed to others: remove it, "
+        f"{shared} must be a folder of yours that others cannot change: remove it, "
         "or use a state folder with a shorter path."
     )
 
@@ -36,15 +43,15 @@ def path_in(folder: str, run_folder: Path) -> str:
     return os.path.join(folder, name + END)
 
 
-def _is_ours(folder: str) -> bool:
-    """Whether it exists or could be created, and other users cannot enter it."""
+def _is_ours(folder: str, mode: int) -> bool:
+    """Whether it exists or could be created with these rights, and is not another user's."""
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        os.makedirs(folder, mode=mode, exist_ok=True)
         found = os.stat(folder, follow_symlinks=False)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
             return False
-        if stat.S_IMODE(found.st_mode) != 0o700:
-            os.chmod(folder, 0o700)
+        if stat.S_IMODE(found.st_mode) != mode:
+            os.chmod(folder, mode)
     except OSError:
         return False
     return os.access(folder, os.W_OK | os.X_OK)

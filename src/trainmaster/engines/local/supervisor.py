@@ -17,13 +17,14 @@ from dataclasses import dataclass
 
 from trainmaster.engines.local import journal, processes, progress_throttle, rank_processes, runfile
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
-from trainmaster.engines.local.checkpoint_folder import last_written_ns, worked_ns
+from trainmaster.engines.local.checkpoint_folder import LOOKING_S, last_written_ns, worked_ns
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of, withdrawal
 from trainmaster.engines.local.freezer_choice import devices_of, freezers_for
 from trainmaster.engines.local.hang_watch import HangWatch
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.prerun_end import PrerunEnd, remove_folder
+from trainmaster.engines.local.privileges import called_as
 from trainmaster.engines.local.process_freezer import send
 from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
 from trainmaster.engines.local.rank_times import RankTimes
@@ -63,7 +64,7 @@ class Supervisor:
         self._run = run
         self._lock = lock
         self._selector = selectors.DefaultSelector()
-        self._control = ControlSocket(run.socket, self._selector, self._on_line)
+        self._control = ControlSocket(run.socket, self._selector, self._on_line, run.account)
         written = Journal(folder)
         opened = {"pid": os.getpid(), "uuid": run.uuid, "beats": True, "frees_gpus": True}
         written.append(written.entry("opened", opened))
@@ -322,7 +323,10 @@ class Supervisor:
             return False
         if self._has_saved is not None:
             return self._has_saved
-        written_ns = last_written_ns(self._run.env.get(CHECKPOINT_DIR, ""), self._started_ns)
+        folder, since_ns = self._run.env.get(CHECKPOINT_DIR, ""), self._started_ns
+        written_ns: int | None = called_as(
+            self._run.account, lambda: last_written_ns(folder, since_ns), 2 * LOOKING_S
+        )
         if written_ns is None:
             return False
         if not self._has_left:
@@ -348,7 +352,7 @@ class Supervisor:
     def _conclude(self, what: str, said: Message) -> None:
         """Write the last entry; "lost" means that the job is not at fault and is tried again."""
         if self._run.prerun_ms:
-            remove_folder(self._folder)
+            remove_folder(self._folder, self._run.account)
         self._reports.write(what, said)
         self._cgroups.remove()
         self._is_over = True

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from trainmaster.engines.local import launchers
 from trainmaster.engines.local.path_entry import with_path_entry
+from trainmaster.engines.local.privileges import is_users
 from trainmaster.engines.local.rank_places import RankPlace, rank_places
 from trainmaster.engines.local.runfile import CgroupPlan, HangPlan, RankSpec, RunFile
 from trainmaster.engines.local.simple_commands import as_program
@@ -24,7 +25,7 @@ from trainmaster.gpu import mps
 from trainmaster.gpu.driver import FAKE_GPUS
 from trainmaster.gpu.mps import MpsPlace
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import LaunchSpec, OnHang
+from trainmaster.model.launch_spec import Account, LaunchSpec, OnHang
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import Topology
 from trainmaster_sdk import wire
@@ -33,6 +34,8 @@ RUN = "TRAINMASTER_RUN"
 DEVICES = "TRAINMASTER_DEVICES"
 HANDED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR", FAKE_GPUS)
 """All that a program gets of the manager's own environment, which may hold secrets."""
+SHARED = ("PATH", "LANG", "TZ", FAKE_GPUS)
+"""The part of it that programs of other users get as well."""
 SESSION = "trainmaster_sdk.terminal"
 """The program of `trainmaster shell`."""
 DOCKER = "docker"
@@ -75,7 +78,7 @@ def run_file(
     port = str(free_port())
     everybody = common_env(run, spec, at, generation) | {"MASTER_PORT": port}
     own = dict(spec.env)
-    env = base_env(os.environ) | own | everybody
+    env = base_env(os.environ, spec.account) | own | everybody
     return RunFile(
         name=f"{run.job}.{run.attempt}",
         generation=generation,
@@ -114,6 +117,7 @@ def run_file(
         hang=hang_plan(spec, host),
         prerun_ms=spec.prerun_ms if is_prerun else 0,
         prerun_steps=spec.prerun_steps if is_prerun else 0,
+        account=spec.account,
     )
 
 
@@ -133,8 +137,11 @@ def mps_gpu(placement: Placement, spec: LaunchSpec, host: Host) -> str | None:
     """The GPU whose MPS daemon it is to be a client of; None: it is not to be a client.
 
     A client has one daemon, and ours have one GPU each, which has another number there: a launcher that reads
-    numbers is not a client. Containers do not see the daemon's pipes.
+    numbers is not a client. Containers do not see the daemon's pipes. A daemon serves one user at a time, and
+    the programs of others would wait for it: theirs are no clients.
     """
+    if is_users(spec.account):
+        return None
     is_client = placement.sharing is Sharing.MPS and len(placement.slices) == 1
     if not (is_client and host.uuids) or spec.prefix or spec.launcher == launchers.DEEPSPEED:
         return None
@@ -172,9 +179,16 @@ def rebound(file: RunFile, placement: Placement, spec: LaunchSpec, host: Host) -
     )
 
 
-def base_env(ours: Mapping[str, str]) -> dict[str, str]:
-    """What a program gets where its submitter says nothing: who it runs as, and where programs are."""
+def base_env(ours: Mapping[str, str], account: Account | None = None) -> dict[str, str]:
+    """What a program gets where its submitter says nothing: who it runs as, and where programs are.
+
+    For another account than the manager's it is that account's own, and its folders too.
+    """
     known = {"PATH": DEFAULT_PATH}
+    if is_users(account):
+        known |= {name: ours[name] for name in SHARED if name in ours}
+        known |= {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
+        return known | {"SHELL": account.shell}
     with contextlib.suppress(KeyError):  # a user without an entry
         user = pwd.getpwuid(os.getuid())
         known |= {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}

@@ -1,0 +1,117 @@
+"""Giving up root for the account of a job's user, before anything of that user is touched.
+
+Only the standard library and the model are imported: supervisors load this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import pwd
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard
+
+from trainmaster.model.launch_spec import Account
+
+CLOSED = 0o700
+OPEN = 0o711
+"""Of folders of ours: users reach what is theirs in them, and can neither list nor change them."""
+COPY_S = 120.0
+"""How long a program that works on files of a user may take."""
+
+
+def become(account: Account) -> None:
+    """Be this account from now on, for good: its user and all its groups. OSError where that cannot be."""
+    if os.geteuid() != 0:
+        if os.geteuid() != account.uid:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        return
+    try:
+        known = pwd.getpwnam(account.name)
+    except KeyError:
+        known = None
+    if known is None or known.pw_uid != account.uid:
+        raise OSError(errno.ENOENT, gone(account))  # its number may be somebody else's by now
+    os.initgroups(account.name, account.gid)
+    os.setresgid(account.gid, account.gid, account.gid)
+    os.setresuid(account.uid, account.uid, account.uid)
+
+
+def gone(account: Account) -> str:
+    return f"this machine has no account {account.name} with the number {account.uid} any more"
+
+
+def is_users(account: Account | None) -> TypeGuard[Account]:
+    """Whether this process is root's and that account is not: what is done for it is done as it."""
+    return account is not None and os.geteuid() == 0 and account.uid != 0
+
+
+def called_as(account: Account | None, act: Callable[[], Any], patience_s: float) -> Any:
+    """What the function returns when that account calls it, as JSON has it; None where it takes too long.
+
+    It is called in a child: only for processes with one thread.
+    """
+    if not is_users(account):
+        return act()
+    ours, theirs = os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            become(account)
+            os.write(theirs, json.dumps(act()).encode())
+        os._exit(0)
+    os.close(theirs)
+    said, until = b"", time.monotonic() + patience_s
+    while select.select([ours], [], [], max(0.0, until - time.monotonic()))[0]:
+        piece = os.read(ours, 1 << 16)
+        if not piece:
+            break
+        said += piece
+    os.close(ours)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, 0)
+    return json.loads(said) if said else None
+
+
+def run_as(account: Account, argv: Sequence[str]) -> None:
+    """Run a program of the machine as that account; OSError where it fails."""
+    try:
+        subprocess.run(
+            argv,
+            user=account.uid,
+            group=account.gid,
+            extra_groups=os.getgrouplist(account.name, account.gid),
+            env={"PATH": os.defpath, "HOME": account.home},
+            cwd="/",
+            umask=0o077,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=COPY_S,
+            check=True,
+        )
+    except subprocess.CalledProcessError as failed:
+        said = failed.stderr.decode(errors="replace").strip()
+        raise OSError(errno.EIO, f"as {account.name}: {said or failed}") from None
+    except subprocess.TimeoutExpired as late:
+        raise OSError(errno.ETIMEDOUT, f"as {account.name}: {late}") from None
+
+
+def give_folder(path: str | os.PathLike[str], account: Account) -> None:
+    """A folder of this account's own, closed to others, in one that only we can change; links are refused."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(folder).st_uid != account.uid:
+            os.fchown(folder, account.uid, account.gid)
+    finally:
+        os.close(folder)
