@@ -123,7 +123,7 @@ def up(
     from trainmaster.cli.support.remembered_reasons import reasons_of
     from trainmaster.cli.support.remembered_slots import devices_of
 
-    cold_start = _cold_start(adopt, starts_fresh)
+    cold_start = _cold_start(adopt, starts_fresh, folder)
     url = database_of(database, database_file)
     chosen = _stated_policy(policy, settings_of(settings or (), "--set"))
     bounds = _limits(limits or (), max_grace)
@@ -146,14 +146,15 @@ def up(
     run_manager(start, host, port)
 
 
-def _cold_start(adopt: bool, starts_fresh: bool) -> ColdStart:
-    from trainmaster.daemon.data_folder import ColdStart
+def _cold_start(adopt: bool, starts_fresh: bool, folder: Path) -> ColdStart:
+    """What the flags say; the first start after a restore adopts what is newer than the backup."""
+    from trainmaster.daemon.data_folder import RESTORED, ColdStart
 
     if adopt and starts_fresh:
         raise BadInput("--adopt and --start-fresh exclude each other: say one of them.")
-    if adopt:
-        return ColdStart.ADOPT
-    return ColdStart.START_FRESH if starts_fresh else ColdStart.REFUSE
+    if starts_fresh:
+        return ColdStart.START_FRESH
+    return ColdStart.ADOPT if adopt or (folder / RESTORED).exists() else ColdStart.REFUSE
 
 
 def _limits(stated: Sequence[str], max_grace: str | None) -> Limits:

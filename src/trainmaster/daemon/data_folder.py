@@ -36,6 +36,10 @@ HOME = "home"
 STORE = "store.json"
 COPIES = "backups"
 """Copies of an SQLite store."""
+RESTORED = "restored.json"
+"""There from a restore until the next start, which adopts what is newer than the backup."""
+NUMBERS = "numbers_above"
+"""New jobs get numbers above this one: a store that was replaced had given it away."""
 MOST_NAMED = 3
 _NUMBER = re.compile(r"([0-9]{1,18})(_[0-9]+)?")
 
@@ -120,6 +124,18 @@ def write_mark(folder: Path, mark: StoreMark) -> None:
 def largest_number(*places: Path) -> int:
     """The largest job number that a folder in these is named after; 0 if there is none."""
     return max((number for place in places for number, _ in _numbered(place)), default=0)
+
+
+def number_above(folder: Path, number: int) -> None:
+    """Give new jobs numbers above this one for ever, whatever store the folder has."""
+    if number > last_given(folder):
+        write_whole(folder / NUMBERS, str(number), 0o600)
+
+
+def last_given(folder: Path) -> int:
+    """The largest number that a store which was replaced had given to a job; 0: none was."""
+    said = read_name(folder / NUMBERS)
+    return int(said) if said.isdecimal() else 0
 
 
 def _numbered(place: Path) -> list[tuple[int, str]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
-from trainmaster.daemon.data_folder import largest_number
+from trainmaster.daemon.data_folder import largest_number, last_given
 from trainmaster.daemon.dependencies import DependencyState, outlook
 from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
 from trainmaster.daemon.inbox import Request
@@ -59,7 +59,9 @@ class Submissions:
         self._checks = checks
         self._folder = folder
         self._number = max(
-            driver.store.last_number(), largest_number(folder / "runs", folder / "jobs")
+            driver.store.last_number(),
+            largest_number(folder / "runs", folder / "jobs"),
+            last_given(folder),
         )
         self._submitted_files = files
         self._in_flight: dict[str, asyncio.Task[Sequence[Accepted]]] = {}

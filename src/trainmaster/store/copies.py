@@ -98,8 +98,19 @@ def put_back(path: Path, folder: Path) -> str:
         lock.release()
 
 
+def set_copies_aside(folder: Path) -> None:
+    """Move copies of a store that is replaced into a folder below, where none is ever put back from."""
+    known = _newest_first(folder)
+    if not known:
+        return
+    aside = next(each for n in count(1) if not (each := folder / f"replaced-{n}").exists())
+    aside.mkdir(mode=0o700)
+    for copy in known:
+        copy.rename(aside / copy.name)
+
+
 def _set_aside(path: Path, more: str) -> str:
-    (kept, *_) = _move_parts(path, "damaged")
+    (kept, *_) = move_parts(path, "damaged")
     return f"The database {path} was damaged: it is set aside as {kept}{more}."
 
 
@@ -108,12 +119,12 @@ def _missing(path: Path) -> str:
 
     Nor must an empty one: a manager that was refused left it behind.
     """
-    kept = _move_parts(path, "missing")
+    kept = move_parts(path, "missing")
     rest = f"; what was left of it is set aside as {' and '.join(kept)}" if kept else ""
     return f"The database {path} was missing{rest}."
 
 
-def _move_parts(path: Path, why: str) -> list[str]:
+def move_parts(path: Path, why: str) -> list[str]:
     """Rename all that there is of a database; the new names."""
     kept = next(
         names for n in count(1) if not any(map(Path.exists, names := _parts(path, f".{why}-{n}")))

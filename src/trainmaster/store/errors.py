@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,6 +106,8 @@ def readable_errors(url: str) -> Iterator[None]:
         kind = StoreAway if is_away(error) else DamagedStore if is_damage(error) else StoreError
         raise kind(f"The database {url} {trouble(error)}.") from error
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreError(f"The database {url} {SQLITE['SQLITE_FULL']}.") from error
         raise StoreError(
             f"The database {url} cannot be reached ({error.strerror}): check that this user may"
             " read it and write to its folder."

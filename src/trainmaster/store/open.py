@@ -23,7 +23,7 @@ def open_store(url: str) -> Store:
     Nothing is written before `acquire_leadership`; a schema that is newer than this program is refused.
     A server that does not answer is opened all the same: its user waits for it.
     """
-    store = Store(_database(url))
+    store = Store(open_database(url))
     try:
         store.refuse_newer()
     except StoreAway:
@@ -36,12 +36,12 @@ def open_store(url: str) -> Store:
 
 def check_address(url: str) -> None:
     """BadAddress where this cannot name a database; nothing is opened."""
-    _database(url).dispose()
+    open_database(url).dispose()
 
 
 def put_back_copy(url: str, copies: Path) -> str:
     """Replace a missing or damaged SQLite database by its newest good copy; what was done, if anything."""
-    database = _database(url)
+    database = open_database(url)
     database.dispose()
     if database.file.path is None:
         return ""
@@ -49,7 +49,8 @@ def put_back_copy(url: str, copies: Path) -> str:
         return put_back(database.file.path, copies)
 
 
-def _database(url: str) -> Database:
+def open_database(url: str) -> Database:
+    """The database alone, for those that lead no manager; nothing is opened yet."""
     if "://" not in url:
         return open_sqlite(_plain_path(url))
     try:

@@ -85,6 +85,8 @@ COMMANDS = {
         CLUSTER, "Show the scheduling policy, list all, choose another.", function="app"
     ),
     "record": CommandEntry(CLUSTER, "Export the history as a trace or an event log."),
+    "backup": CommandEntry(CLUSTER, "Write the manager's state into a file, while it works."),
+    "restore": CommandEntry(CLUSTER, "Put a backup in place of the manager's state."),
     "simulate": CommandEntry(STUDIES, "Replay a trace under one or several policies."),
     "compare": CommandEntry(STUDIES, "Compare policies on many traces and seeds."),
     "policies": CommandEntry(STUDIES, "List the policies; with a name, its options."),

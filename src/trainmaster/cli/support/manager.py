@@ -29,7 +29,7 @@ from trainmaster.cli.support.remembered_reasons import Reasons, remember_reasons
 from trainmaster.cli.support.remembered_slots import Devices, remember_devices
 from trainmaster.config.limits import Limits
 from trainmaster.daemon.daemon import Daemon
-from trainmaster.daemon.data_folder import COPIES, ColdStart
+from trainmaster.daemon.data_folder import COPIES, RESTORED, ColdStart
 from trainmaster.daemon.folder_lock import is_in_use
 from trainmaster.daemon.request_errors import BadStart, RequestError
 from trainmaster.engines.local.descriptors import raise_limit
@@ -137,6 +137,7 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
     async def when_active(active: Daemon) -> None:
         remember_devices(folder, start.devices)
         remember_reasons(folder, start.reasons)
+        (folder / RESTORED).unlink(missing_ok=True)  # what it asks for is done
         for missing in engine.abilities.remarks:
             say(f"Note: {missing}")
         if start.demo:

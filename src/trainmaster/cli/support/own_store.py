@@ -1,0 +1,38 @@
+"""The store of a data folder, for commands that read or write it without its manager."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from trainmaster.cli.support.address import ROOT
+from trainmaster.cli.support.database_option import database_of
+from trainmaster.cli.support.errors import BadInput
+from trainmaster.daemon.data_folder import store_mark
+
+
+def sqlite_in(folder: Path) -> str:
+    return f"sqlite:///{folder}/trainmaster.db"
+
+
+def store_of(folder: Path, database: str | None, database_file: Path | None) -> str:
+    """The database that flags or the environment name, else the one that the folder was used with last."""
+    stated = database_of(database, database_file)
+    if stated is not None:
+        return stated
+    mark = store_mark(folder)
+    return sqlite_in(folder) if mark is None else mark.database
+
+
+def refuse_others_folder(folder: Path, *, root_may: bool) -> None:
+    """BadInput for a data folder of another user; root may read any, and would leave files of its own."""
+    try:
+        owner = folder.stat().st_uid
+    except FileNotFoundError:
+        return
+    own = os.geteuid()
+    if owner == own or (root_may and own == ROOT):
+        return
+    raise BadInput(
+        f"{folder} belongs to the user with the id {owner}: only that user may do this here."
+    )

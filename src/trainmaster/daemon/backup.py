@@ -1,0 +1,204 @@
+"""Backups of a manager: its store, the name of its data folder and its settings, with or without the runs.
+
+A backup is made while the manager works. It holds the environment of jobs, and no token in clear. Restored
+over runs that are newer, it makes the next start adopt them (`adoption.py`), as `up --adopt` does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from trainmaster.daemon.backup_file import (
+    FOLDER,
+    MANIFEST,
+    ROWS_END,
+    STORE,
+    BackupWriter,
+    Manifest,
+    Progress,
+    lines_of,
+    unpack,
+    verify,
+    writing,
+)
+from trainmaster.daemon.data_folder import (
+    COPIES,
+    HOME,
+    RESTORED,
+    named_in,
+    number_above,
+    runs_in,
+)
+from trainmaster.daemon.folder_lock import FolderLock, is_in_use
+from trainmaster.daemon.request_errors import RequestError
+from trainmaster.durable_files import read_name, write_whole
+from trainmaster.store.copies import set_copies_aside
+from trainmaster.store.database import Database
+from trainmaster.store.dump import Replaced, dumping, last_number, load
+from trainmaster.store.errors import StoreError, readable_errors
+from trainmaster.store.open import open_database
+from trainmaster.store.store import Store
+
+SETTINGS = ("slots", "gpu_memory", "failure_reasons.yaml", "self-tests.json")
+"""Files of the data folder that say how the manager was started. Only these: others may hold secrets."""
+RUNS = ("runs", "jobs", "programs")
+LAST = "last-backup.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup that was made."""
+
+    path: Path
+    manifest: Manifest
+    remarks: tuple[str, ...]
+    """Files that are not in it, or not as they are now."""
+
+
+def nothing(done: int, of: int, what: str) -> None:
+    """Tells nobody of the progress."""
+
+
+def write_backup(
+    store: Store, folder: Path, target: Path, *, with_runs: bool, progress: Progress = nothing
+) -> Backup:
+    """Write everything of the store as it is now, and settings; with the runs, if wanted, after it.
+
+    In this order: a run that the store does not know is adopted, one that is not there is lost.
+    """
+    remarks: list[str] = []
+    named = named_in(store)
+    if named is None:
+        raise StoreError(f"The database {store.url} has no jobs yet: there is nothing to back up.")
+    with dumping(store) as dump, writing(target) as writer:
+        manifest = Manifest(
+            schema_version=dump.schema,
+            made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            host=socket.gethostname(),
+            folder=str(folder),
+            home=named.home,
+            store=named.store,
+            database=store.url,
+            seq=dump.seq,
+            tables=dict(dump.counts),
+            has_runs=with_runs,
+        )
+        writer.add_text(MANIFEST, manifest.model_dump_json(indent=2) + "\n")
+        done, rows = 0, sum(dump.counts.values())
+        for table, count in dump.counts.items():
+            progress(done, rows, table)
+            writer.add_lines(f"{STORE}{table}{ROWS_END}", dump.lines(table))
+            done += count
+        remarks += _add_folder(writer, folder, with_runs, progress)
+    write_whole(folder / LAST, json.dumps({"at": manifest.made_at, "file": str(target)}), 0o600)
+    return Backup(target, manifest, tuple(remarks))
+
+
+def _add_folder(
+    writer: BackupWriter, folder: Path, with_runs: bool, progress: Progress
+) -> Iterator[str]:
+    found = [folder / name for name in SETTINGS if (folder / name).is_file()]
+    if with_runs:
+        found += [path for name in RUNS for path in _below(folder / name)]
+    for done, path in enumerate(found):
+        progress(done, len(found), path.name)
+        if said := writer.add_path(path, f"{FOLDER}{path.relative_to(folder)}"):
+            yield said
+
+
+def _below(place: Path) -> Iterator[Path]:
+    """A folder and all in it; links are not followed."""
+    if place.is_dir():
+        yield place
+    for at, folders, files in os.walk(place):
+        for name in (*folders, *files):
+            yield Path(at, name)
+
+
+# -- restoring -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was put back, and what the next start finds."""
+
+    manifest: Manifest
+    aside: str
+    """Where the former store is; empty: there was none."""
+    stayed: int
+    """Files of runs that were there already, and stay as they are."""
+    newer: tuple[str, ...]
+    """Jobs of the folder that the backup does not know: the next start adopts their runs."""
+
+
+def restore(
+    path: Path, folder: Path, url: str, *, replaces: bool, progress: Progress = nothing
+) -> Restored:
+    """Put a backup into this data folder and database; after an error all is as it was.
+
+    The former store is moved aside. Runs stay as they are, and the next start adopts those that are newer.
+    """
+    manifest = verify(path, progress)
+    _refuse_unfit(folder, manifest)
+    stayed = 0
+
+    def finish(before: Replaced) -> None:
+        nonlocal stayed
+        number_above(folder, before.last_number)
+        about = {"file": str(path), "made_at": manifest.made_at, "seq": manifest.seq}
+        write_whole(folder / RESTORED, json.dumps(about), 0o600)
+        stayed = unpack(path, folder, progress)
+        write_whole(folder / HOME, manifest.home)
+        set_copies_aside(folder / COPIES)
+
+    with _alone(folder, url) as database:
+        tables = {name: partial(lines_of, path, name) for name in manifest.tables}
+        version = manifest.schema_version
+        try:
+            before = load(database, version, tables, replaces=replaces, before_switch=finish)
+        except BaseException:
+            (folder / RESTORED).unlink(missing_ok=True)
+            raise
+        known = last_number(database)
+    newer = [job for job, _ in runs_in(folder) if int(job.partition("_")[0]) > known]
+    return Restored(manifest, before.aside, stayed, tuple(newer))
+
+
+def _refuse_unfit(folder: Path, manifest: Manifest) -> None:
+    """RequestError for a folder with runs of another store: its jobs have the same numbers."""
+    home = read_name(folder / HOME)
+    if home and home != manifest.home and any(runs_in(folder)):
+        raise RequestError(
+            f"{folder} has runs of another store than the backup, which is of {manifest.folder} on"
+            f" {manifest.host}: name an empty folder with --data; nothing was changed."
+        )
+
+
+@contextmanager
+def _alone(folder: Path, url: str) -> Iterator[Database]:
+    """The database, while no manager can lead it or use the folder."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if is_in_use(folder):
+        raise RequestError(
+            f"A manager uses {folder}: stop it with `trainmaster down --data {folder}`; its jobs go on."
+        )
+    database = open_database(url)
+    lock = FolderLock(folder, database.url)
+    lock.take()
+    try:
+        with readable_errors(database.url):
+            is_free = database.lock.take()
+        if not is_free:
+            raise RequestError(f"A manager leads {database.url}: stop it first; its jobs go on.")
+        yield database
+    finally:
+        database.dispose()
+        lock.release()
