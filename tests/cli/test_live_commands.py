@@ -851,12 +851,17 @@ def test_exec_runs_in_the_jobs_surroundings(process, daemon: Counterpart, folder
 # -- help ------------------------------------------------------------------------------------------------
 
 
+WITHOUT_MANAGER = {"up", "backup", "restore"}
+"""Commands that ask none."""
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples_and_is_loaded_only_when_called(tm: Tm, name: str) -> None:
     said = tm(f"{name} --help")
     assert said.code == 0
     assert "Examples" in said.out
-    assert ("--url" in said.out) == (name != "up" and COMMANDS[name].panel != STUDIES)
+    has_url = name not in WITHOUT_MANAGER and COMMANDS[name].panel != STUDIES
+    assert ("--url" in said.out) == has_url
     assert f"  trainmaster {'ps' if name == 'ls' else name}" in said.out
     assert not any(noise in said.out for noise in ("<bool>", "<list", "[["))
     assert not re.search(r"^Usage:.*\{", said.out)
