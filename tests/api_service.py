@@ -18,6 +18,7 @@ from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.config.limits import Limits
 from trainmaster.config.options import OptionError, read_options
 from trainmaster.daemon import response_models
+from trainmaster.daemon.accounts import Accounts
 from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.response_models import (
@@ -54,7 +55,14 @@ from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.units import GIB, WHOLE
-from trainmaster.store.rows import JobFilter, StoredJob, StoredProgress, StoryRow
+from trainmaster.store.rows import (
+    JobFilter,
+    StoredJob,
+    StoredProgress,
+    StoryRow,
+    TokenRow,
+    UserRow,
+)
 
 ENDS = ("succeeded", "failed", "timed_out", "cancelled")
 ALLOCATED = ("running",)
@@ -76,11 +84,39 @@ class Known:
     story: list[StoryRow] = field(default_factory=list)
 
 
+class MemoryAccounts:
+    """What the store keeps of tokens and users."""
+
+    def __init__(self) -> None:
+        self.by_digest: dict[str, TokenRow] = {}
+        self.by_name: dict[str, UserRow] = {}
+
+    def token(self, digest: str) -> TokenRow | None:
+        return self.by_digest.get(digest)
+
+    def tokens(self) -> Sequence[TokenRow]:
+        return list(self.by_digest.values())
+
+    def user(self, name: str) -> UserRow | None:
+        return self.by_name.get(name)
+
+    def users(self) -> Sequence[UserRow]:
+        return list(self.by_name.values())
+
+    def keep_account(self, row: TokenRow | UserRow) -> None:
+        if isinstance(row, TokenRow):
+            self.by_digest[row.digest] = row
+        else:
+            self.by_name[row.id] = row
+
+
 class MemoryService:
     """The service; `advance` moves its clock."""
 
     def __init__(self, folder: Path, devices: int = 4, *, ends_at_once: bool = False) -> None:
         self.folder = folder
+        self.kept = MemoryAccounts()
+        self.accounts = Accounts(self.kept)
         self.store_name = "0f" * 16
         self.limits = Limits()
         self.now = 1_800_000_000_000

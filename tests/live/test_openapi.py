@@ -17,6 +17,7 @@ from trainmaster.api.app import create_app
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.config.job_file import jobs_in_json
 from trainmaster.model.queue import Queue
+from trainmaster.store.rows import TokenRow
 
 pytestmark = pytest.mark.live
 
@@ -26,9 +27,12 @@ EXAMPLES = 20
 """For each operation."""
 GOOD_BODIES = {
     "/api/v1/jobs/{job}/move": {"node": "n0"},
+    "/api/v1/tokens": {"user": "ada", "expires": "1h"},
+    "/api/v1/users/{name}": {"role": "operator"},
     "/api/v1/policy": {"name": "las", "options": {"quantum_s": 30}},
 }
 """What chance would not come upon."""
+TOKEN = TokenRow("5f0c2e7b", "d", "ada", "viewer", "", 1, None, None, None)
 ENDLESS = "/api/v1/changes"
 CHECKS = [
     checks.not_a_server_error,
@@ -64,6 +68,7 @@ def populated(folder: Path, *, ends_at_once: bool) -> MemoryService:
     service.hang("13", "rank 0, process 7, sleeping: python train.py\n")
     service.report("1", 3, float("inf"))
     service.blocked.append("/data/train.rec")
+    service.kept.keep_account(TOKEN)
     return service
 
 
@@ -91,7 +96,11 @@ def tried(schema: Any, method: str, path: str, *, may_follow: bool) -> set[int]:
     """Call an operation in many ways, good and bad; the statuses that were seen."""
     seen: set[int] = set()
     operation = schema[path][method]
-    known = {"job": KNOWN_JOBS, "name": ["vision"] if "queues" in path else ["n0"]}
+    known = {
+        "job": KNOWN_JOBS,
+        "name": ["vision"] if "queues" in path else ["n0"],
+        "id": [TOKEN.id],
+    }
     names = {name: st.sampled_from(of) for name, of in known.items() if f"{{{name}}}" in path}
 
     @BOUNDED

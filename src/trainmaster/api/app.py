@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from trainmaster import __version__
 from trainmaster.api import responses, schema
+from trainmaster.api.access import AccessControl
 from trainmaster.api.audit_log import AuditLog
+from trainmaster.api.caller import Caller
 from trainmaster.api.host_check import HostCheck
-from trainmaster.api.identity import Identify
+from trainmaster.api.identity import Identity, manager_itself
 from trainmaster.api.request_limits import RequestLimits
-from trainmaster.api.routes import cluster, jobs, logs, submit, web
+from trainmaster.api.routes import accounts, cluster, jobs, logs, submit, web
+from trainmaster.api.sessions import Sessions
 from trainmaster.api.store_header import StoreHeader
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.job_rows import ResponseModel
@@ -35,14 +40,23 @@ TAGS = [
     {"name": "cluster", "description": "Nodes and queues."},
     {"name": "policy", "description": "The scheduling policy and its options."},
     {"name": "watching", "description": "Changes as they happen, health, metrics."},
+    {"name": "accounts", "description": "Who may ask: tokens, roles, sessions of the page."},
     {"name": "history", "description": "What happened, for simulation and replay."},
 ]
 
 
 def create_app(
-    service: Daemon, metrics: Metrics | None = None, hosts: Collection[str] = ()
+    service: Daemon,
+    metrics: Metrics | None = None,
+    hosts: Collection[str] = (),
+    *,
+    url: str = "",
+    sessions: Sessions | None = None,
 ) -> FastAPI:
-    """The application of one manager; `hosts` are host names that it serves besides localhost."""
+    """The application of one manager, which answers at `url`; `hosts` are host names that it serves besides
+    localhost."""
+    sessions = Sessions() if sessions is None else sessions
+    identity = Identity(service.accounts, sessions)
     app = FastAPI(
         title="Trainmaster",
         version=__version__,
@@ -56,16 +70,29 @@ def create_app(
     )
     for part in (submit, jobs, logs, cluster):
         app.include_router(part.routes(service), prefix=ROOT)
+    app.include_router(accounts.routes(service, sessions, url), prefix=ROOT)
+    app.include_router(accounts.login_routes(sessions))
     app.include_router(web.routes(service, metrics or Metrics()))
     responses.install(app)
     app.state.limits = service.limits
     app.add_middleware(RequestLimits, limits=service.limits)
-    app.add_middleware(Identify)
+    app.add_middleware(AccessControl, identify=_trusting(identity))
     app.add_middleware(HostCheck, hosts=hosts)
     app.add_middleware(AuditLog)
     app.add_middleware(StoreHeader, service=service)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
+
+
+def _trusting(identity: Identity) -> Callable[[Scope], Awaitable[Caller | None]]:
+    """For as long as clients have no tokens: over TCP without any, everyone is the manager's own user."""
+
+    async def of(scope: Scope) -> Caller | None:
+        found = await identity.of(scope)
+        is_shown = "authorization" in Headers(scope=scope)
+        return manager_itself() if found is None and not is_shown else found
+
+    return of
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
@@ -97,7 +124,12 @@ def _schemas() -> dict[str, Any]:
     job.pop("$schema")
     found.update(job.pop("$defs"))
     found["JobFile"] = job
-    for model in (*jobs.BODIES, *cluster.BODIES, *_response_models(ResponseModel)):
+    for model in (
+        *jobs.BODIES,
+        *cluster.BODIES,
+        *accounts.BODIES,
+        *_response_models(ResponseModel),
+    ):
         made = TypeAdapter(model).json_schema(ref_template=REFERENCE)
         found.update(made.pop("$defs", {}))
         found[model.__name__] = made

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -11,11 +9,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainmaster.api.host_check import SAFE_METHODS
+from trainmaster.api.tcp_peer import peer_uid
 
 log = structlog.get_logger("trainmaster.audit")
-
-SOCKETS = Path("/proc/net/tcp")
-"""The sockets of this machine over IPv4, with the users that have them."""
 
 
 class AuditLog:
@@ -53,23 +49,3 @@ def _said(scope: Scope, uid: int | None, status: int) -> dict[str, Any]:
         "path": scope["path"][:200],
         "status": status,
     }
-
-
-def peer_uid(scope: Scope) -> int | None:
-    """The user whose process is at the other end of a connection within this machine; None: unknown."""
-    client, server = scope.get("client"), scope.get("server")
-    if not client or not server or not server[1]:
-        return None
-    try:
-        wanted = f"{_hex(*client)} {_hex(*server)}"
-        rows = SOCKETS.read_text().splitlines()[1:]
-    except (OSError, ValueError):
-        return None
-    found = (row.split() for row in rows if wanted in row)
-    return next((int(fields[7]) for fields in found if len(fields) > 7), None)
-
-
-def _hex(host: str, port: int) -> str:
-    """An address as the kernel writes it: 127.0.0.1:8470 is 0100007F:2116."""
-    parts = bytes(int(part) for part in host.split("."))
-    return f"{struct.unpack('=I', parts)[0]:08X}:{port:04X}" if len(parts) == 4 else "-"

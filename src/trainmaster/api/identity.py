@@ -1,38 +1,97 @@
-"""Finds out who asks, before anything else looks at a request."""
+"""Finds out who asks: by the kernel over the Unix socket, else by a token or the cookie of a session."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from http.cookies import CookieError, SimpleCookie
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from anyio import to_thread
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from trainmaster.api.caller import Caller, Role
 from trainmaster.api.peer import SCOPE, Peer, ourselves, user_name
+from trainmaster.api.sessions import Sessions
+from trainmaster.api.tcp_peer import peer_uid
+from trainmaster.daemon.accounts import Accounts
+from trainmaster.store.rows import TokenRow
 
 ROOT = 0
+BEARER = "bearer "
 
 
-class Identify:
-    """Gives every request its caller."""
+class Identity:
+    """Who asks, for every request of one manager."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, accounts: Accounts, sessions: Sessions) -> None:
+        self._accounts = accounts
+        self._sessions = sessions
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            scope.setdefault("state", {})["caller"] = _caller(scope)
-        await self._app(scope, receive, send)
+    async def of(self, scope: Scope) -> Caller | None:
+        """None for a request that does not show who sent it."""
+        peer: Peer | None = scope.get(SCOPE)
+        if peer is not None:
+            return await self.of_peer(peer)
+        headers = Headers(scope=scope)
+        shown = headers.get("authorization")
+        if shown is not None:
+            return await self._of_token(shown)
+        cookie = cookie_in(headers, scope)
+        return None if cookie is None else await self._of_cookie(cookie, scope)
+
+    async def of_peer(self, peer: Peer) -> Caller:
+        """Who asks over the Unix socket: the manager's own user and root may do everything."""
+        name = await to_thread.run_sync(user_name, peer.uid)
+        role = Role.ADMIN
+        if peer.uid not in (ourselves().uid, ROOT):
+            role = _role(await self._accounts.role_of(name), Role.USER)
+        return Caller(name, role, peer.uid, "socket", peer.pid)
+
+    async def _of_token(self, shown: str) -> Caller | None:
+        if not shown.lower().startswith(BEARER):
+            return None
+        row = await self._accounts.token_of(shown[len(BEARER) :].strip())
+        return None if row is None else _bearer(row)
+
+    async def _of_cookie(self, cookie: str, scope: Scope) -> Caller | None:
+        """As whoever asked for its link is now: a token may be revoked, a role changed."""
+        session = self._sessions.of(cookie, await to_thread.run_sync(peer_uid, scope))
+        if session is None:
+            return None
+        origin = session.origin
+        if origin.token is not None:
+            is_valid = await self._accounts.is_valid(origin.token)
+            return replace(origin, via="link") if is_valid else None
+        peer = Peer(origin.pid or 0, ROOT if origin.uid is None else origin.uid, 0)
+        return replace(await self.of_peer(peer), via="link", pid=None)
 
 
-def _caller(scope: Scope) -> Caller:
-    peer: Peer | None = scope.get(SCOPE)
-    if peer is None:  # over TCP everyone is the manager's own user until there are tokens
-        return Caller(user_name(os.geteuid()), Role.ADMIN, None, "token")
-    return local_caller(peer)
+def _bearer(row: TokenRow) -> Caller:
+    return Caller(row.user, _role(row.role, Role.VIEWER), None, "token", token=row.id)
 
 
-def local_caller(peer: Peer) -> Caller:
-    """Who asks over the Unix socket: the manager's own user and root may do everything."""
-    is_admin = peer.uid in (ourselves().uid, ROOT)
-    role = Role.ADMIN if is_admin else Role.USER
-    return Caller(user_name(peer.uid), role, peer.uid, "socket", peer.pid)
+def _role(stored: str | None, otherwise: Role) -> Role:
+    """A role that a newer version stored gives no rights that this one does not know."""
+    return Role(stored) if stored in list(Role) else otherwise
+
+
+def cookie_name(port: object) -> str:
+    """By port: browsers send the cookies of a host to all of its ports."""
+    return f"trainmaster_{port}"
+
+
+def cookie_in(headers: Headers, scope: Scope) -> str | None:
+    """The session's cookie of a request."""
+    server = scope.get("server") or ("", "")
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(cookie_name(server[1]))
+    except CookieError:
+        return None
+    return None if found is None else found.value
+
+
+def manager_itself() -> Caller:
+    """The manager's own user, for the link that `up` prints."""
+    uid = os.geteuid()
+    return Caller(user_name(uid), Role.ADMIN, uid, "socket", os.getpid())

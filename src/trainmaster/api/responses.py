@@ -23,6 +23,7 @@ LOG = logging.getLogger("trainmaster.api")
 
 CODES = {
     400: "malformed",
+    401: "unauthorized",
     403: "foreign_origin",
     404: "not_found",
     405: "no_such_method",
@@ -37,7 +38,8 @@ CODES = {
 }
 MEANINGS = {
     400: "The request cannot be read, or came by a host name that this manager does not serve.",
-    403: "The request comes from another web site.",
+    401: "The request does not show who sent it: it has no token, or one that is not valid.",
+    403: "The caller's role does not allow this, or the request comes from another web site.",
     404: "There is no such job, queue, node or page.",
     409: "It cannot be done now: the job has ended, or the key was used for another submission.",
     408: "The body did not come in time.",
@@ -49,6 +51,7 @@ MEANINGS = {
 }
 EXAMPLES = {
     400: "The body is not JSON: Expecting value: line 1 column 1 (char 0).",
+    401: "This token is not valid: it is unknown, has expired or was revoked.",
     403: "This request comes from another web site, which may not change anything here.",
     404: "There is no job 99.",
     408: "The body did not come within 60 s (the limit body_deadline): send it again.",
@@ -129,7 +132,7 @@ def answer(model: type, description: str, example: object = None) -> dict[str, A
 def answers(model: type, *statuses: int) -> dict[str, Any]:
     """How a route declares what it answers: this model, or one of these errors."""
     success = answer(model, "Successful Response")
-    return {"response_model": None, "responses": {200: success, **errors(400, *statuses)}}
+    return {"response_model": None, "responses": {200: success, **errors(400, 401, 403, *statuses)}}
 
 
 def sends(media: str, kind: str, *statuses: int) -> dict[str, Any]:
@@ -138,7 +141,7 @@ def sends(media: str, kind: str, *statuses: int) -> dict[str, Any]:
     return {
         "response_model": None,
         "response_class": Response,
-        "responses": {200: success, **errors(400, *statuses)},
+        "responses": {200: success, **errors(400, 401, 403, *statuses)},
     }
 
 

@@ -20,8 +20,13 @@ import uvicorn
 from trainmaster.api.app import create_app
 from trainmaster.api.connections import bounded_protocol
 from trainmaster.api.host_check import names_of
+from trainmaster.api.identity import manager_itself
 from trainmaster.api.local_socket import LocalSocket
+from trainmaster.api.routes.accounts import link_of
+from trainmaster.api.sessions import Sessions
+from trainmaster.daemon.admin_token import ensure_admin_token
 from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.request_errors import RequestError
 from trainmaster.durable_files import write_whole
 
 log = structlog.get_logger("trainmaster.serving")
@@ -98,25 +103,26 @@ async def serve(
     sock: socket.socket,
     local: LocalSocket,
     address: Path,
-    when_up: Callable[[], None] = lambda: None,
+    when_up: Callable[[str], None] = lambda _: None,
     beside: Beside | None = None,
     before_end: Beside | None = None,
 ) -> None:
     """Until SIGINT or SIGTERM, or until the manager fails.
 
-    `when_up` is called as soon as it answers and knows its role, `beside` runs once it is active,
-    `before_end` when it is told to end (a second signal cuts it short).
+    `when_up` is called as soon as it answers and knows its role, with a link that opens its page;
+    `beside` runs once it is active, `before_end` when it is told to end (a second signal cuts it short).
     """
     gc.set_threshold(*RARELY)
     stop = _signalled()
-    server = _server(daemon, sock, local)
+    sessions = Sessions()
+    server = _server(daemon, sock, local, sessions)
     places = _Places(url_of(sock), local, address)
     tasks = [
         asyncio.create_task(server.serve(sockets=[sock]), name="http"),
         asyncio.create_task(daemon.run(), name="daemon"),
         asyncio.create_task(stop.wait(), name="signals"),
     ]
-    announcing = asyncio.create_task(_announce(daemon, places, when_up, beside))
+    announcing = asyncio.create_task(_announce(daemon, places, sessions, when_up, beside))
     announcing.add_done_callback(_complain)
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -143,9 +149,9 @@ def _signalled() -> asyncio.Event:
     return stop
 
 
-def _server(daemon: Daemon, sock: socket.socket, local: LocalSocket) -> Server:
+def _server(daemon: Daemon, sock: socket.socket, local: LocalSocket, sessions: Sessions) -> Server:
     config = uvicorn.Config(
-        create_app(daemon, daemon.metrics, names_of(sock)),
+        create_app(daemon, daemon.metrics, names_of(sock), url=url_of(sock), sessions=sessions),
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=LAST_ANSWERS_S,
@@ -193,14 +199,30 @@ async def _unless(stop: asyncio.Event, work: Awaitable[None]) -> None:
 
 
 async def _announce(
-    daemon: Daemon, places: _Places, when_up: Callable[[], None], beside: Beside | None
+    daemon: Daemon,
+    places: _Places,
+    sessions: Sessions,
+    when_up: Callable[[str], None],
+    beside: Beside | None,
 ) -> None:
     """Say that it is up and write its address; a standby only writes it when it leads."""
     await daemon.is_settled.wait()
+    if daemon.is_active.is_set():
+        await _write_token(daemon)
     if daemon.is_active.is_set() or daemon.health().trouble:
         places.publish()
-    when_up()
+    when_up(link_of(places.url, sessions.new_link(manager_itself())))
     await daemon.is_active.wait()
+    await _write_token(daemon)
     places.publish()
     if beside is not None:
         await beside(daemon)
+
+
+async def _write_token(daemon: Daemon) -> None:
+    """The admin token, for clients that cannot use the Unix socket; a manager without one still works."""
+    owner = manager_itself()
+    try:
+        await ensure_admin_token(daemon.accounts, daemon.folder, owner.user, owner.role.value)
+    except (OSError, RequestError) as error:
+        log.error("the admin token could not be written", why=str(error))

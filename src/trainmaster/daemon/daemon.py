@@ -17,6 +17,7 @@ import structlog
 from trainmaster import __version__
 from trainmaster.config.limits import Limits
 from trainmaster.core.lifecycle import ALLOCATED
+from trainmaster.daemon.accounts import Accounts
 from trainmaster.daemon.adoption import adopt
 from trainmaster.daemon.cluster_control import ClusterControl
 from trainmaster.daemon.data_folder import (
@@ -124,6 +125,7 @@ class Daemon:
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
+        self.accounts = Accounts(store)
         self._engine = engine
         self._folder = folder
         self._stated_policy = policy
@@ -504,6 +506,10 @@ class Daemon:
             driver.writer.trouble or self._removed or self._damage or signs.trouble(self.limits)
         )
         return Health(ACTIVE_ROLE, trouble, tuple(notes), signs)
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
 
     async def cancel_unrecorded(self, job: str) -> Sequence[str]:
         """End runs of this job, or array, while the database is away; the ids of those that there were.

@@ -493,6 +493,65 @@ class StatusRow(ResponseModel):
     """How many jobs are in each state, in total."""
 
 
+class TokenInfo(ResponseModel):
+    """A token, without the token itself."""
+
+    id: str
+    user: str
+    """Whose jobs are its own."""
+    role: str
+    """viewer, user, operator or admin."""
+    label: str
+    """What it is for."""
+    created_s: float
+    expires_s: float | None
+    revoked_s: float | None
+    used_s: float | None
+    """When it was last used, to some minutes."""
+
+
+class CreatedToken(TokenInfo):
+    token: str
+    """Shown this once."""
+
+
+class TokenList(ResponseModel):
+    tokens: list[TokenInfo]
+
+
+class UserInfo(ResponseModel):
+    """A Unix user of the manager's machine."""
+
+    name: str
+    role: str
+    """viewer, user, operator or admin."""
+    changed_s: float
+
+
+class UserList(ResponseModel):
+    users: list[UserInfo]
+
+
+class CallerInfo(ResponseModel):
+    """Who asks."""
+
+    user: str
+    role: str
+    """viewer, user, operator or admin."""
+    via: str
+    """socket, token, or link for a session of the page."""
+    uid: int | None
+    """The Unix user, over the socket."""
+    token: str | None
+    """The id of the token."""
+
+
+class LoginLink(ResponseModel):
+    url: str
+    """Works once."""
+    expires_s: float
+
+
 class ChangeRow(ResponseModel):
     """What happened, as the data of a server-sent event."""
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, text, up
 from sqlalchemy.dialects import postgresql, sqlite
 
 from trainmaster.store.errors import LeadershipLost, StoreError
-from trainmaster.store.rows import DAY_MS, KEYS_LIVE_MS, Batch, SnapshotRow
+from trainmaster.store.rows import DAY_MS, KEYS_LIVE_MS, Batch, SnapshotRow, TokenRow, UserRow
 from trainmaster.store.tables import (
     JOBS,
     KEYS,
@@ -19,6 +19,7 @@ from trainmaster.store.tables import (
     SNAPSHOTS,
     STEPS,
     STORIES,
+    TABLES,
     Row,
     values,
 )
@@ -110,6 +111,11 @@ def keep_snapshot(connection: Connection, snapshot: SnapshotRow, last: int) -> N
             f"A snapshot after step {snapshot.seq} cannot be kept, the last step is {last}"
         )
     _upsert(connection, SNAPSHOTS, [snapshot])
+
+
+def keep_account(connection: Connection, row: TokenRow | UserRow) -> None:
+    """Store a token, or the role of a user: a new one or a changed one."""
+    _upsert(connection, TABLES[type(row)], [row])
 
 
 def compact(connection: Connection, before_ms: int) -> int:

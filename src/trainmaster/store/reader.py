@@ -35,6 +35,8 @@ from trainmaster.store.rows import (
     StoredJob,
     StoredProgress,
     StoryRow,
+    TokenRow,
+    UserRow,
 )
 from trainmaster.store.sqlite import problem_in
 from trainmaster.store.tables import (
@@ -46,6 +48,8 @@ from trainmaster.store.tables import (
     SNAPSHOTS,
     STEPS,
     STORIES,
+    TOKENS,
+    USERS,
     columns,
 )
 
@@ -110,11 +114,11 @@ class StoreReader:
         query = select(*columns(StepRow)).where(STEPS.c.seq > after).order_by(STEPS.c.seq)
         return self._rows(StepRow, query if limit is None else query.limit(max(0, limit)))
 
-    def named(self, name: str) -> StoredJob | None:
-        """The newest job of exactly this name."""
+    def named(self, name: str, user: str | None = None) -> StoredJob | None:
+        """The newest job of exactly this name, of this user where one is given."""
         newest = (JOBS.c.number.desc(), JOBS.c.place.desc())
         query = select(*columns(StoredJob)).where(JOBS.c.name == name).order_by(*newest).limit(1)
-        return self._first(StoredJob, query)
+        return self._first(StoredJob, query if user is None else query.where(JOBS.c.user == user))
 
     def jobs(self, wanted: JobFilter) -> Sequence[StoredJob]:
         with self._look() as connection:
@@ -202,6 +206,24 @@ class StoreReader:
 
     def key(self, key: str) -> KeyRow | None:
         return self._first(KeyRow, select(*columns(KeyRow)).where(KEYS.c.key == key))
+
+    def token(self, digest: str) -> TokenRow | None:
+        """The token with this digest, revoked and expired ones too."""
+        query = select(*columns(TokenRow)).where(TOKENS.c.digest == digest)
+        return self._first(TokenRow, query)
+
+    def tokens(self) -> Sequence[TokenRow]:
+        """All of them, oldest first."""
+        order = (TOKENS.c.created_ms, TOKENS.c.id)
+        return self._rows(TokenRow, select(*columns(TokenRow)).order_by(*order))
+
+    def user(self, name: str) -> UserRow | None:
+        """What was said of a user's role."""
+        return self._first(UserRow, select(*columns(UserRow)).where(USERS.c.id == name))
+
+    def users(self) -> Sequence[UserRow]:
+        """All users whose role was set, by name."""
+        return self._rows(UserRow, select(*columns(UserRow)).order_by(USERS.c.id))
 
     def _rows(self, kind: Callable[..., R], query: Select[Any]) -> list[R]:
         with self._look() as connection:

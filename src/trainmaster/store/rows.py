@@ -91,6 +91,34 @@ class KeyRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A token: who has it may ask as this user, with this role."""
+
+    id: str
+    digest: str
+    """SHA-256 of the token, in hex: the token itself is 256 random bits, and is not stored."""
+    user: str
+    role: str
+    label: str
+    """What it is for, in words of whoever made it."""
+    created_ms: int
+    expires_ms: int | None
+    revoked_ms: int | None
+    used_ms: int | None
+    """When it was last used, to some minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserRow:
+    """The role of a Unix user of this machine."""
+
+    id: str
+    """The user's name."""
+    role: str
+    changed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotRow:
     """The controller's state after a step."""
 

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from trainmaster.store.errors import StoreError
 
-VERSIONS = ("0001", "0002", "0003", "0004")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005")
 """All that this program knows, oldest first; one file of `migrations/versions` each."""
 VERSION_TABLE = "trainmaster_version"
 SCRIPTS = Path(__file__).with_name("migrations")

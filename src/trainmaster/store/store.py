@@ -15,7 +15,7 @@ from trainmaster.store import mutations, schema
 from trainmaster.store.database import Database
 from trainmaster.store.errors import LeadershipLost, StoreError, readable_errors
 from trainmaster.store.reader import StoreReader
-from trainmaster.store.rows import Batch, SnapshotRow
+from trainmaster.store.rows import Batch, SnapshotRow, TokenRow, UserRow
 from trainmaster.store.tables import LEDGER
 
 
@@ -162,6 +162,12 @@ class Store(StoreReader):
         with self._turn() as (connection, epoch):
             last = mutations.last_step(connection, epoch)
             mutations.keep_snapshot(connection, snapshot, last)
+
+    def keep_account(self, row: TokenRow | UserRow) -> None:
+        """Store a token, or the role of a user; LeadershipLost if another manager leads."""
+        with self._turn() as (connection, epoch):
+            mutations.last_step(connection, epoch)
+            mutations.keep_account(connection, row)
 
     def compact(self, before_ms: int) -> int:
         """Drop steps before this time that a kept snapshot covers, and older snapshots; how many steps.

@@ -24,7 +24,16 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
-from trainmaster.store.rows import KeyRow, SnapshotRow, StepRow, StoredJob, StoredProgress, StoryRow
+from trainmaster.store.rows import (
+    KeyRow,
+    SnapshotRow,
+    StepRow,
+    StoredJob,
+    StoredProgress,
+    StoryRow,
+    TokenRow,
+    UserRow,
+)
 
 METADATA = MetaData()
 LONG = BigInteger().with_variant(Integer(), "sqlite")
@@ -112,8 +121,10 @@ PROGRESS = _table(
     Index("progress_job", "job", "nr"),
 )
 KEYS = _table("keys", KeyRow, Index("keys_at", "at_ms"))
+TOKENS = _table("tokens", TokenRow, Index("tokens_digest", "digest", unique=True))
+USERS = _table("users", UserRow)
 
-Row = StepRow | SnapshotRow | StoredJob | StoryRow | StoredProgress | KeyRow
+Row = StepRow | SnapshotRow | StoredJob | StoryRow | StoredProgress | KeyRow | TokenRow | UserRow
 TABLES: dict[type[Row], Table] = {
     StepRow: STEPS,
     SnapshotRow: SNAPSHOTS,
@@ -121,6 +132,8 @@ TABLES: dict[type[Row], Table] = {
     StoryRow: STORIES,
     StoredProgress: PROGRESS,
     KeyRow: KEYS,
+    TokenRow: TOKENS,
+    UserRow: USERS,
 }
 FIELDS: dict[type[Row], tuple[str, ...]] = {
     row: tuple(field.name for field in fields(row)) for row in TABLES

@@ -63,7 +63,7 @@ def routes(service: Daemon) -> APIRouter:
                     }
                 },
             },
-            **errors(400, 404, 422, 503),
+            **errors(400, 401, 403, 404, 422, 503),
         },
     )
     async def logs(
@@ -105,7 +105,7 @@ def routes(service: Daemon) -> APIRouter:
                 "description": "Of each process its state, and of a Python program its stacks.",
                 "content": {"text/plain": {"schema": {"type": "string"}}},
             },
-            **errors(404, 422, 503),
+            **errors(401, 403, 404, 422, 503),
         },
     )
     async def stacks(job: params.JobId, attempt: params.Attempt = None) -> Response:

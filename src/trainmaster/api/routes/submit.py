@@ -89,7 +89,7 @@ def routes(service: Daemon) -> APIRouter:
                 "content": {JSON: {"schema": schema(CheckedJobs, AcceptedJobs)}},
             },
             201: answer(AcceptedJobs, "Submitted: all of them, durably."),
-            **errors(400, 403, 404, 408, 409, 413, 415, 422, 429, 503),
+            **errors(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
         },
         openapi_extra={"requestBody": BODY},
     )

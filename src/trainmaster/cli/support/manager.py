@@ -146,8 +146,9 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
     async def before_end(active: Daemon) -> None:
         await end_demonstration(active, folder)
 
-    def when_up() -> None:
-        say("\n".join(announcement(daemon, url_of(sock), folder, start.devices, start.reasons)))
+    def when_up(link: str) -> None:
+        lines = announcement(daemon, url_of(sock), folder, start.devices, start.reasons)
+        say("\n".join((*lines, f"Open the page with {link} (once, within 10 min).")))
 
     try:
         last = before_end if start.ends_demo else None

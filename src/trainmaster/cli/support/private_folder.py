@@ -11,6 +11,8 @@ from trainmaster.cli.support.remembered_slots import GPU_MEMORY, SLOTS
 OWN_FILES = (
     "trainmaster.db*",
     "address",
+    "admin-token",
+    "audit.log*",
     f"{LOG}*",
     "daemon.log*",
     OUTPUT,

@@ -1,0 +1,236 @@
+"""Who may do what: every route with what it takes to use it. One that is not here is not served.
+
+Whoever adds a route adds its line. Where a job is named, `own` leaves it to `find_job` to find it only among
+those that the caller may see.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import compile_path
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from trainmaster.api.caller import Caller, Role
+from trainmaster.api.responses import PAGES, error, error_of
+
+API = "/api/v1"
+
+
+class Need(StrEnum):
+    """What it takes to use a route."""
+
+    OPEN = "open"
+    """Nothing: whoever reaches the manager."""
+    VIEW = "view"
+    """Any role; what is shown depends on it."""
+    OWN = "own"
+    """For the owner of the job, and operators."""
+    PRIVATE = "private"
+    """For the owner of the job, and admins: what may hold secrets."""
+    OPERATE = "operate"
+    ADMINISTER = "administer"
+    MANAGER = "manager"
+    """For the manager's own user over the Unix socket."""
+
+
+def _under(root: str, lines: str) -> dict[tuple[str, str], Need]:
+    """A table that people can read: what it takes, the method and the path."""
+    rows = (line.split() for line in lines.strip().splitlines())
+    return {(method, root + path): Need(need) for need, method, path in rows}
+
+
+TABLE: dict[tuple[str, str], Need] = {
+    **_under(
+        API,
+        """
+        view       GET    /openapi.json
+        view       GET    /schema/job
+        own        POST   /jobs
+        view       GET    /jobs
+        own        GET    /jobs/{job}
+        own        PATCH  /jobs/{job}
+        own        GET    /jobs/{job}/explain
+        own        GET    /jobs/{job}/story
+        own        GET    /jobs/{job}/progress
+        own        GET    /jobs/{job}/outputs
+        own        GET    /jobs/{job}/outputs/archive
+        private    GET    /jobs/{job}/environment
+        own        GET    /jobs/{job}/logs
+        own        GET    /jobs/{job}/stacks
+        own        POST   /jobs/{job}/cancel
+        own        POST   /jobs/{job}/suspend
+        own        POST   /jobs/{job}/resume
+        own        POST   /jobs/{job}/idle
+        own        POST   /jobs/{job}/save
+        own        POST   /jobs/{job}/move
+        view       GET    /nodes
+        operate    POST   /nodes/{name}/drain
+        operate    POST   /nodes/{name}/undrain
+        operate    POST   /nodes/{name}/block
+        operate    POST   /nodes/{name}/unblock
+        operate    POST   /nodes/{name}/test
+        view       GET    /queues
+        operate    PUT    /queues/{name:path}
+        operate    DELETE /queues/{name:path}
+        view       GET    /inputs
+        operate    DELETE /inputs/{path:path}
+        view       GET    /policy
+        operate    PUT    /policy
+        view       GET    /policies
+        view       GET    /status
+        view       GET    /changes
+        view       GET    /failures
+        operate    GET    /record/trace
+        administer GET    /record/events
+        administer GET    /tokens
+        administer POST   /tokens
+        administer DELETE /tokens/{id}
+        administer GET    /users
+        administer PUT    /users/{name}
+        view       GET    /caller
+        view       POST   /login-links
+        """,
+    ),
+    **_under(
+        "",
+        """
+        open       GET    /healthz
+        open       GET    /login
+        view       GET    /metrics
+        view       GET    /
+        own        GET    /jobs/{job}
+        """,
+    ),
+}
+"""`PUT /policy` takes names of the catalog from operators; code and files are for `manager` only."""
+
+LEAST = {
+    Need.VIEW: Role.VIEWER,
+    Need.OWN: Role.USER,
+    Need.PRIVATE: Role.USER,
+    Need.OPERATE: Role.OPERATOR,
+    Need.ADMINISTER: Role.ADMIN,
+    Need.MANAGER: Role.ADMIN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    method: str
+    pattern: re.Pattern[str]
+    need: Need
+
+
+RULES: tuple[_Rule, ...] = tuple(
+    _Rule(method, compile_path(path)[0], need) for (method, path), need in TABLE.items()
+)
+
+
+def is_manager(caller: Caller) -> bool:
+    """Whether it is the manager's own user, as the kernel says."""
+    return caller.via == "socket" and caller.uid == os.geteuid()
+
+
+def may(caller: Caller | None, need: Need) -> bool:
+    """Whether a caller has what a route takes; the owner of a job is looked at where the job is found."""
+    if need is Need.OPEN:
+        return True
+    if caller is None or not caller.role.is_at_least(LEAST[need]):
+        return False
+    return need is not Need.MANAGER or is_manager(caller)
+
+
+class AccessControl:
+    """Finds out who asks, and refuses what the table does not allow."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        identify: Callable[[Scope], Awaitable[Caller | None]],
+        rules: Sequence[_Rule] = RULES,
+    ) -> None:
+        self._app = app
+        self._identify = identify
+        self._rules = rules
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        try:
+            caller = await self._identify(scope)
+        except Exception as failure:  # such as a store that is away
+            await error_of(failure)(scope, receive, send)
+            return
+        scope.setdefault("state", {})["caller"] = caller
+        refusal = self._refusal(scope, caller)
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope, caller: Caller | None) -> Response | None:
+        found = [rule for rule in self._rules if rule.pattern.match(scope["path"])]
+        needs = [rule.need for rule in found if rule.method == scope["method"]]
+        if caller is None and (not needs or any(need is not Need.OPEN for need in needs)):
+            return _unknown(scope)
+        if not needs and found:
+            allowed = ", ".join(sorted({rule.method for rule in found}))
+            return error(405, PAGES[405], {"Allow": allowed})
+        if not needs:
+            return error(404, PAGES[404])
+        denied = next((need for need in needs if not may(caller, need)), None)
+        return None if caller is None or denied is None else _denied(caller, denied)
+
+
+def _denied(caller: Caller, need: Need) -> Response:
+    if need is Need.MANAGER:
+        return error(403, MANAGER_ONLY, code="not_allowed")
+    least = LEAST[need]
+    has = f"{caller.user} has the role {caller.role} here"
+    said = f"{has}, and this needs {least}: ask an admin of this manager."
+    return error(403, said, code="not_allowed")
+
+
+MANAGER_ONLY = "Only the manager's own user may do this, on its machine over its Unix socket."
+NEEDS_TOKEN = (
+    "This needs a token: send `Authorization: Bearer TOKEN`. `trainmaster token create` makes one on the"
+    " manager's machine."
+)
+WRONG_TOKEN = "This token is not valid: it is unknown, has expired or was revoked."
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="trainmaster"'}
+LOGIN_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Trainmaster</title></head>
+<body style="font: 15px/1.45 system-ui, sans-serif; margin: 3rem auto; max-width: 40rem">
+<h1 style="font-size: 1.3rem">Trainmaster</h1>
+<p>{said}</p>
+<p>On the machine of the manager, <code>trainmaster token link</code> prints a link that opens this page.
+It works once, for 10 minutes.</p>
+</body></html>
+"""
+NOT_LOGGED_IN = "You are not logged in here, or your session has ended."
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def login_page(said: str = NOT_LOGGED_IN) -> Response:
+    """What a browser sees without a session."""
+    return HTMLResponse(LOGIN_PAGE.format(said=said), 401, {**PAGE_HEADERS, **CHALLENGE})
+
+
+def _unknown(scope: Scope) -> Response:
+    """The answer to a request that does not show who sent it."""
+    has_shown = "authorization" in Request(scope).headers
+    is_page = scope["method"] == "GET" and not scope["path"].startswith(("/api/", "/metrics"))
+    if is_page and not has_shown:
+        return login_page()
+    return error(401, WRONG_TOKEN if has_shown else NEEDS_TOKEN, CHALLENGE)

@@ -1,0 +1,174 @@
+"""Tokens, the roles of users, who the caller is, and links that open the page."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic import BaseModel, Field
+from starlette.responses import RedirectResponse, Response
+
+from trainmaster.api.access import login_page
+from trainmaster.api.caller import Caller, Role, asked_by
+from trainmaster.api.identity import cookie_name
+from trainmaster.api.request_body import object_of
+from trainmaster.api.responses import ApiError, JsonAnswer, answer, answers, changes, takes
+from trainmaster.api.sessions import LINK_S, SESSION_S, Sessions
+from trainmaster.api.tcp_peer import peer_uid
+from trainmaster.config.job_file import Duration, Name
+from trainmaster.config.validation import StrictModel, checked
+from trainmaster.daemon import response_models as models
+from trainmaster.daemon.accounts import now_ms
+from trainmaster.daemon.daemon import Daemon
+from trainmaster.model.units import DAY
+from trainmaster.store.rows import TokenRow, UserRow
+
+USUAL_LIFE = 90 * DAY
+PAGE_ONLY_ONCE = "This link has been used, or has expired."
+By = Annotated[Caller, Depends(asked_by)]
+TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,32}$", examples=["5f0c2e7b"])]
+UserName = Annotated[
+    str, Path(min_length=1, max_length=100, pattern=r"^[^/\x00-\x1f\x7f]+$", examples=["ada"])
+]
+
+
+class NewToken(StrictModel):
+    """Whom a token is for."""
+
+    user: Name = Field(description="Whose jobs are its own.")
+    role: Role = Field(Role.USER, strict=False, description="What it may do.")
+    expires: Duration | None = Field(
+        USUAL_LIFE, description="For how long it is valid; null: until it is revoked."
+    )
+    label: str = Field("", max_length=200, description="What it is for.")
+
+
+class UserRole(StrictModel):
+    """The role of a Unix user of the manager's machine."""
+
+    role: Role = Field(strict=False, description="What the user may do.")
+
+
+BODIES: tuple[type[BaseModel], ...] = (NewToken, UserRole)
+
+
+def routes(service: Daemon, sessions: Sessions, url: str) -> APIRouter:
+    router = APIRouter(tags=["accounts"])
+    _tokens(router, service)
+    _users(router, service)
+    _links(router, sessions, url)
+    return router
+
+
+def _tokens(router: APIRouter, service: Daemon) -> None:
+    @router.get("/tokens", summary="Tokens, oldest first", **answers(models.TokenList, 503))
+    async def tokens() -> Response:
+        """Revoked and expired ones too. The tokens themselves are not stored and not shown."""
+        return JsonAnswer(
+            models.TokenList([_token(row) for row in await service.accounts.tokens()])
+        )
+
+    made = takes(NewToken, models.CreatedToken)
+    made["responses"][201] = answer(
+        models.CreatedToken, "Made: this is the only time that it is shown."
+    )
+
+    @router.post("/tokens", summary="Make a token", status_code=201, **made)
+    async def create_token(request: Request) -> Response:
+        wanted = checked(NewToken, await object_of(request))
+        expires = None if wanted.expires is None else now_ms() + wanted.expires
+        row, text = await service.accounts.create_token(
+            wanted.user, wanted.role.value, expires, wanted.label
+        )
+        return JsonAnswer(models.CreatedToken(**vars(_token(row)), token=text), 201, NOT_STORED)
+
+    @router.delete("/tokens/{id}", summary="Revoke a token", **changes(models.TokenInfo))
+    async def revoke_token(id: TokenId) -> Response:
+        """From now on it is refused, and so are sessions of the page that it began."""
+        return JsonAnswer(_token(await service.accounts.revoke_token(id)))
+
+
+NOT_STORED = {"Cache-Control": "no-store"}
+
+
+def _users(router: APIRouter, service: Daemon) -> None:
+    @router.get(
+        "/users", summary="Unix users with a role of their own", **answers(models.UserList, 503)
+    )
+    async def users() -> Response:
+        """Others have the role user; the manager's own user and root are admins."""
+        return JsonAnswer(models.UserList([_user(row) for row in await service.accounts.users()]))
+
+    @router.put(
+        "/users/{name}", summary="Set the role of a Unix user", **takes(UserRole, models.UserInfo)
+    )
+    async def set_role(name: UserName, request: Request) -> Response:
+        """For the Unix socket; tokens have roles of their own."""
+        wanted = checked(UserRole, await object_of(request))
+        return JsonAnswer(_user(await service.accounts.set_role(name, wanted.role.value)))
+
+    @router.get("/caller", summary="Who you are to this manager", **answers(models.CallerInfo))
+    async def caller(by: By) -> Response:
+        return JsonAnswer(models.CallerInfo(by.user, by.role.value, by.via, by.uid, by.token))
+
+
+def _links(router: APIRouter, sessions: Sessions, url: str) -> None:
+    @router.post("/login-links", summary="A link that opens the page", **changes(models.LoginLink))
+    async def login_link(by: By) -> Response:
+        """It works once, for ten minutes, as whoever asks for it."""
+        if by.via == "link":
+            raise ApiError(403, "A session of the page cannot begin another one.")
+        made = models.LoginLink(link_of(url, sessions.new_link(by)), time.time() + LINK_S)
+        return JsonAnswer(made, headers=NOT_STORED)
+
+
+def link_of(url: str, code: str) -> str:
+    return f"{url}/login?code={quote(code)}"
+
+
+def login_routes(sessions: Sessions) -> APIRouter:
+    """Where links lead to."""
+    router = APIRouter()
+
+    @router.get("/login", include_in_schema=False)
+    async def login(request: Request, code: Annotated[str, Query(max_length=200)] = "") -> Response:
+        """The code is used up, and is not in the address that the browser then shows."""
+        cookie = sessions.begin(code, peer_uid(request.scope))
+        if cookie is None:
+            return login_page(PAGE_ONLY_ONCE)
+        answered = RedirectResponse("/", 303, {**NOT_STORED, "Referrer-Policy": "no-referrer"})
+        server = request.scope.get("server") or ("", "")
+        answered.set_cookie(
+            cookie_name(server[1]),
+            cookie,
+            max_age=SESSION_S,
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+        return answered
+
+    return router
+
+
+def _token(row: TokenRow) -> models.TokenInfo:
+    return models.TokenInfo(
+        id=row.id,
+        user=row.user,
+        role=row.role,
+        label=row.label,
+        created_s=row.created_ms / 1000,
+        expires_s=_seconds(row.expires_ms),
+        revoked_s=_seconds(row.revoked_ms),
+        used_s=_seconds(row.used_ms),
+    )
+
+
+def _user(row: UserRow) -> models.UserInfo:
+    return models.UserInfo(row.id, row.role, row.changed_ms / 1000)
+
+
+def _seconds(at_ms: int | None) -> float | None:
+    return None if at_ms is None else at_ms / 1000

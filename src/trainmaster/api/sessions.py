@@ -1,0 +1,78 @@
+"""Sessions of the page: begun by a link that works once, kept by a cookie, ended with the manager.
+
+They are not stored. After a crash any user of the machine may listen on the manager's port, and a browser
+would show it the cookie: no manager accepts it any more. While the manager runs, a cookie counts only from
+the Unix user whose browser opened the link, where the kernel knows who that is.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from trainmaster.api.caller import Caller
+
+LINK_S = 10 * 60
+SESSION_S = 12 * 3600
+MOST = 1000
+RANDOM_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a link or a cookie stands for."""
+
+    origin: Caller
+    """Who asked for the link."""
+    expires_s: float
+    """By the clock that never goes backwards."""
+    browser_uid: int | None = None
+    """Whose browser it is, where it is on this machine."""
+
+
+class Sessions:
+    """The links and cookies of one manager."""
+
+    def __init__(self) -> None:
+        self._links: OrderedDict[str, Session] = OrderedDict()
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+
+    def new_link(self, origin: Caller) -> str:
+        """A code that begins a session of this caller, once and soon."""
+        return _kept(self._links, Session(origin, time.monotonic() + LINK_S))
+
+    def begin(self, code: str, browser_uid: int | None) -> str | None:
+        """Use a code up; the cookie of its session, or None for one that is used, expired or unknown."""
+        link = _valid(self._links, code)
+        if link is None:
+            return None
+        del self._links[code]
+        expires_s = time.monotonic() + SESSION_S
+        return _kept(self._sessions, Session(link.origin, expires_s, browser_uid))
+
+    def of(self, cookie: str, browser_uid: int | None) -> Session | None:
+        """The session of a cookie that comes from the browser that it was given to."""
+        found = _valid(self._sessions, cookie)
+        return None if found is None or found.browser_uid != browser_uid else found
+
+    def end(self, cookie: str) -> None:
+        self._sessions.pop(cookie, None)
+
+
+def _kept(where: OrderedDict[str, Session], session: Session) -> str:
+    name = secrets.token_urlsafe(RANDOM_BYTES)
+    while len(where) >= MOST:
+        where.popitem(last=False)
+    where[name] = session
+    return name
+
+
+def _valid(where: OrderedDict[str, Session], name: str) -> Session | None:
+    """Looked up by 256 random bits, so that what the lookup takes tells nothing."""
+    found = where.get(name)
+    if found is not None and found.expires_s <= time.monotonic():
+        del where[name]
+        return None
+    return found

@@ -1,0 +1,34 @@
+"""The user at the other end of a TCP connection within this machine, as the kernel knows it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from pathlib import Path
+
+from starlette.types import Scope
+
+SOCKETS = {socket.AF_INET: Path("/proc/net/tcp"), socket.AF_INET6: Path("/proc/net/tcp6")}
+"""The sockets of this machine, with the users that have them."""
+
+
+def peer_uid(scope: Scope) -> int | None:
+    """The user whose process is at the other end of a connection within this machine; None: unknown."""
+    client, server = scope.get("client"), scope.get("server")
+    if not client or not server or not server[1]:
+        return None
+    family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
+    try:
+        wanted = f"{_hex(family, *client)} {_hex(family, *server)}"
+        rows = SOCKETS[family].read_text().splitlines()[1:]
+    except (OSError, ValueError):
+        return None
+    found = (row.split() for row in rows if wanted in row)
+    return next((int(fields[7]) for fields in found if len(fields) > 7), None)
+
+
+def _hex(family: socket.AddressFamily, host: str, port: int) -> str:
+    """An address as the kernel writes it: 127.0.0.1:8470 is 0100007F:2116."""
+    packed = socket.inet_pton(family, host)
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    return f"{''.join(f'{word:08X}' for word in words)}:{port:04X}"

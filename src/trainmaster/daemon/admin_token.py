@@ -1,0 +1,57 @@
+"""The admin token of a manager, in a file that only its user can read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import structlog
+
+from trainmaster.daemon.accounts import Accounts, is_valid
+
+log = structlog.get_logger("trainmaster.accounts")
+
+FILE = "admin-token"
+LABEL = "the file admin-token of the data folder"
+LONGEST = 1000
+
+
+async def ensure_admin_token(accounts: Accounts, folder: Path, user: str, role: str) -> bool:
+    """Write a new token where the file is missing, open to others, or not valid; whether it did."""
+    place = folder / FILE
+    text = read_private(place)
+    if text and await accounts.token_of(text) is not None:
+        return False
+    for row in await accounts.tokens():
+        if row.label == LABEL and is_valid(row):
+            await accounts.revoke_token(row.id)
+    row, text = await accounts.create_token(user, role, label=LABEL)
+    place.unlink(missing_ok=True)
+    write_private(place, text)
+    log.info("admin token written", file=str(place), token=row.id)
+    return True
+
+
+def read_private(place: Path) -> str:
+    """What is in a file of ours that is closed to others; empty where it is not such a file."""
+    try:
+        opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    with os.fdopen(opened) as file:
+        found = os.fstat(opened)
+        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        if not is_ours or found.st_mode & 0o077:
+            return ""
+        return file.read(LONGEST).strip()
+
+
+def write_private(place: Path, text: str) -> None:
+    """A new file that only we can read; FileExistsError where there is something already."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(place, flags, 0o600), "w") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(f"{text}\n")
+        file.flush()
+        os.fsync(file.fileno())

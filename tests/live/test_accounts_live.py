@@ -1,0 +1,64 @@
+"""Tokens and the page of a real manager: made, used, revoked, opened once."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.live.daemons import LiveDaemon, live
+from tests.unix_http import Answer, UnixConnection, ask
+
+
+def over_tcp(daemon: LiveDaemon, method: str, path: str, **headers: str) -> Answer:
+    place = urlsplit(daemon.url or "")
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+    return ask(connection, method, path, headers=headers)
+
+
+def test_tokens_are_made_used_and_revoked(tmp_path: Path) -> None:
+    with live(tmp_path / "state", "--slots", "1") as daemon:
+        place = json.loads((daemon.folder / "address").read_text())["socket"]
+
+        def local(method: str, path: str, body: object = None) -> Answer:
+            return ask(UnixConnection(place), method, f"/api/v1{path}", body)
+
+        made = local("POST", "/tokens", {"user": "ada", "role": "viewer", "expires": "1h"})
+        assert made.status == 201
+        token = made.json["token"]
+        bearer = {"Authorization": f"Bearer {token}"}
+        asked = over_tcp(daemon, "GET", "/api/v1/caller", **bearer).json
+        assert (asked["user"], asked["role"], asked["via"]) == ("ada", "viewer", "token")
+        assert over_tcp(daemon, "POST", "/api/v1/tokens", **bearer).status == 403
+        assert token not in local("GET", "/tokens").text
+        admin = (daemon.folder / "admin-token").read_text().strip()
+        shown = over_tcp(daemon, "GET", "/api/v1/caller", Authorization=f"Bearer {admin}").json
+        assert shown["role"] == "admin"
+        assert local("DELETE", f"/tokens/{made.json['id']}").json["revoked_s"]
+        refused = over_tcp(daemon, "GET", "/api/v1/caller", **bearer)
+        assert (refused.status, refused.json["error"]["code"]) == (401, "unauthorized")
+        assert token.encode() not in (daemon.folder / "trainmaster.db").read_bytes()
+        daemon.stop()
+        daemon.start()
+        daemon.until_active()
+        assert (daemon.folder / "admin-token").read_text().strip() == admin
+
+
+def test_the_link_that_up_prints_opens_the_page_once(tmp_path: Path) -> None:
+    with live(tmp_path / "state", "--slots", "1") as daemon:
+        said = (daemon.folder / "out.txt").read_text()
+        link = re.search(r"/login\?code=\S+", said)
+        assert link is not None, said
+        opened = over_tcp(daemon, "GET", link[0])
+        assert (opened.status, opened.headers["location"]) == (303, "/")
+        cookie = opened.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        session = {"Cookie": cookie.partition(";")[0]}
+        assert over_tcp(daemon, "GET", "/", **session).status == 200
+        assert over_tcp(daemon, "GET", "/api/v1/caller", **session).json["via"] == "link"
+        assert over_tcp(daemon, "POST", "/api/v1/login-links", **session).status == 403
+        again = over_tcp(daemon, "GET", link[0])
+        assert (again.status, "used" in again.text) == (401, True)
