@@ -51,7 +51,7 @@ def stop() -> None:
         counter.stop()
 
 
-def _is_compiling_of(torch: Any) -> Callable[[], bool]:
+def is_compiling_of(torch: Any) -> Callable[[], bool]:
     """torch's `is_compiling`, by which a compiled optimizer step leaves the counting out of its graph."""
     found = getattr(getattr(torch, "compiler", None), "is_compiling", None)
     return found if callable(found) else lambda: False
@@ -83,7 +83,7 @@ class StepCounter:
     def count(self, optimizer: object, args: object, kwargs: object) -> None:
         """After each `optimizer.step()`."""
         if self._is_compiling is None:
-            self._is_compiling = _is_compiling_of(self._torch)
+            self._is_compiling = is_compiling_of(self._torch)
         if self._is_compiling():
             return
         number = id(optimizer)

@@ -10,6 +10,9 @@ A program sends:
     {"say": "progress", "step": 120, "steps_per_s": 7.2, "counted": true}
                                                              counted, without a hello: it cannot save
     {"say": "step time", "ms": 138.9}                        of each rank but 0: for a step, lately
+    {"say": "own time", "rank": 1, "ranks": 2, "ms": 90.1, "step_ms": 138.9}
+                                                             of each rank of DDP, without a hello: of a step
+                                                             before it waits for the others
     {"say": "heeds stops"}                                   it looks whether it is to stop, and saves then
     {"say": "saved", "step": 120}                            a checkpoint has become durable
     {"say": "leaving", "step": 120}                          told to stop, saved, about to exit: go on later

@@ -264,8 +264,10 @@ def _run_paced(state: State, event: e.RunPaced, now: int) -> None:
         record.still_since_ms = None
 
 
-def _nothing_changes(state: State, event: e.RunHung | e.RunWentOn, now: int) -> None:
-    """Its supervisor ends it where that is wanted, and reports that as its end."""
+def _nothing_changes(
+    state: State, event: e.RunHung | e.RunWentOn | e.RunStraggled, now: int
+) -> None:
+    """Its supervisor ends a hung one where that is wanted, and reports that as its end."""
 
 
 def _leave_unordered(state: State, record: JobRecord, event: e.RunSuspended, now: int) -> None:
@@ -582,6 +584,7 @@ REDUCERS: dict[type, Reducer] = {
     e.RunPaced: _run_paced,
     e.RunHung: _nothing_changes,
     e.RunWentOn: _nothing_changes,
+    e.RunStraggled: _nothing_changes,
     e.RunResumed: _run_resumed,
     e.RunResized: _run_resized,
     e.RunSpeedChanged: _run_speed_changed,

@@ -31,6 +31,7 @@ HAPPENED: Mapping[type, str] = {
     e.RunPaced: "paced",
     e.RunHung: "hung",
     e.RunWentOn: "went on",
+    e.RunStraggled: "straggler",
     e.RunResumed: "resumed",
     e.RunResized: "resized",
     e.RunSaved: "saved",

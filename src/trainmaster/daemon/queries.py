@@ -283,7 +283,13 @@ class Queries:
 
     def _straggler(self, job: str) -> tuple[str, ...]:
         return tuple(
-            straggler_sentence(rank, device, live.history.slow_percent)
+            straggler_sentence(
+                rank,
+                device,
+                live.history.slow_percent,
+                live.history.slow_own_ms,
+                live.history.slow_peers_ms,
+            )
             for live, rank, device in self.stragglers()
             if live.id == job
         )

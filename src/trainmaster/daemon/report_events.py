@@ -234,8 +234,22 @@ def _went_on(said: r.WentOn, live: LiveJob, record: JobRecord, now: int) -> Iter
 def _straggled(
     said: r.Straggled, live: LiveJob, record: JobRecord, now: int
 ) -> Iterator[LoggedEvent]:
-    live.history = replace(live.history, slow_rank=said.rank, slow_percent=said.percent or 0)
-    return iter(())
+    is_news = said.rank is not None and said.rank != live.history.slow_rank
+    live.history = replace(
+        live.history,
+        slow_rank=said.rank,
+        slow_percent=said.percent or 0,
+        slow_own_ms=said.own_ms,
+        slow_peers_ms=said.peers_ms,
+    )
+    if is_news and not live.is_catching_up:
+        detail = {
+            "rank": said.rank,
+            "percent": said.percent,
+            "own_ms": said.own_ms,
+            "peers_ms": said.peers_ms,
+        }
+        yield LoggedEvent(e.RunStraggled(said.run), detail)
 
 
 def _without_hang(history: JobHistory) -> JobHistory:

@@ -159,7 +159,11 @@ class Straggled:
     at_ms: int
     rank: int | None = None
     percent: int | None = None
-    """Of the time that the others take for a step."""
+    """Of the time that the others take for a step, or where they wait for it, of a step without its delay."""
+    own_ms: int | None = None
+    """Where they wait for it: what it takes of each step before that, ..."""
+    peers_ms: int | None = None
+    """... and what they take."""
     steady_ms: int | None = None
 
 

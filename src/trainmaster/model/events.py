@@ -197,6 +197,13 @@ class RunWentOn:
 
 
 @dataclass(frozen=True, slots=True)
+class RunStraggled:
+    """One of its ranks is slower than the others."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
 class RunResumed:
     run: Run
     speed_ppm: int
@@ -424,6 +431,7 @@ Event = (
     | RunPaced
     | RunHung
     | RunWentOn
+    | RunStraggled
     | RunResumed
     | RunResized
     | RunSpeedChanged

@@ -209,10 +209,27 @@ def _hung(detail: Detail) -> Opening:
     return f"hangs{ends}{stays}", ("stacks", "restarts", "is_last", "attempt")
 
 
-def straggler_sentence(rank: int, device: str, percent: int) -> str:
-    """That a rank is slower than the others of its gang."""
-    where = f" on {device}" if device else ""
-    return f"Rank {rank}{where} takes {percent / 100:.1f} times as long for a step as its peers."
+def _straggler(detail: Detail) -> Opening:
+    keys = ("rank", "percent", "own_ms", "peers_ms")
+    rank, percent, own_ms, peers_ms = (detail.get(key) for key in keys)
+    if not isinstance(rank, int) or not isinstance(percent, int):
+        return "slower in one of its ranks than in the others", (*keys, "attempt")
+    known = (each if isinstance(each, int) else None for each in (own_ms, peers_ms))
+    return straggler_sentence(rank, "", percent, *known).rstrip("."), (*keys, "attempt")
+
+
+def straggler_sentence(
+    rank: int, device: str, percent: int, own_ms: int | None = None, peers_ms: int | None = None
+) -> str:
+    """That a rank is slower than the others of its gang; with `own_ms`, that they wait for it in each step."""
+    who = f"rank {rank} on {device}" if device else f"rank {rank}"
+    times = f"{percent / 100:.1f} times as long"
+    if own_ms is None or peers_ms is None:
+        return f"R{who[1:]} takes {times} for a step as its peers."
+    return (
+        f"Its other ranks wait for {who}, which takes {own_ms} ms before the backward pass of each step (loading "
+        f"data, computing) where they take {peers_ms} ms: its steps take {times} as without that."
+    )
 
 
 def pace_sentence(percent: int, why: str, *, is_heeded: bool = True) -> str:
@@ -315,6 +332,7 @@ OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
     "not frozen": _not_frozen,
     "paced": _paced,
     "hung": _hung,
+    "straggler": _straggler,
     "went on": lambda _: ("going on: it did not hang", ("attempt",)),
     "thaw ordered": _on_devices("resuming", "attempt"),
     "resumed": lambda _: ("running again", ("attempt",)),

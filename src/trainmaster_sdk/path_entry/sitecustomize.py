@@ -51,24 +51,32 @@ def count_after_load(loader):
         del loader.exec_module
         execute(module)
         try:
-            from trainmaster_sdk import step_counter
+            if is_first():
+                from trainmaster_sdk import step_counter
 
-            step_counter.install(module)
-            from trainmaster_sdk import step_times  # not in an earlier SDK that is installed
+                step_counter.install(module)
+                from trainmaster_sdk import step_times  # not in an earlier SDK that is installed
 
-            step_times.install(module)
+                step_times.install(module)
+            from trainmaster_sdk import own_times  # nor is this
+
+            own_times.install(module)
         except Exception:
             pass
 
     loader.exec_module = exec_module
 
 
+def is_first():
+    """Rank 0 counts for all; each rank measures its own times."""
+    return os.environ.get("RANK") in (None, "", "0")
+
+
 def should_count():
-    """Rank 0 counts for all, under a supervisor, unless the job does not want it."""
-    is_first = os.environ.get("RANK") in (None, "", "0")
+    """Under a supervisor, unless the job does not want it."""
     is_off = os.environ.get("TRAINMASTER_COUNT_STEPS") == "0"
     is_asked = os.environ.get("TRAINMASTER_SOCKET") or os.environ.get("TRAINMASTER_STEP_TIMES")
-    return is_first and not is_off and bool(is_asked)
+    return not is_off and bool(is_asked)
 
 
 try:

@@ -71,6 +71,7 @@ def test_it_is_written_under_the_same_names() -> None:
         "longest_silence_ms",
     }
     later |= {"failed_attempts", "retry", "by_mps", "prerun", "slow_rank", "slow_percent"}
+    later |= {"slow_own_ms", "slow_peers_ms"}
     assert json.loads(found.to_json()).keys() - later == json.loads(EARLIER).keys()
 
 

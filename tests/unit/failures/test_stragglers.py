@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from trainmaster.engines.local.rank_times import RankTimes
-from trainmaster.failures.stragglers import Straggler, straggler
+from trainmaster.failures.stragglers import OwnTime, Straggler, held_up_by, straggler
 
 USUAL = (100.0, 101.0, 99.0, 100.0, 102.0)
 SLOW = (150.0, 149.0, 155.0, 150.0, 151.0)
@@ -76,3 +76,56 @@ def test_the_same_time_told_twice_counts_once() -> None:
         times.take(0, 100.0)
         times.take(1, 200.0)
     assert not told
+
+
+def own(*own_ms: float, step_ms: float = 400) -> tuple[OwnTime, ...]:
+    return tuple(OwnTime(each, step_ms) for each in own_ms)
+
+
+QUICK = own(50, 52, 48, 51, 49)
+LATE = own(250, 240, 260, 255, 245)
+
+
+@pytest.mark.parametrize(
+    ("times", "ranks", "found"),
+    [
+        ({0: QUICK, 1: LATE}, 2, Straggler(1, 200, 250, 50)),
+        ({0: QUICK, 1: QUICK, 2: LATE}, 3, Straggler(2, 200, 250, 50)),
+        ({0: QUICK, 1: LATE}, 3, None),
+        ({0: QUICK, 1: LATE[:4]}, 2, None),
+        ({0: QUICK, 1: QUICK}, 2, None),
+        ({0: LATE}, 1, None),
+        # it is late, but that hardly matters
+        ({0: QUICK, 1: own(*(each.own_ms for each in LATE), step_ms=4000)}, 2, None),
+        ({0: own(*[50] * 5, step_ms=4000), 1: own(*[250] * 5, step_ms=4000)}, 2, None),
+        # only now and then
+        ({0: QUICK, 1: own(250, 250, 250, 45, 250)}, 2, None),
+        # of a long time of all it is a small part
+        ({0: own(*[380] * 5), 1: own(*[395] * 5)}, 2, None),
+        # they do not wait for each other
+        ({0: QUICK, 1: own(*[250] * 5, step_ms=600)}, 2, None),
+    ],
+)
+def test_the_rank_that_the_others_wait_for(
+    times: dict[int, tuple[OwnTime, ...]], ranks: int, found: Straggler | None
+) -> None:
+    assert held_up_by(times, ranks) == found
+
+
+def test_a_known_one_is_told_until_it_hardly_matters() -> None:
+    known = Straggler(1, 200, 250, 50)
+    assert held_up_by({0: QUICK, 1: own(*[100] * 5)}, 2) is None
+    assert held_up_by({0: QUICK, 1: own(*[100] * 5)}, 2, known) == Straggler(1, 114, 100, 50)
+    assert held_up_by({0: QUICK, 1: own(*[70] * 5)}, 2, known) is None
+
+
+def test_what_ranks_tell_of_themselves_names_the_one_they_wait_for() -> None:
+    told: list[object] = []
+    times = RankTimes(lambda *said: told.append(said))
+    for _ in range(10):
+        for rank, ms in ((0, 50), (1, 250)):
+            times.take_own({"rank": rank, "ranks": 2, "ms": ms, "step_ms": 400})
+        times.take_own({"rank": 0, "ranks": 2, "ms": "long", "step_ms": 400})
+        times.take_own({"rank": 7, "ranks": 2, "ms": 1, "step_ms": 400})
+        times.take_own({})
+    assert told == [("straggler", {"rank": 1, "percent": 200, "own_ms": 250, "peers_ms": 50})]

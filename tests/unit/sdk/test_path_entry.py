@@ -23,10 +23,11 @@ PATH_ENTRY = Path(trainmaster_sdk.__file__).parent / "path_entry"
 OPTIMIZER = """
 hooks = {}
 class Handle:
-    def remove(self): hooks.clear()
+    def __init__(self, number): self.number = number
+    def remove(self): hooks.pop(self.number, None)
 def register_optimizer_step_post_hook(hook):
-    hooks[0] = hook
-    return Handle()
+    hooks[len(hooks)] = hook
+    return Handle(len(hooks) - 1)
 class SGD:
     def step(self):
         for hook in [*hooks.values()]: hook(self, (), {})

@@ -398,6 +398,8 @@ class Supervisor:
                 self._prerun_end.note_step(report["step"])
         elif word == "step time" and connection.rank is not None:
             self._rank_times.take(connection.rank, said.get("ms"))
+        elif word == "own time":
+            self._rank_times.take_own(said)
         elif word == "saved":
             self._has_saved = self._stopping is not None
             self._reports.hold_save(said)
