@@ -1,4 +1,4 @@
-"""Measures what each rank of a DDP program takes for itself in a step, so that one that the others wait for is seen.
+"""Measures what each rank of a DDP program takes for itself in a step, which shows whom the others wait for.
 
 Ranks that average their gradients all take the time of the slowest one. What differs is the time that a rank
 takes before it has to wait for the others: from the end of its optimizer step to the end of the next forward
@@ -6,8 +6,8 @@ pass (loading data, computing), or to its beginning where DDP waits for rank 0's
 without gradients, or without an exchange of them (`no_sync`), end nothing. On GPUs the times are those of the
 stream, not of the program, which runs ahead of it.
 
-Installed by path_entry/sitecustomize.py in every rank. Nothing is told of programs without DDP over all ranks:
-where others wait for each other elsewhere (pipelines, sharded models), these times would accuse the wrong one.
+Installed by path_entry/sitecustomize.py in every rank. Nothing is told of programs without DDP over all
+ranks: where ranks wait elsewhere (pipelines, sharded models), these times would accuse the wrong one.
 """
 
 from __future__ import annotations

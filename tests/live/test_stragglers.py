@@ -1,4 +1,4 @@
-"""A gang of PyTorch whose ranks wait for each other, one of them with a slow data loader: that one is named."""
+"""Of ranks of PyTorch that wait for each other, the one with a slow data loader is named."""
 
 from __future__ import annotations
 

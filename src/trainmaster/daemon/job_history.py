@@ -164,7 +164,7 @@ class JobHistory:
     slow_rank: int | None = None
     """A rank of its run that is slower than the others, ..."""
     slow_percent: int = 0
-    """... and how much of their time it takes for a step, or, where they wait for it, how long steps are by it."""
+    """... and how much of their time it takes for a step (engine_reports.Straggled)."""
     slow_own_ms: int | None = None
     """Where they wait for it: what it takes of each step before that, ..."""
     slow_peers_ms: int | None = None

@@ -66,7 +66,7 @@ def straggler(
 def held_up_by(
     times: Mapping[int, Sequence[OwnTime]], ranks: int, known: Straggler | None = None
 ) -> Straggler | None:
-    """The rank that the others wait for, where all `ranks` take the same time for a step; `known` was it before.
+    """The rank that the others wait for, where all take the same time for a step; `known` was it before.
 
     Most of the time it must take longer before it waits than its peers usually do, and so much longer that
     the steps would be shorter without it.

@@ -221,14 +221,14 @@ def _straggler(detail: Detail) -> Opening:
 def straggler_sentence(
     rank: int, device: str, percent: int, own_ms: int | None = None, peers_ms: int | None = None
 ) -> str:
-    """That a rank is slower than the others of its gang; with `own_ms`, that they wait for it in each step."""
+    """That a rank is slower than the others of its gang; with `own_ms`, that they wait for it."""
     who = f"rank {rank} on {device}" if device else f"rank {rank}"
     times = f"{percent / 100:.1f} times as long"
     if own_ms is None or peers_ms is None:
         return f"R{who[1:]} takes {times} for a step as its peers."
     return (
-        f"Its other ranks wait for {who}, which takes {own_ms} ms before the backward pass of each step (loading "
-        f"data, computing) where they take {peers_ms} ms: its steps take {times} as without that."
+        f"Its other ranks wait for {who}, which takes {own_ms} ms before the backward pass of each step "
+        f"(loading data, computing) where they take {peers_ms} ms: its steps take {times} as without that."
     )
 
 

@@ -1,4 +1,4 @@
-"""What a rank takes for itself, measured around the calls that torch makes: with stand-ins for torch and its GPUs."""
+"""What a rank takes for itself, measured around the calls of torch: with stand-ins for torch and its GPUs."""
 
 from __future__ import annotations
 
