@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
 import struct
 import threading
 import warnings
@@ -139,9 +140,24 @@ class Counterpart:
         return [each.body for each in self.asked if (each.method, each.path) == (method, path)]
 
 
+class UnixServer(ThreadingHTTPServer):
+    """One on a Unix socket."""
+
+    address_family = socket.AF_UNIX
+
+    def server_bind(self) -> None:
+        self.socket.bind(self.server_address)
+        self.server_name, self.server_port = "localhost", 0
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        return self.socket.accept()[0], ("local", 0)
+
+
 @contextmanager
-def serving() -> Iterator[Counterpart]:
-    """One on a free port of this machine, gone afterwards."""
+def serving(
+    unix: Path | None = None, certificate: tuple[Path, Path] | None = None
+) -> Iterator[Counterpart]:
+    """One on a free port of this machine, or on a Unix socket, gone afterwards."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of pydantic about FastAPI's own headers
         _schemas()  # here and not in a thread of the server, where a warning would be an answer
@@ -170,8 +186,17 @@ def serving() -> Iterator[Counterpart]:
         def log_message(self, format: str, *args: object) -> None:
             """Tests are quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    counterpart = Counterpart(f"http://127.0.0.1:{server.server_address[1]}")
+    if unix is None:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        counterpart = Counterpart(f"http://127.0.0.1:{server.server_address[1]}")
+    else:
+        server = UnixServer(str(unix), Handler)  # type: ignore[arg-type]
+        counterpart = Counterpart(f"unix:{unix}")
+    if certificate is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        counterpart.url = counterpart.url.replace("http:", "https:")
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:

@@ -57,7 +57,9 @@ def alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
     for name in ("TRAINMASTER_URL", "TRAINMASTER_DATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(folder / "share"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     monkeypatch.setattr(address, "PORT", 1)
+    monkeypatch.setattr(address, "SYSTEM_SOCKET", folder / "run" / "manager.sock")
     return folder
 
 

@@ -8,9 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
-from trainmaster.cli.support.address import is_alive
+from trainmaster.cli.support.address import is_alive, is_process_of
 from trainmaster.cli.support.client import Client, RequestRefused, Unreachable, job_path
 from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.errors import Failed
@@ -21,7 +20,6 @@ from trainmaster.cli.support.polling import pause, poll
 from trainmaster.model.job_state import LIVE_STATES, JobState
 from trainmaster.text.formatting import plural
 
-HERE = frozenset({"127.0.0.1", "localhost", "::1"})
 LONGEST_S = 60.0
 LIVE = {"state": ",".join(LIVE_STATES)}
 JOBS = "Cancel all jobs first, and wait until they have ended."
@@ -47,7 +45,7 @@ def down(
     except (RequestRefused, Unreachable) as error:  # it can be stopped all the same
         states, unknown = [], f"{error} Jobs go on."
     left = len(states)
-    _end(client.url, answer["pid"])
+    _end(client, answer["pid"])
     standbys = _managers_of(answer["folder"]) if is_leader else []
     said = [f"{plural(cancelled, 'job')} cancelled."] if jobs else []
     said += [_go_on(states, answer["folder"], bool(standbys))] if left else []
@@ -94,11 +92,13 @@ def _cancel_all(client: Client) -> int:
     return len(found)
 
 
-def _end(url: str, pid: int) -> None:
+def _end(client: Client, pid: int) -> None:
     """Tell the process to end, and wait until it has."""
-    if urlsplit(url).hostname not in HERE:
-        raise Failed(f"the manager at {url} is on another machine: stop it there.")
+    url = client.url
     try:
+        os.kill(pid, 0)
+        if not is_process_of(client.place, pid):
+            raise Failed(f"the manager at {url} is on another machine: stop it there.")
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
         return

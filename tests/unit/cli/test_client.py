@@ -8,11 +8,12 @@ import socket
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
-from trainmaster.cli.support import address
+from trainmaster.cli.support import address, peer_check
 from trainmaster.cli.support.address import find_address, user_data_folder
 from trainmaster.cli.support.client import ServerEvent, job_path, read_events
 from trainmaster.cli.support.errors import BadInput, Failed
@@ -50,7 +51,9 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("TRAINMASTER_URL", "TRAINMASTER_DATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(address, "PORT", free_port())
+    monkeypatch.setattr(address, "SYSTEM_SOCKET", tmp_path / "run" / "manager.sock")
     return tmp_path
 
 
@@ -132,9 +135,10 @@ def test_the_usual_address_is_used_if_a_trainmaster_of_the_same_user_answers(
     with HTTPServer(("127.0.0.1", 0), Healthy) as server:
         port = server.server_address[1]
         monkeypatch.setattr(address, "PORT", port)
-        if owner == os.geteuid():
-            assert address.listener_of(port) == owner
-        monkeypatch.setattr(address, "listener_of", lambda _: owner)
+        (listener,) = peer_check.listeners_at(ip_address("127.0.0.1"), port)
+        assert listener.uid == os.geteuid()
+        said = frozenset({listener._replace(uid=owner)})
+        monkeypatch.setattr(address, "listeners_at", lambda *_: said)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:

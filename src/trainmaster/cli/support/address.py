@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPException
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from trainmaster.cli.support.connection import UNIX, Place, connection_to
 from trainmaster.cli.support.console import write_error
-from trainmaster.cli.support.errors import BadInput, Failed, system_reason
+from trainmaster.cli.support.errors import BadInput, CommandError, Failed, system_reason
+from trainmaster.cli.support.known_managers import known_managers
+from trainmaster.cli.support.peer_check import (
+    ROOT,
+    check_path,
+    listeners_at,
+    listening_process,
+    sockets_of,
+    trusted,
+)
 
 URL = "TRAINMASTER_URL"
 DATA = "TRAINMASTER_DATA"
@@ -21,11 +33,12 @@ SYSTEM_FOLDER = Path("/var/lib/trainmaster")
 ADDRESS = "address"
 PORT = 8470
 """Of `trainmaster up`, unless it is told otherwise or the port is taken."""
-ROOT = 0
 USUAL_HOST = "127.0.0.1"
 PROBE_S = 2.0
-SOCKETS = Path("/proc/net/tcp")
-LISTENS = "0A"
+OWN_SOCKETS = "/tmp/trainmaster-{uid}"
+"""The folder with the sockets of a user's managers."""
+SYSTEM_SOCKET = Path("/run/trainmaster/manager.sock")
+"""Of the manager for everybody on this machine."""
 
 
 def user_data_folder() -> Path:
@@ -42,26 +55,20 @@ def state_folder(stated: Path | None, *, is_system: bool = False) -> Path:
     return Path(os.path.abspath(stated or os.environ.get(DATA) or usual))
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a manager answers, and the data folder whose file says so; None where no file does."""
-
-    url: str
-    folder: Path | None = None
-
-
 def find_address(url: str | None, data: Path | None) -> Place:
-    """The manager's address: from the option, else the environment, else files, else the usual one."""
+    """The manager that is meant: by the option, else the environment, else files, else what runs here."""
     stated = url or (os.environ.get(URL) if data is None else None)
     if stated:
-        return Place(_checked(stated))
+        return _stated(stated)
     for folder in _folders(data):
-        found = address_in(folder)
+        found = place_of(folder)
         if found is not None:
-            return Place(found, folder)
+            return found
     stated_folder = data or os.environ.get(DATA)
-    if not stated_folder and answers_as_ours(USUAL_HOST, PORT):
-        return Place(f"http://{USUAL_HOST}:{PORT}")
+    if not stated_folder:
+        found = _own_manager() or _remembered() or _system_manager()
+        if found is not None:
+            return found
     where = f"in {stated_folder}" if stated_folder else "here"
     start = f"trainmaster up --data {stated_folder}" if stated_folder else "trainmaster up"
     raise Failed(
@@ -69,36 +76,72 @@ def find_address(url: str | None, data: Path | None) -> Place:
     )
 
 
-def answers_as_ours(host: str, port: int) -> bool:
-    """Whether a Trainmaster of this very user answers there; no other is trusted with jobs."""
-    return listener_of(port) == os.geteuid() and is_manager(f"http://{host}:{port}")
+def _stated(url: str) -> Place:
+    if not url.startswith(UNIX):
+        checked = _checked(url)
+        return Place(checked, pin=known_managers().pin_of(checked))
+    path = Path(url.removeprefix(UNIX).removeprefix("//"))
+    if not path.is_absolute():
+        raise BadInput(f"`{url}` is not the address of a manager: write unix:/PATH.")
+    if path == SYSTEM_SOCKET:
+        return _system_manager() or Place(url, path)
+    return Place(f"{UNIX}{path}", path)
 
 
-def is_manager(url: str) -> bool:
+def _own_manager() -> Place | None:
+    """One's own manager at the usual port, whatever its data folder; by its socket, which needs no token."""
+    listeners = listeners_at(ip_address(USUAL_HOST), PORT)
+    url = f"http://{USUAL_HOST}:{PORT}"
+    if {each.uid for each in listeners} != {os.geteuid()} or not is_manager(Place(url)):
+        return None
+    inodes = {each.inode for each in listeners}
+    for path in sorted(Path(OWN_SOCKETS.format(uid=os.geteuid())).glob("manager-*.sock")):
+        pid = listening_process(path)
+        if pid is not None and inodes & sockets_of(pid):
+            return Place(url, path)
+    return Place(url)
+
+
+def is_process_of(place: Place, pid: int) -> bool:
+    """Whether this process is the manager that answers there; not that of another machine, through ssh."""
+    if place.socket is not None:
+        return listening_process(place.socket, place.owner) == pid
+    parts = urlsplit(place.url)
+    open_here = sockets_of(pid)
+    for *_, address in socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM):
+        listeners = listeners_at(ip_address(str(address[0]).partition("%")[0]), int(address[1]))
+        if open_here.intersection(each.inode for each in listeners):
+            return True
+    return False
+
+
+def _remembered() -> Place | None:
+    """The manager on another machine that `trainmaster token use` has chosen."""
+    known = known_managers()
+    return None if known.default is None else Place(known.default, pin=known.pin_of(known.default))
+
+
+def _system_manager() -> Place | None:
+    """The manager for everybody, of whoever owns its folder below /run: only root can have made that."""
+    try:
+        owner = os.stat(SYSTEM_SOCKET.parent).st_uid
+        os.stat(SYSTEM_SOCKET)
+    except OSError:
+        return None
+    return Place(f"{UNIX}{SYSTEM_SOCKET}", SYSTEM_SOCKET, owner=owner)
+
+
+def is_manager(place: Place) -> bool:
     """Whether a Trainmaster answers there, of whatever version."""
-    scheme, _, rest = url.partition("://")
-    kind = HTTPSConnection if scheme == "https" else HTTPConnection
-    connection = kind(rest.partition("/")[0], timeout=PROBE_S)
+    connection = connection_to(place, PROBE_S)
     try:
         connection.request("GET", "/healthz")
         said = json.loads(connection.getresponse().read())
-    except (OSError, HTTPException, ValueError):
+    except (OSError, HTTPException, ValueError, CommandError):
         return False
     finally:
         connection.close()
     return isinstance(said, dict) and {"role", "version"} <= said.keys()
-
-
-def listener_of(port: int) -> int | None:
-    """The user whose program listens on this port of the machine, as the kernel says; None if none does."""
-    try:
-        lines = SOCKETS.read_text().splitlines()[1:]
-    except OSError:  # not Linux
-        return None
-    for fields in map(str.split, lines):
-        if fields[3] == LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
-            return int(fields[7])
-    return None
 
 
 def _folders(data: Path | None) -> Iterator[Path]:
@@ -130,13 +173,16 @@ def _is_own(folder: Path) -> bool:
     return False
 
 
-def address_in(folder: Path) -> str | None:
-    """The address of the manager of that folder; None while none runs."""
+def place_of(folder: Path) -> Place | None:
+    """Where the manager of that folder answers; None while none runs."""
     path = folder / ADDRESS
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         url = _checked(str(said["url"]))
-        return url if is_alive(said.get("pid")) else None
+        if not is_alive(said.get("pid")):
+            return None
+        own = _reachable(said.get("socket"))
+        return Place(url, own, folder, _owner_of(path), known_managers().pin_of(url))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -156,6 +202,28 @@ def pid_in(folder: Path) -> int | None:
         return None
 
 
+def _reachable(path: object) -> Path | None:
+    """The socket of an address file, unless it is closed to this user: then TCP and a token are left."""
+    if not isinstance(path, str):
+        return None  # a manager of an earlier version
+    try:
+        os.stat(path)
+    except PermissionError:
+        return None
+    except OSError:
+        pass  # asking there says that nobody answers
+    return Path(path)
+
+
+def _owner_of(address: Path) -> int | None:
+    """Another user, whose folder was named and whom alone it obeys; None for oneself and root."""
+    owner = address.parent.stat().st_uid
+    if owner in trusted():
+        return None
+    check_path(address, trusted(owner))
+    return owner
+
+
 def is_alive(pid: object) -> bool:
     """Whether the manager that wrote an address is still there; True where that cannot be known."""
     if not isinstance(pid, int) or pid <= 0:
@@ -172,5 +240,7 @@ def is_alive(pid: object) -> bool:
 def _checked(url: str) -> str:
     stated = url if "://" in url else f"http://{url}"
     if not stated.startswith(("http://", "https://")):
-        raise BadInput(f"`{url}` is not the address of a manager: write http://HOST:PORT.")
+        raise BadInput(
+            f"`{url}` is not the address of a manager: write https://HOST:PORT or unix:/PATH."
+        )
     return stated.rstrip("/")

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from email.message import Message
 from http.client import (
     BadStatusLine,
@@ -19,14 +19,16 @@ from http.client import (
     RemoteDisconnected,
 )
 from pathlib import Path
+from ssl import SSLCertVerificationError, SSLError
 from typing import Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
-from urllib.request import ProxyHandler, Request, build_opener
 
 from trainmaster.api.headers import STORE_HEADER, USER_HEADER
-from trainmaster.cli.support.address import Place, address_in, find_address, is_manager
+from trainmaster.cli.support.address import find_address, is_manager, place_of
+from trainmaster.cli.support.connection import Place, connection_to
 from trainmaster.cli.support.errors import BadInput, Failed
+from trainmaster.cli.support.peer_check import Stranger
+from trainmaster.cli.support.token_source import token_for
 
 ROOT = "/api/v1"
 USER = "TRAINMASTER_USER"
@@ -36,11 +38,23 @@ SHORTEST_S = 0.01
 """How long an answer may take where the user's time is over."""
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Pauses between tries while the manager is being restarted."""
+REFUSED = 400
+"""The lowest status of answers that are refusals."""
+NO_TOKEN = 401
 NOT_FOUND = 404
 NOT_YET = 503
 """It is being restarted, is a standby, or cannot reach its store; the same as no answer."""
-OPENER = build_opener(ProxyHandler({}))
-"""Opens addresses directly, without the proxy of the environment."""
+NOBODY = (ConnectionRefusedError, FileNotFoundError, Stranger)
+"""Why a request was not sent at all: no manager is there."""
+
+TOKEN_NEEDED = (
+    "This manager needs a token: `trainmaster token new` on its machine makes one; set TRAINMASTER_TOKEN,"
+    " or give --token-file FILE."
+)
+WRONG_TOKEN = (
+    "The manager does not know this token: it has expired, was revoked, or is for another manager;"
+    " `trainmaster token new` on its machine makes a new one."
+)
 
 Json = dict[str, Any]
 Query = Mapping[str, str | int | None]
@@ -79,11 +93,24 @@ class ServerEvent:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes | None = None
+
+
 class Client:
     """The manager that these options and the environment point to."""
 
-    def __init__(self, url: str | None = None, data: Path | None = None) -> None:
+    def __init__(
+        self, url: str | None = None, data: Path | None = None, token_file: Path | None = None
+    ) -> None:
         self._stated = url, data
+        self._token_file = token_file
         self._place: Place | None = None
         self._store = ""
         """The database of the manager that has answered before."""
@@ -97,10 +124,15 @@ class Client:
         """What the last list said of the manager: what does not work as it should."""
 
     @property
-    def url(self) -> str:
+    def place(self) -> Place:
         if self._place is None:
             self._place = find_address(*self._stated)
-        return self._place.url
+        return self._place
+
+    @property
+    def url(self) -> str:
+        """Where it is, for people."""
+        return self.place.url
 
     @property
     def is_late(self) -> bool:
@@ -109,9 +141,9 @@ class Client:
     def look_again(self) -> bool:
         """Read the address file again; whether the manager is at another place now."""
         now = self._in_file()
-        if self._place is None or now is None or now == self._place.url:
+        if self._place is None or now is None or now == self._place:
             return False
-        self._place = replace(self._place, url=now)
+        self._place = now
         return True
 
     def check_job(self, id: str, uuid: str | None) -> None:
@@ -122,10 +154,10 @@ class Client:
                 " database."
             )
 
-    def _in_file(self) -> str | None:
+    def _in_file(self) -> Place | None:
         """What the file that named the manager says now; None while it names none."""
         folder = None if self._place is None else self._place.folder
-        return None if folder is None else address_in(folder)
+        return None if folder is None else place_of(folder)
 
     def get(self, path: str, query: Query | None = None) -> Json:
         return self._call(self._request("GET", path, query))
@@ -147,11 +179,11 @@ class Client:
         was_there = False
         for pause in (*RETRIES_S, None):
             request = self._request("POST", "/jobs", None, body)
-            request.add_header("Idempotency-Key", key)
+            request.headers["Idempotency-Key"] = key
             try:
                 return self._call(request)
             except Unreachable as error:
-                was_there = was_there or not isinstance(error.__cause__, ConnectionRefusedError)
+                was_there = was_there or not isinstance(error.__cause__, NOBODY)
                 if pause is None or not was_there:
                     raise
                 time.sleep(pause)
@@ -173,9 +205,9 @@ class Client:
     ) -> Iterator[ServerEvent]:
         """Server-sent events until the server closes; `after` is the id of the last one seen."""
         request = self._request("GET", path, query)
-        request.add_header("Accept", "text/event-stream")
+        request.headers["Accept"] = "text/event-stream"
         if after:
-            request.add_header("Last-Event-ID", after)
+            request.headers["Last-Event-ID"] = after
         with self._answer(request) as response:
             yield from read_events(response)
 
@@ -183,13 +215,13 @@ class Client:
         self, method: str, path: str, query: Query | None = None, body: Json | None = None
     ) -> Request:
         stated = {key: value for key, value in (query or {}).items() if value is not None}
-        target = f"{self.url}{ROOT}{path}" + (f"?{urlencode(stated)}" if stated else "")
-        headers = {"Accept": "application/json", "User-Agent": "trainmaster"}
+        target = f"{self.place.prefix}{ROOT}{path}" + (f"?{urlencode(stated)}" if stated else "")
+        headers = {"Accept": "application/json", "User-Agent": "trainmaster", "Connection": "close"}
         headers[USER_HEADER] = my_name().encode("ascii", "replace").decode()
         if body is None:
-            return Request(target, None, headers, method=method)
+            return Request(method, target, headers)
         headers["Content-Type"] = "application/json"
-        return Request(target, json.dumps(body).encode(), headers, method=method)
+        return Request(method, target, headers, json.dumps(body).encode())
 
     def _call(self, request: Request) -> Json:
         with self._answer(request) as response:
@@ -209,23 +241,29 @@ class Client:
     def _answer(self, request: Request) -> Iterator[HTTPResponse]:
         """The answer to a request, to be read; any error meanwhile becomes Unreachable or RequestRefused."""
         patience = max(min(PATIENCE_S, self.until - time.monotonic()), SHORTEST_S)
+        connection = connection_to(self.place, patience)
         try:
-            try:
-                response = OPENER.open(request, timeout=patience)
-            except HTTPError as error:
-                self._check_manager(error.headers)
-                raise _refused(error.code, error.reason, error.read()) from None
-            with response:
+            connection.connect()  # and check who is there, before anything is sent
+            token = token_for(self.place, self._token_file)
+            if token is not None:
+                request.headers["Authorization"] = f"Bearer {token}"
+            connection.request(request.method, request.target, request.body, request.headers)
+            with connection.getresponse() as response:
                 self._check_manager(response.headers)
+                if response.status >= REFUSED:
+                    raise _refused(response, has_token=token is not None)
                 yield response
+        except Stranger as error:
+            raise Unreachable(str(error)) from error
         except (HTTPException, OSError) as error:
-            cause = error.reason if isinstance(error, URLError) else error
-            raise self._unreachable(cause) from cause if isinstance(cause, Exception) else error
+            raise self._unreachable(error) from error
+        finally:
+            connection.close()
 
     def _check_manager(self, headers: Message) -> None:
         """Whether this is an answer of a manager, and of the one that was asked before."""
         store = headers.get(STORE_HEADER)
-        if store is None and not self.has_answered and not is_manager(self.url):
+        if store is None and not self.has_answered and not is_manager(self.place):
             raise self._not_ours()  # managers of earlier versions do not send it
         self.has_answered = True
         if store and self._store and store != self._store:
@@ -240,7 +278,7 @@ class Client:
 
     def _other_manager(self) -> Unreachable | OtherManager:
         folder = None if self._place is None else self._place.folder
-        if folder is not None and self._in_file() != self.url:  # ours is gone, or elsewhere
+        if folder is not None and self._in_file() != self.place:  # ours is gone, or elsewhere
             return Unreachable(
                 f"The manager of {folder} does not run, and another one answers at {self.url} now:"
                 f" start it with `trainmaster up --data {folder}`."
@@ -256,6 +294,13 @@ class Client:
                 f"The Trainmaster at {self.url} has not answered for {PATIENCE_S:g} s: it is busy,"
                 " or the network is; try again, or look into its log."
             )
+        if isinstance(cause, SSLCertVerificationError):
+            return Failed(
+                f"Nothing was sent to {self.url}: its certificate is not known here"
+                f" ({cause.verify_message}); `trainmaster token use {self.url}` shows and confirms it."
+            )
+        if isinstance(cause, SSLError):
+            return Failed(f"{self.url} does not speak TLS as it should: {cause.reason or cause}.")
         if isinstance(cause, BadStatusLine) and not isinstance(cause, RemoteDisconnected):
             return self._not_ours()
         return Unreachable(
@@ -291,7 +336,10 @@ def read_events(lines: Iterator[bytes] | HTTPResponse) -> Iterator[ServerEvent]:
             last = value
 
 
-def _refused(status: int, reason: str, text: bytes) -> RequestRefused | Unreachable:
+def _refused(response: HTTPResponse, *, has_token: bool) -> RequestRefused | Unreachable:
+    status, reason, text = response.status, response.reason, response.read()
+    if status == NO_TOKEN:
+        return RequestRefused(WRONG_TOKEN if has_token else TOKEN_NEEDED, status)
     try:
         sentence = str(json.loads(text)["error"]["sentence"])
         return NotYet(sentence) if status == NOT_YET else RequestRefused(sentence, status)

@@ -54,18 +54,20 @@ def help_if_bare(context: typer.Context) -> None:
 
 
 def with_client(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with a client among its parameters, with `--url` and `--data` in its place."""
+    """A function with a client among its parameters, with the options that name a manager in its place."""
     own = signature(function, eval_str=True)
     if "client" not in own.parameters:
         return function
     from trainmaster.cli.support.client import Client
-    from trainmaster.cli.support.options import Data, Url
+    from trainmaster.cli.support.options import Data, TokenFile, Url
 
     @wraps(function)
-    def with_address(url: str | None, data: Path | None, **others: Any) -> Any:
-        return function(Client(url, data), **others)
+    def with_address(
+        url: str | None, data: Path | None, token_file: Path | None, **others: Any
+    ) -> Any:
+        return function(Client(url, data, token_file), **others)
 
-    added = {"url": Url, "data": Data}
+    added = {"url": Url, "data": Data, "token_file": TokenFile}
     every = [each for name, each in own.parameters.items() if name != "client"]
     every += [Parameter(name, KEYWORD_ONLY, default=None, annotation=added[name]) for name in added]
     keywords = [each.replace(kind=KEYWORD_ONLY) for each in every]

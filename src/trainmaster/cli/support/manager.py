@@ -20,6 +20,7 @@ from trainmaster.api.server import listening, listening_near, serve, url_of
 from trainmaster.cli.support.address import ADDRESS, PORT, is_manager, pid_in
 from trainmaster.cli.support.announcement import announcement, farewell
 from trainmaster.cli.support.background import LOG, unusable_folder
+from trainmaster.cli.support.connection import Place
 from trainmaster.cli.support.console import say
 from trainmaster.cli.support.demo import demonstrate, end_demonstration
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
@@ -114,7 +115,7 @@ def _unusable_port(host: str, port: int, error: OSError) -> str:
     if error.errno != errno.EADDRINUSE:
         return f"{host}:{port}: {system_reason(error)}."
     shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    who = "a Trainmaster" if is_manager(f"http://{shown}") else "another program"
+    who = "a Trainmaster" if is_manager(Place(f"http://{shown}")) else "another program"
     return f"{shown} is in use by {who}: without --port the next free port is taken."
 
 

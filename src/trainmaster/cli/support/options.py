@@ -22,8 +22,9 @@ def argument(metavar: str, help: str, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=help, **more)
 
 
-URL = "Address of the manager. Default: TRAINMASTER_URL, else the one that runs here."
+URL = "Address of the manager, or unix:PATH. Default: TRAINMASTER_URL, else the one that runs here."
 DATA = "Data folder of the manager. Default: TRAINMASTER_DATA, ./.trainmaster, or the user folder."
+TOKEN_FILE = "File with a token for it. Default: TRAINMASTER_TOKEN, or TRAINMASTER_TOKEN_FILE."
 SNAPSHOT = "Run in a copy of the code as it is now. Default: in the folder itself, if nodes see it."
 RANKS = "Processes: one per node, which sees all its GPUs (the default), or one per GPU."
 ENV = "Environment variable; a name alone copies its value from this shell."
@@ -33,6 +34,7 @@ JOBS = "Job ids or names; an array's id stands for all its jobs."
 
 Url = Annotated[str | None, option("--url URL", URL, rich_help_panel=LAST)]
 Data = Annotated[Path | None, option("--data DIR", DATA, rich_help_panel=LAST)]
+TokenFile = Annotated[Path | None, option("--token-file FILE", TOKEN_FILE, rich_help_panel=LAST)]
 AsJson = Annotated[bool, option("--json", "Write JSON.")]
 DryRun = Annotated[bool, option("--dry-run", "Show what would happen without submitting anything.")]
 Queue = Annotated[str | None, option("-q --queue QUEUE", "Queue to submit to.")]
