@@ -13,9 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.cli.support import address, peer_check
+from trainmaster.api import local_socket
+from trainmaster.cli.support import address, listening_sockets
 from trainmaster.cli.support.address import find_address, user_data_folder
-from trainmaster.cli.support.client import ServerEvent, job_path, read_events
+from trainmaster.cli.support.client import (
+    Client,
+    RequestRefused,
+    ServerEvent,
+    job_path,
+    read_events,
+)
 from trainmaster.cli.support.errors import BadInput, Failed
 
 
@@ -135,7 +142,7 @@ def test_the_usual_address_is_used_if_a_trainmaster_of_the_same_user_answers(
     with HTTPServer(("127.0.0.1", 0), Healthy) as server:
         port = server.server_address[1]
         monkeypatch.setattr(address, "PORT", port)
-        (listener,) = peer_check.listeners_at(ip_address("127.0.0.1"), port)
+        (listener,) = listening_sockets.listeners_at(ip_address("127.0.0.1"), port)
         assert listener.uid == os.geteuid()
         said = frozenset({listener._replace(uid=owner)})
         monkeypatch.setattr(address, "listeners_at", lambda *_: said)
@@ -180,6 +187,36 @@ def test_a_broken_address_is_named(nowhere: Path, text: str) -> None:
     (nowhere / ".trainmaster" / "address").write_text(text)
     with pytest.raises(BadInput, match=r"\.trainmaster/address"):
         url_of()
+
+
+def test_an_answer_counts_even_where_the_request_was_not_read_to_its_end(tmp_path: Path) -> None:
+    """As when a manager refuses a body by its headers and closes."""
+    said = b'{"error": {"code": "conflict", "sentence": "Not so long."}}'
+    head = b"HTTP/1.1 409 Conflict\r\nTrainmaster-Store: 1\r\nContent-Length: %d\r\n\r\n" % len(
+        said
+    )
+
+    def refuse() -> None:
+        line, _ = server.accept()
+        line.recv(100)
+        line.sendall(head + said)
+        line.close()
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "m.sock"))
+        server.listen()
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        with pytest.raises(RequestRefused, match="Not so long"):
+            Client(f"unix:{tmp_path}/m.sock").post("/jobs", {"command": "x" * 10_000_000})
+        thread.join()
+
+
+def test_sockets_are_where_managers_have_them() -> None:
+    assert local_socket.SYSTEM == address.SYSTEM_SOCKET
+    assert local_socket.own_path(Path("d")).parent == Path(
+        address.OWN_SOCKETS.format(uid=os.getuid())
+    )
 
 
 def test_only_http_is_an_address(nowhere: Path) -> None:

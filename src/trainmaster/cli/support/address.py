@@ -15,14 +15,8 @@ from trainmaster.cli.support.connection import UNIX, Place, connection_to
 from trainmaster.cli.support.console import write_error
 from trainmaster.cli.support.errors import BadInput, CommandError, Failed, system_reason
 from trainmaster.cli.support.known_managers import known_managers
-from trainmaster.cli.support.peer_check import (
-    ROOT,
-    check_path,
-    listeners_at,
-    listening_process,
-    sockets_of,
-    trusted,
-)
+from trainmaster.cli.support.listening_sockets import listeners_at, sockets_of
+from trainmaster.cli.support.peer_check import ROOT, check_path, listening_process, trusted
 
 URL = "TRAINMASTER_URL"
 DATA = "TRAINMASTER_DATA"

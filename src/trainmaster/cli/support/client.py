@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.message import Message
 from http.client import (
@@ -247,7 +247,10 @@ class Client:
             token = token_for(self.place, self._token_file)
             if token is not None:
                 request.headers["Authorization"] = f"Bearer {token}"
-            connection.request(request.method, request.target, request.body, request.headers)
+            with suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # it may answer before it has read all
+                connection.request(request.method, request.target, request.body, request.headers)
             with connection.getresponse() as response:
                 self._check_manager(response.headers)
                 if response.status >= REFUSED:

@@ -12,22 +12,16 @@ import pwd
 import socket
 import stat
 import struct
-import sys
 from collections.abc import Collection, Iterator
-from contextlib import suppress
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
 from trainmaster.cli.support.errors import Failed
+from trainmaster.cli.support.listening_sockets import Listener, listeners_at
 
 ROOT = 0
-TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-"""All TCP sockets of this machine, of IPv4 and of IPv6."""
-LISTENS = "0A"
 PROBE_S = 2.0
-WORD = 4
-"""Bytes of an address that stand together, in the machine's order."""
 CREDENTIALS = struct.Struct("3i")
 """Process, user and group, as SO_PEERCRED has them."""
 ANYBODY = stat.S_IWOTH
@@ -36,13 +30,6 @@ GROUP = stat.S_IWGRP
 
 class Stranger(Failed):
     """Another user's program answers, or could have been put there; nothing was sent to it."""
-
-
-class Listener(NamedTuple):
-    """A socket that listens on this machine."""
-
-    uid: int
-    inode: int
 
 
 class Peer(NamedTuple):
@@ -186,47 +173,3 @@ def _listens(where: str, uid: int) -> Stranger:
         f"Nothing was sent to {where}: a program of {name_of(uid)} listens there, not yours; if it is a"
         " manager that you trust, name its data folder with --data."
     )
-
-
-def listeners_at(address: IPv4Address | IPv6Address, port: int) -> frozenset[Listener]:
-    """The sockets that get what is sent to this address, as the kernel says; none where it does not say."""
-    exact: set[Listener] = set()
-    others: set[Listener] = set()
-    for bound, listener in _listeners(port):
-        if bound == address:
-            exact.add(listener)
-        elif bound.is_unspecified:
-            others.add(listener)
-    return frozenset(exact or others)
-
-
-def _listeners(port: int) -> Iterator[tuple[IPv4Address | IPv6Address, Listener]]:
-    for table in TABLES:
-        try:
-            lines = table.read_text().splitlines()[1:]
-        except OSError:  # not Linux, or without IPv6
-            continue
-        for fields in map(str.split, lines):
-            written, _, number = fields[1].rpartition(":")
-            if fields[3] == LISTENS and int(number, 16) == port:
-                yield _address(written), Listener(int(fields[7]), int(fields[9]))
-
-
-def sockets_of(pid: int) -> set[int]:
-    """The sockets that a process has open, by their inodes; none of another user's process."""
-    found = set()
-    with suppress(OSError):  # it has ended, or is another user's
-        for each in os.scandir(f"/proc/{pid}/fd"):
-            kind, _, number = os.readlink(each.path).partition(":")
-            if kind == "socket":
-                found.add(int(number.strip("[]")))
-    return found
-
-
-def _address(written: str) -> IPv4Address | IPv6Address:
-    """An address as the kernel's tables write it: words of four bytes, each in the machine's order."""
-    raw = bytes.fromhex(written)
-    step = -1 if sys.byteorder == "little" else 1
-    found = ip_address(b"".join(raw[at : at + WORD][::step] for at in range(0, len(raw), WORD)))
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return found if mapped is None else mapped
