@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainmaster.cli.support.address import ROOT
 from trainmaster.cli.support.database_option import database_of
 from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.peer_check import ROOT
 from trainmaster.daemon.data_folder import store_mark
 
 
