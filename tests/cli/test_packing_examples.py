@@ -55,8 +55,8 @@ UNIT = "job_id,submit_s,gpus,duration_s,gpu_memory_gib,gpu_util\n" + "".join(
     ("law", "util", "means"),
     [
         ("linear", 25, {1: 2500, 2: 3000, 4: 4000}),
-        ("h200", 25, {1: 2500, 2: 1800, 4: 1770}),
-        ("h200", 100, {1: 2500, 2: 3218, 4: 4000}),
+        ("h200", 25, {1: 2500, 2: 1575, 4: 1150}),
+        ("h200", 100, {1: 2500, 2: 3300, 4: 4400}),
     ],
     ids=["linear law", "H200, small jobs", "H200, jobs that fill the GPU"],
 )
@@ -92,7 +92,7 @@ def test_big_brain_finds_the_factor_itself(
     }
     tuned = found.pop("auto")
     assert min(found, key=lambda factor: found[factor]) == best
-    assert tuned < 1.08 * found[best]
+    assert tuned < 1.1 * found[best]
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ def test_laws_of_sharing(tm, write: Write) -> None:
     for said, ends in (
         ("sharing: {law: utilisation}\n", 10),
         ("sharing: {law: linear}\n", 40),
-        ("sharing: {law: h200}\n", 12.581),
-        ("{}\n", 12.581),
+        ("sharing: {law: h200}\n", 10.901),
+        ("{}\n", 10.901),
         ("interference: false\n", 10),
     ):
         write("p.yaml", said)

@@ -105,12 +105,12 @@ def test_process_time_grows_by_the_time_alone_for_each_job_more_under_the_linear
     """A job lasts a second alone; beside the whole jobs each GPU carries half of a split one."""
     runs = {
         (law, factor): score("concurrency", f"concurrency {factor}", law).run_s or 0.0
-        for law in ("linear law", "H200 table")
+        for law in ("linear law", "H200 law")
         for factor in (1, 4)
     }
     assert runs["linear law", 1] == pytest.approx(1 + 1, rel=0.05)
     assert runs["linear law", 4] == pytest.approx(4 + 1, rel=0.05)
-    assert runs["H200 table", 4] < 2 * runs["H200 table", 1]
+    assert runs["H200 law", 4] < 2 * runs["H200 law", 1]
 
 
 # -- elastic shares --------------------------------------------------------------------

@@ -106,11 +106,11 @@ def test_nobody_joins(jobs: list[TracedJob]) -> None:
 
 
 def test_jobs_that_leave_the_gpu_idle_join_by_their_utilisation() -> None:
-    """Two small jobs take 1.2009 times as long by turns (H200)."""
+    """Beside a job that uses 0.2 of the GPU it takes 1.04 times as long by turns (H200)."""
     jobs = [small(name, 100, "", gpu_util_ppm=200_000) for name in "ab"]
     assert ended(jobs) == {
-        "a": pytest.approx(120.09, abs=0.01),
-        "b": pytest.approx(120.09, abs=0.01),
+        "a": pytest.approx(104, abs=0.01),
+        "b": pytest.approx(104, abs=0.01),
     }
 
 
@@ -167,10 +167,10 @@ def test_each_holds_half_while_together_and_all_of_it_alone() -> None:
 
 @pytest.mark.parametrize("sharing", [Sharing.TIME, Sharing.MPS])
 def test_more_than_two_join_where_the_law_says_so(sharing: Sharing) -> None:
-    """Four small jobs take 1.77 times as long by turns and 1.26 times under MPS."""
-    jobs = [small(name, 100, "", gpu_util_ppm=200_000) for name in "abcd"]
+    """Four jobs of 0.3 need 1.2 of the GPU by turns; under MPS 0.72, and wait for each other a little."""
+    jobs = [small(name, 100, "", gpu_util_ppm=300_000) for name in "abcd"]
     terms = replace(TERMS, sharing=sharing, most=4, gain_ppm=200_000, kept_ppm=500_000)
-    longer = 176.79 if sharing is Sharing.TIME else 125.81
+    longer = 120 if sharing is Sharing.TIME else 110.8
     assert list(ended(jobs, terms=terms).values()) == [pytest.approx(longer, abs=0.02)] * 4
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import AfterValidator, Field
 
@@ -21,7 +22,7 @@ from trainmaster.config.validation import (
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import HOUR, NOMINAL, SECOND
 from trainmaster.perf import default_parameters as published
-from trainmaster.perf.gpu_interference import MeasuredInterference, SharedGpu, SharingLaw
+from trainmaster.perf.gpu_interference import SharedGpu, SharingLaw
 from trainmaster.perf.interpolation import Table
 from trainmaster.perf.locality import PER_DOUBLING, Locality
 from trainmaster.perf.model_zoo import table_name
@@ -109,23 +110,13 @@ class Elastic(FileModel):
     models: dict[Model, Speedups] = {}
 
 
-Longer = Annotated[int, scaled(NOMINAL, ge=1, why="no job is faster on a shared GPU")]
-LongerByCount = Annotated[dict[Two, Longer], NotEmpty]
-"""`{2: 1.05, 4: 1.26}`: how many times as long as alone."""
+CostByUtil = Annotated[dict[Part, Ratio], NotEmpty]
+"""`{0.5: 0.6, 1: 0.91}`: GPU time in company over that alone, by what part of the GPU a job uses."""
 
 
-class Times(FileModel):
-    small: LongerByCount | None = None
-    filling: LongerByCount | None = None
-
-    def over(self, base: MeasuredInterference) -> MeasuredInterference:
-        longer = {name: {1: NOMINAL, **table} for name, table in self.stated().items()}
-        return replace(base, **longer)
-
-
-class TimesByMode(FileModel):
-    mps: Times | None = None
-    time: Times | None = None
+class CostByMode(FileModel):
+    mps: CostByUtil = {}
+    time: CostByUtil = {}
 
 
 class Opportunistic(FileModel):
@@ -136,35 +127,37 @@ class Opportunistic(FileModel):
 class SharingSection(FileModel):
     """What jobs lose beside each other on a GPU."""
 
+    other_words: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("times", "small_util"), "cost (GPU time in company by utilisation, not by number of jobs)"
+    )
     law: Annotated[SharingLaw, Field(strict=False)] = SharingLaw.LINEAR
     constant_ppm: Annotated[int, scaled(NOMINAL, least=-(10**15), gt=-1e9, lt=1e9)] = Field(
         default=0, alias="a"
     )
     per_job_ppm: Ratio = Field(default=0, alias="b")
-    times: TimesByMode = TimesByMode()
-    small_util_ppm: BelowOne = Field(default=0, alias="small_util")
+    costs: CostByMode = Field(default=CostByMode(), alias="cost")
+    contention_ppm: BelowOne = Field(default=0, alias="contention")
     bandwidth: dict[Model, Part] = {}
     pairs: dict[Model, dict[Model, Part]] = {}
     """`{gnmt: {lm: 0.955}}`: what GNMT keeps of its speed beside LM."""
     opportunistic: Opportunistic = Opportunistic()
 
     def over(self, base: SharedGpu) -> SharedGpu:
-        """Another law than the base's drops the measured pairs."""
+        """Another law than the base's drops the measured pairs and brings its own costs."""
         stated = self.stated()
-        tables = dict(base.tables) if base.tables else dict(published.H200)
-        for mode, times in self.times.stated().items():
-            tables[Sharing(mode)] = times.over(tables[Sharing(mode)])
+        stated.pop("opportunistic", None)
         pairs = {(a, b): left for a, others in self.pairs.items() for b, left in others.items()}
-        kept = base.pairs if stated.get("law", base.law) is base.law else {}
-        for key in ("times", "opportunistic"):
-            stated.pop(key, None)
+        if (law := stated.get("law", base.law)) is not base.law:
+            law_of = published.SHARED_GPU if law is SharingLaw.H200 else SharedGpu()
+            base = replace(base, pairs={}, costs=law_of.costs, contention_ppm=law_of.contention_ppm)
+        costs = {Sharing(mode): table for mode, table in self.costs.stated().items()}
         return replace(
             base,
             **stated
             | self.opportunistic.stated()
             | {
-                "tables": tables,
-                "pairs": {**kept, **pairs},
+                "costs": {**base.costs, **costs},
+                "pairs": {**base.pairs, **pairs},
                 "bandwidth": {**base.bandwidth, **self.bandwidth},
             },
         )

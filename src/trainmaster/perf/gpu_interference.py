@@ -1,8 +1,8 @@
 """GPU interference: how jobs on one GPU slow each other down, by three laws or measured pairs.
 
 `linear`: k jobs take a + b k times as long each (Big Brain's GPUs); `utilisation`: max(1, sum of SM use,
-sum of bandwidth use) times as long; `h200` is what this project measured on an H200 with and without
-MPS (docs/perf.md).
+sum of bandwidth use) times as long; `h200` is the same with what company cost on an H200, with and
+without MPS (docs/perf.md).
 """
 
 from __future__ import annotations
@@ -37,16 +37,6 @@ class SharingLaw(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredInterference:
-    """Times as long as alone, in parts per million, by the number of jobs on the GPU."""
-
-    small: Table
-    """Jobs that leave most of the GPU idle."""
-    filling: Table
-    """Jobs that fill it."""
-
-
-@dataclass(frozen=True, slots=True)
 class SharedGpu:
     """The law that holds on shared GPUs, with its numbers."""
 
@@ -55,12 +45,12 @@ class SharedGpu:
     """a of the linear law."""
     per_job_ppm: int = NOMINAL
     """b of the linear law."""
-    tables: Mapping[Sharing, MeasuredInterference] = field(default_factory=dict)
-    """Of the h200 law, by way of sharing."""
-    small_util_ppm: int = NOMINAL // 4
-    """Up to here a job is small; at 1 it fills the GPU; between the two it is in between."""
+    costs: Mapping[Sharing, Table] = field(default_factory=dict)
+    """GPU time that a job takes in company over what it takes alone, by its utilisation; else 1."""
+    contention_ppm: int = 0
+    """Part of the other jobs' GPU time that a job waits for even where there is time for all."""
     bandwidth: Mapping[str, int] = field(default_factory=dict)
-    """Of the utilisation law: part of the memory bandwidth that a model uses when alone."""
+    """Part of the memory bandwidth that a model uses when alone."""
     pairs: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Remaining speed of the first model beside the second, where the pair was measured."""
     tolerance_ppm: int = 0
@@ -95,23 +85,14 @@ class SharedGpu:
         return NOMINAL * NOMINAL // max(NOMINAL, longer)
 
     def _times_as_long(self, jobs: Sequence[GpuOccupant], sharing: Sharing) -> int:
-        count = len(jobs)
+        """Of the first of these jobs."""
         if self.law is SharingLaw.LINEAR:
-            return self.constant_ppm + self.per_job_ppm * count
-        if self.law is SharingLaw.UTILISATION:
-            bandwidth = sum(self.bandwidth.get(table_name(job.model), 0) for job in jobs)
-            return max(sum(job.busy_ppm for job in jobs), bandwidth)
-        measured = self.tables[sharing]
-        small, filling = _crowded(measured.small, count), _crowded(measured.filling, count)
-        mean = sum(job.busy_ppm for job in jobs) // count
-        above = min(NOMINAL, max(0, mean - self.small_util_ppm))
-        return small + (filling - small) * above // max(1, NOMINAL - self.small_util_ppm)
-
-
-def _crowded(table: Table, count: int) -> int:
-    """Beyond the largest measured number of jobs the GPU is full: each gets its part of it."""
-    most = max(table)
-    return table[most] * count // most if count > most else between(table, count)
+            return self.constant_ppm + self.per_job_ppm * len(jobs)
+        cost = self.costs.get(sharing, {NOMINAL: NOMINAL})
+        needs = [job.busy_ppm * between(cost, job.busy_ppm) // NOMINAL for job in jobs]
+        waits = sum(needs[1:]) * self.contention_ppm // NOMINAL
+        bandwidth = sum(self.bandwidth.get(table_name(job.model), 0) for job in jobs)
+        return max(sum(needs), NOMINAL + waits, bandwidth)
 
 
 def occupant_on(gpu: int, job: Job, placement: Placement) -> GpuOccupant | None:

@@ -20,9 +20,7 @@ def test_an_empty_file_is_the_default_under_another_name() -> None:
     world = perf_model_from({}, "mine")
     assert world.name == "mine"
     assert replace(world, name="default") == DEFAULT
-    ideal = replace(perf_model_from({"base": "ideal"}, "x"), name="ideal")
-    tables = replace(ideal.shared_gpu, tables={})
-    assert replace(ideal, shared_gpu=tables) == IDEAL, "the tables are there in case a law is named"
+    assert replace(perf_model_from({"base": "ideal"}, "x"), name="ideal") == IDEAL
 
 
 def test_everything_can_be_said() -> None:
@@ -56,8 +54,8 @@ def test_everything_can_be_said() -> None:
                 "law": "h200",
                 "a": -0.05,
                 "b": 1.06,
-                "times": {"mps": {"small": {2: 1.5}}, "time": {"filling": {2: 3}}},
-                "small_util": 0.2,
+                "cost": {"mps": {0.25: 0.4, 1: 0.9}},
+                "contention": 0.1,
                 "bandwidth": {"mine": 0.3},
                 "pairs": {"mine": {"other": 0.6}},
                 "opportunistic": {"tolerance": 0.01, "floor": 0.05},
@@ -93,12 +91,19 @@ def test_everything_can_be_said() -> None:
     )
     law = world.shared_gpu
     assert (law.law, law.constant_ppm, law.per_job_ppm) == (SharingLaw.H200, -50_000, 1_060_000)
-    assert law.tables[Sharing.MPS].small == {1: NOMINAL, 2: 1_500_000}
-    assert law.tables[Sharing.MPS].filling == H200[Sharing.MPS].filling
-    assert law.tables[Sharing.TIME].filling == {1: NOMINAL, 2: 3_000_000}
-    assert (law.small_util_ppm, law.bandwidth) == (200_000, {"mine": 300_000})
+    assert law.costs[Sharing.MPS] == {250_000: 400_000, NOMINAL: 900_000}
+    assert law.costs[Sharing.TIME] == H200[Sharing.TIME], "what the file leaves out"
+    assert (law.contention_ppm, law.bandwidth) == (100_000, {"mine": 300_000})
     assert law.pairs == {("mine", "other"): 600_000}
     assert (law.tolerance_ppm, law.floor_ppm) == (10_000, 50_000)
+
+
+@pytest.mark.parametrize("base", ["ideal", "default"])
+def test_a_law_brings_its_own_costs(base: str) -> None:
+    h200 = perf_model_from({"base": base, "sharing": {"law": "h200"}}, "x").shared_gpu
+    assert (h200.costs, h200.contention_ppm) == (H200, 200_000)
+    plain = perf_model_from({"base": base, "sharing": {"law": "utilisation"}}, "x").shared_gpu
+    assert (plain.costs, plain.contention_ppm, plain.pairs) == ({}, 0, {})
 
 
 def test_what_a_file_says_of_a_model_replaces_what_was_measured_of_its_nodes() -> None:
@@ -216,9 +221,13 @@ MISTAKES = {
         "speed.widths.a must not be empty.",
     ),
     "a model without GPU types": ({"gpu_speed": {"a": {}}}, "gpu_speed.a must not be empty."),
-    "a law without times": (
-        {"sharing": {"times": {"mps": {"small": {}}}}},
-        "sharing.times.mps.small must not be empty.",
+    "a way of sharing without costs": (
+        {"sharing": {"cost": {"mps": {}}}},
+        "sharing.cost.mps must not be empty.",
+    ),
+    "times by the number of jobs, as there once were": (
+        {"sharing": {"times": {"mps": {"small": {2: 1.05}}}}},
+        "unknown key 'sharing.times'; did you mean cost .GPU time in company by utilisation",
     ),
     "tables that may be wrong by all": (
         {"table_error": 1},
@@ -262,17 +271,21 @@ MISTAKES = {
         "sharing.a must be a number of more than -1,000,000,000 and less",
     ),
     "no slope": ({"sharing": {"b": 0}}, "sharing.b must be more than 0, not 0."),
-    "faster in company": (
-        {"sharing": {"times": {"mps": {"small": {2: 0.9}}}}},
-        "sharing.times.mps.small.2 must be at least 1, not 0.9: no job is faster on a shared GPU.",
+    "company that costs nothing": (
+        {"sharing": {"cost": {"mps": {0.5: 0}}}},
+        "sharing.cost.mps.0.5 must be more than 0, not 0.",
+    ),
+    "more than all of a GPU": (
+        {"sharing": {"cost": {"time": {2: 1.1}}}},
+        "sharing.cost.time.2 must be more than 0 and at most 1, not 2",
     ),
     "an unknown way of sharing": (
-        {"sharing": {"times": {"mig": {}}}},
-        "unknown key 'sharing.times.mig'; there are mps, time.",
+        {"sharing": {"cost": {"mig": {}}}},
+        "unknown key 'sharing.cost.mig'; there are mps, time.",
     ),
-    "small jobs that fill the GPU": (
-        {"sharing": {"small_util": 1}},
-        "sharing.small_util must be at least 0 and less than 1, not 1.",
+    "waiting for all of the others": (
+        {"sharing": {"contention": 1}},
+        "sharing.contention must be at least 0 and less than 1, not 1.",
     ),
     "a pair above one": (
         {"sharing": {"pairs": {"a": {"b": 1.2}}}},

@@ -142,7 +142,7 @@ def test_a_job_feels_a_neighbour_on_its_gpu_and_one_on_its_wire() -> None:
     half = Demand(Shape(2, 500), 2, 2)
     jobs = [traced(name, half, 10, gpu_util_ppm=250_000) for name in "ab"]
     found = finishes(outcome_of(a_scenario(jobs, "1x2", world), a_policy("fifo")))
-    longer = 1.96 / 1.86 / SERVER
+    longer = (1 + 0.2 * 0.25 * 0.6) / SERVER
     assert found == pytest.approx({"a": 10 * longer, "b": 10 * longer}, rel=1e-3)
 
 

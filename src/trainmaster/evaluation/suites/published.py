@@ -286,7 +286,7 @@ BIG_BRAIN_STREAM = (
 )
 SHARING_LAWS = (
     Conditions("linear law", {"base": "ideal", "sharing": {"law": "linear"}}),
-    Conditions("H200 table", {"base": "ideal", "sharing": {"law": "h200"}}),
+    Conditions("H200 law", {"base": "ideal", "sharing": {"law": "h200"}}),
 )
 
 paper = partial(Experiment, track="paper")
