@@ -137,9 +137,9 @@ SHARED_GPU = SharedGpu(
 )
 
 DRIVER_SAVE, DRIVER_LOAD = 1_900_000_000, 5_700_000_000
-"""H200, cuCheckpointProcess*: bytes a second out of and into a GPU."""
-COOPERATIVE_SAVE, COOPERATIVE_LOAD = 51 << 30, 47 << 30
-"""H200, tensors copied to pinned host memory inside the process and back (1 GiB of state)."""
+"""H200, cuCheckpointProcess*: bytes a second out of and into a GPU (benchmarks.gpu.freeze_thaw)."""
+COOPERATIVE_SAVE, COOPERATIVE_LOAD = 49 << 30, 47 << 30
+"""H200, 16 GiB of tensors to pinned host memory inside the process and back (benchmarks.gpu.cooperative)."""
 
 PREEMPTION_COST = PreemptionCost(
     # No start_ms: run times of traces were measured from the first launch on, and hold it already.

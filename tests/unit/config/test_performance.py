@@ -132,7 +132,7 @@ def test_the_short_form_of_efficiency() -> None:
 
 @pytest.mark.parametrize(
     ("path", "rates"),
-    [("driver", (1_900_000_000, 5_700_000_000)), ("cooperative", (51 << 30, 47 << 30)),
+    [("driver", (1_900_000_000, 5_700_000_000)), ("cooperative", (49 << 30, 47 << 30)),
      ("none", (None, None))],
 )  # fmt: skip
 def test_ways_for_memory_to_travel(path: str, rates: tuple[int | None, int | None]) -> None:

@@ -138,7 +138,7 @@ def test_the_law_predicts_jobs_of_a_slower_host(sharing: Sharing) -> None:
     for row in packed:
         longer = times_longer(busy, row["processes"], sharing=sharing)
         measured = row["ms_per_step"] / alone["ms_per_step"]
-        assert longer == pytest.approx(measured, rel=0.08), row["processes"]
+        assert longer == pytest.approx(measured, rel=0.15), row["processes"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +40,29 @@ def test_the_times_of_the_driver_on_an_h200(
         (PREEMPTION_COST.thawing(size), restore),
     ):
         assert 0.85 * least <= found / SECOND <= 1.15 * most
+
+
+RESULTS = Path(__file__).parents[3] / "benchmarks/results/gpu"
+
+
+def test_freezing_as_benchmarks_gpu_freeze_thaw_measured_it() -> None:
+    """The driver's calls: of a thaw that is all, as the program that froze the run waits beside it."""
+    steps = json.loads((RESULTS / "freeze_thaw.json").read_text())["steps"]
+    sizes = [step for name, step in steps.items() if name != "cycles"]
+    assert sizes
+    for step in sizes:
+        moved, took = step["cycles"][-1]["process_mib"] << 20, step["median_ms"]
+        freeze = PREEMPTION_COST.suspending(moved, freezes=True)
+        assert freeze == pytest.approx(took["checkpoint"], 0.3)
+        assert PREEMPTION_COST.thawing(moved) == pytest.approx(took["restore"], 0.3)
+
+
+def test_the_cooperative_way_as_benchmarks_gpu_cooperative_measured_it() -> None:
+    *_, row = json.loads((RESULTS / "cooperative.json").read_text())["rows"]
+    path = perf_model_from({"base": "ideal", "switch": {"path": "cooperative"}}, "x")
+    moved = round(row["moved_gib"] * GIB)
+    assert path.preemption_cost.suspending(moved) == pytest.approx(row["freeze_ms"], 0.1)
+    assert path.preemption_cost.thawing(moved) == pytest.approx(row["thaw_ms"], 0.1)
 
 
 def test_the_cooperative_path_is_twenty_times_as_fast() -> None:
