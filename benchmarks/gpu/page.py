@@ -48,7 +48,7 @@ def source(name: str, read: Found) -> str:
     machine = read.get("machine", {})
     driver = f"driver {machine['driver']}" if "driver" in machine else None
     said = (read.get("date"), machine.get("gpu", read.get("gpu")), driver)
-    what = ", ".join(str(each) for each in said if each)
+    what = ", ".join(str(each) for each in said if each) or "from the results above"
     raw = f"[raw](../../benchmarks/results/gpu/{name}.json)"
     return f"`python -m benchmarks.gpu.{name}`: {what}; {raw}."
 
@@ -197,14 +197,18 @@ def prediction(read: Found) -> list[str]:
     ]
     rows += [
         (
-            f"{row['jobs']} small jobs by {row['sharing']}: gain",
+            f"{row['jobs']} small jobs by {row['sharing']}, `{name}`: gain",
             row["measured_gain"],
             row["predicted_gain"],
             row["ratio"],
         )
-        for row in read["steps"]["packing_live"]
+        for name in ("packing_live", "profile_packing")
+        for row in read["steps"].get(name, [])
+        if row["jobs"] > 1
     ]
-    return table("experiment | measured | predicted | ratio", rows)
+    told = "The simulation is told how long a job takes alone, what it books, and what part of the GPU it"
+    told += " uses alone ([how that is known](../perf.md#company-on-a-gpu)), and nothing of the packed runs."
+    return [*table("experiment | measured | predicted | ratio", rows), "", told]
 
 
 PACKED = ("processes", "ms_per_step", "max_ms", "variance_ms2", "total_steps_per_s", "gain")
