@@ -54,6 +54,10 @@ REASONS = (
     "File with reasons of failures to add to the table (docs/failures.md). Default: those of the last"
     " start. none, and the default of a new folder: only our own table."
 )
+NOTIFY = (
+    "File that names a mail server, operators to tell of troubles, and hosts that jobs may post to"
+    " (docs/notifications.md). Default: that of the last start. none: messages only to webhooks."
+)
 LIMITS = "Limit of this manager (docs/limits.md lists them); can be repeated."
 POLICY = (
     "Scheduling policy, or a file with one of your own. Default: the one that was set last, or"
@@ -82,6 +86,7 @@ def up(
     max_grace: Annotated[str | None, option("--max-grace DURATION", MAX_GRACE)] = None,
     limits: Annotated[list[str] | None, option("--limit NAME=VALUE", LIMITS)] = None,
     failure_reasons: Annotated[str | None, option("--failure-reasons FILE|none", REASONS)] = None,
+    notifications: Annotated[str | None, option("--notifications FILE|none", NOTIFY)] = None,
     demo: Annotated[
         bool, option("--demo", "Submit a few real training jobs, and again when they have ended.")
     ] = False,
@@ -119,9 +124,11 @@ def up(
         return
 
     from trainmaster.cli.support.database_option import database_of
-    from trainmaster.cli.support.manager import StartOptions, run_manager
+    from trainmaster.cli.support.manager import NOTIFICATIONS, StartOptions, run_manager
+    from trainmaster.cli.support.remembered_file import remembered
     from trainmaster.cli.support.remembered_reasons import reasons_of
     from trainmaster.cli.support.remembered_slots import devices_of
+    from trainmaster.config.notifications import NO_SETTINGS, settings_in
 
     cold_start = _cold_start(adopt, starts_fresh, folder)
     url = database_of(database, database_file)
@@ -129,6 +136,13 @@ def up(
     bounds = _limits(limits or (), max_grace)
     reasons = reasons_of(folder, failure_reasons)
     devices = devices_of(folder, slots, gpu_memory)
+    messages = remembered(
+        folder / NOTIFICATIONS,
+        notifications,
+        "--notifications",
+        NO_SETTINGS,
+        settings_in,
+    )
     start = StartOptions(
         folder,
         devices,
@@ -140,6 +154,7 @@ def up(
         demo,
         ends_demo,
         reasons,
+        messages,
         self_test,
         is_system,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
 from trainmaster.config import units
+from trainmaster.config.notifications import TARGETS_SCHEMA, Notify
 from trainmaster.config.units import Gpus
 from trainmaster.config.validation import (
     ConfigError,
@@ -28,8 +29,6 @@ Raw = dict[str, object]
 LATER = {
     "secrets": "secrets come with users and tokens, which this version does not have: pass the value in"
     " env, or let the program read a file that only you can read.",
-    "notify": "notify is not there yet, and nothing would be sent: leave it out, and watch the job by"
-    " `trainmaster logs -f` or /api/v1/changes.",
 }
 """Fields that are planned, and what to do until then."""
 OTHER_WORDS = {
@@ -252,6 +251,11 @@ Dependencies = Annotated[
 ]
 
 
+def _with_short_form(schema: dict[str, Any]) -> None:
+    """`notify: ada@example.org`."""
+    schema["anyOf"].insert(0, TARGETS_SCHEMA)
+
+
 class Container(FileModel):
     """A container that the command runs in: one of the three programs, which must be installed."""
 
@@ -413,6 +417,12 @@ class JobFile(FileModel):
     )
     preflight_steps: Steps = Field(
         20, description="After how many steps that pre-run is over; after a minute in any case."
+    )
+    notify: Notify | None = Field(
+        None,
+        description="Whom to tell when it has ended: a mail address, https://… or slack:https://…, or a"
+        " mapping with `to` and `on`.",
+        json_schema_extra=_with_short_form,
     )
     held: bool = Field(
         False, description="Submit it, but do not run it before `trainmaster resume`."

@@ -32,6 +32,11 @@ class ChangeFeed:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set by the next change."""
+        return self._changed
+
     async def follow(self, after: int | None = None) -> AsyncIterator[ChangeRow]:
         """What happens from now on, or since that one as far as it is remembered."""
         seen = self._last if after is None else after

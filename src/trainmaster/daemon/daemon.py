@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ import structlog
 
 from trainmaster import __version__
 from trainmaster.config.limits import Limits
+from trainmaster.config.notifications import NO_SETTINGS, NotificationSettings
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.daemon.accounts import Accounts
 from trainmaster.daemon.adoption import adopt
@@ -44,6 +46,7 @@ from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.job_outputs import JobOutputs
 from trainmaster.daemon.lease import LeaderWatch, Lease
 from trainmaster.daemon.metrics import Metrics
+from trainmaster.daemon.notifications import Notifier
 from trainmaster.daemon.queries import Forecaster, Queries
 from trainmaster.daemon.recovery import Replayed, reconcile, recovered, snapshot_of_driver
 from trainmaster.daemon.report_events import LoggedEvent
@@ -122,6 +125,8 @@ class Daemon:
         limits: Limits = Limits(),  # noqa: B008
         reasons: ReasonTable | None = None,
         tests_devices: bool = False,
+        notifications: NotificationSettings = NO_SETTINGS,
+        is_one_account: bool = True,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
@@ -143,6 +148,9 @@ class Daemon:
         """Why runs fail; None: the table that comes with Trainmaster."""
         self._tests_devices = tests_devices
         """Whether idle devices are tested at the start."""
+        self._notifier = Notifier(
+            folder, store, notifications, is_open=is_one_account, host=socket.gethostname()
+        )
         self._self_tests: SelfTests
         self._disks: DiskWatch
         """Both while it leads."""
@@ -196,6 +204,7 @@ class Daemon:
                 self._self_tests.test_at_start(all_devices=self._tests_devices),
                 self._self_tests.watch(),
                 self._disks.watch(),
+                self._notifier.watch(driver.feed, self.health),
                 self._snapshots(driver),
                 self._tidy(driver),
                 self._check_store(),
@@ -298,7 +307,7 @@ class Daemon:
         await self._reconcile(driver, found)
         self._apply_stated_policy(driver)
         queries = Queries(driver, self._folder, self._forecaster)
-        checks = SubmissionChecks(driver)
+        checks = SubmissionChecks(driver, (self._notifier.check,))
         links = self._engine.abilities.shares_files
         files = SubmittedFiles(self._folder, links, driver.site_limits)
         submissions = Submissions(driver, self._folder, files, queries, checks)
@@ -501,7 +510,7 @@ class Daemon:
         )
         notes = [*driver.notes(), *([self._not_copied] if self._not_copied else [])]
         notes += [*self._engine.troubles(), *driver.readings.notes(), *self._self_tests.notes()]
-        notes += [*self._disks.notes(), *signs.notes(self.limits)]
+        notes += [*self._disks.notes(), *self._notifier.notes(), *signs.notes(self.limits)]
         trouble = (
             driver.writer.trouble or self._removed or self._damage or signs.trouble(self.limits)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from trainmaster.core.occupancy import Occupancy
@@ -31,8 +31,10 @@ NEW_QUEUE = (
 class SubmissionChecks:
     """Compares jobs with the devices, the queues and the limits of this manager."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, also: Sequence[Callable[[Submission], None]] = ()) -> None:
         self._driver = driver
+        self._also = also
+        """What other parts of the manager refuse."""
         self._empty = Occupancy(driver.controller.state.topology)
         self._demands: dict[Demand, Demand] = {}
         """Equal demands are one object: the controller caches by identity."""
@@ -56,6 +58,8 @@ class SubmissionChecks:
         self.check_preemptible(asked.job)
         self._check_maximum(asked)
         self.check_grace(asked.recipe.grace_ms)
+        for check in self._also:
+            check(asked)
         most = self._driver.site_limits.array_elements
         if asked.array is not None and len(asked.array.indices) > most:
             raise RequestError(

@@ -158,6 +158,19 @@ class StoreReader:
         query = select(*columns(StoryRow)).where(STORIES.c.job == job).order_by(STORIES.c.nr)
         return self._rows(StoryRow, query)
 
+    def last_story_entry(self) -> int:
+        """The number of the newest entry of all stories; 0 if there is none."""
+        with self._look() as connection:
+            return int(connection.scalar(select(func.max(STORIES.c.nr))) or 0)
+
+    def story_entries(self, after: int, limit: int) -> Sequence[tuple[int, StoryRow]]:
+        """Entries of all stories that follow entry `after`, in order, with their numbers."""
+        query = select(STORIES.c.nr, *columns(StoryRow)).where(STORIES.c.nr > after)
+        return self._rows(
+            lambda number, *row: (int(number), StoryRow(*row)),
+            query.order_by(STORIES.c.nr).limit(limit),
+        )
+
     def failed_runs(
         self,
         what: Sequence[str],

@@ -13,7 +13,7 @@ from trainmaster.cli.support.announcement import AS_ROOT, announcement
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.private_folder import keep_private
 from trainmaster.cli.support.remembered_reasons import REASONS as KEPT
-from trainmaster.cli.support.remembered_reasons import Reasons, reasons_of, remember_reasons
+from trainmaster.cli.support.remembered_reasons import Reasons, changed_rows, reasons_of
 from trainmaster.cli.support.remembered_slots import (
     GPU_MEMORY,
     SLOTS,
@@ -127,21 +127,21 @@ reasons:
 def test_failure_reasons_are_remembered_by_content_until_others_are_said(tmp_path: Path) -> None:
     def start(stated: str | None) -> Reasons:
         reasons = reasons_of(tmp_path, stated)
-        remember_reasons(tmp_path, reasons)
+        reasons.keep(tmp_path / KEPT)
         return reasons
 
     file = tmp_path / "mine.yaml"
     file.write_text(REASONS)
-    assert start(None).changed == ()
+    assert changed_rows(start(None).value) == ()
     assert start(str(file)).is_remembered is False
     file.unlink()
     again = start(None)
-    assert (again.changed, again.is_remembered) == (("licence-server",), True)
+    assert (changed_rows(again.value), again.is_remembered) == (("licence-server",), True)
     devices = devices_of(tmp_path, "2")
     said = [*announcement(Starting(), "http://127.0.0.1:8470", tmp_path, devices, again)]  # type: ignore[arg-type]
     words = "Failure reasons of the last start (licence-server): --failure-reasons says otherwise."
     assert words in said
-    assert start("none").changed == ()
+    assert changed_rows(start("none").value) == ()
     assert start(None).is_remembered is False
     with pytest.raises(BadInput, match=r"mine\.yaml cannot be read: "):
         start(str(file))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainmaster.cli.support.address import DATA, user_data_folder
 from trainmaster.cli.support.format import found_again
-from trainmaster.cli.support.remembered_reasons import Reasons
+from trainmaster.cli.support.remembered_reasons import Reasons, changed_rows
 from trainmaster.cli.support.remembered_slots import Devices
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.text.formatting import listing, plural
@@ -38,7 +38,7 @@ def announcement(
             said = f"{devices.gpu_memory} to book on each GPU, as at the last start"
             yield f"{said}: --gpu-memory says otherwise."
         if reasons is not None and reasons.is_remembered:
-            added = listing(list(reasons.changed)) if reasons.changed else "all as ours"
+            added = listing([*changed_rows(reasons.value)]) or "all as ours"
             yield f"Failure reasons of the last start ({added}): --failure-reasons says otherwise."
         running, waiting = daemon.live_jobs()
         kinds = ((running, "running job"), (waiting, "waiting job"))

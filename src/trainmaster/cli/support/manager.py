@@ -26,9 +26,11 @@ from trainmaster.cli.support.demo import demonstrate, end_demonstration
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.manager_log import log_to
 from trainmaster.cli.support.private_folder import keep_private
-from trainmaster.cli.support.remembered_reasons import Reasons, remember_reasons
+from trainmaster.cli.support.remembered_file import Remembered
+from trainmaster.cli.support.remembered_reasons import REASONS, Reasons
 from trainmaster.cli.support.remembered_slots import Devices, remember_devices
 from trainmaster.config.limits import Limits
+from trainmaster.config.notifications import NotificationSettings
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.data_folder import COPIES, RESTORED, ColdStart
 from trainmaster.daemon.folder_lock import is_in_use
@@ -42,6 +44,9 @@ from trainmaster.store.errors import StoreError
 from trainmaster.store.open import open_store, put_back_copy
 from trainmaster.store.store import Store
 from trainmaster.whatif.forecast import forecast_start
+
+NOTIFICATIONS = "notifications.yaml"
+"""A file of the data folder: the content of the file that `--notifications` named last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,8 @@ class StartOptions:
     ends_demo: bool
     reasons: Reasons
     """Why runs fail."""
+    notifications: Remembered[NotificationSettings]
+    """How messages travel, and who hears of troubles."""
     tests_devices: bool = False
     """Whether idle devices are tested at the start."""
     is_system: bool = False
@@ -131,13 +138,16 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         ends_lost_runs=start.ends_lost_runs,
         limits=start.limits,
         tests_devices=start.tests_devices,
-        reasons=start.reasons.table,
+        reasons=start.reasons.value,
+        notifications=start.notifications.value,
+        is_one_account=not start.is_system,
         say=say,
     )
 
     async def when_active(active: Daemon) -> None:
         remember_devices(folder, start.devices)
-        remember_reasons(folder, start.reasons)
+        start.reasons.keep(folder / REASONS)
+        start.notifications.keep(folder / NOTIFICATIONS)
         (folder / RESTORED).unlink(missing_ok=True)  # what it asks for is done
         for missing in engine.abilities.remarks:
             say(f"Note: {missing}")

@@ -1,0 +1,291 @@
+"""Tells people what happened: users of their jobs, operators of the manager's own troubles.
+
+Jobs are followed by their stories, which are stored with each step, from the last entry that was looked at;
+so what happens while the manager is down, or while a mail server is, is told later and nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from trainmaster.config.notifications import NotificationSettings, Notify, Target, target_of
+from trainmaster.daemon.change_feed import ChangeFeed
+from trainmaster.daemon.message_delivery import Undelivered, deliver
+from trainmaster.daemon.outbox import Message, Outbox, read_outbox, write_outbox
+from trainmaster.daemon.request_errors import RequestError
+from trainmaster.daemon.service_api import Health, Submission
+from trainmaster.model.job_state import ENDED_STATES, LIVE_STATES, JobState
+from trainmaster.model.units import SECOND
+from trainmaster.store.errors import StoreError
+from trainmaster.store.reader import StoreReader
+from trainmaster.store.rows import JobFilter, StoredJob, StoryRow
+from trainmaster.text.formatting import listing, plural
+from trainmaster.text.messages import story_sentence
+
+log = structlog.get_logger("trainmaster.notifications")
+
+LOOK_S = 15.0
+"""How often the manager's health is looked at."""
+PAGE = 500
+NAMED = 3
+PLAIN = {"started": "started", "suspended": "suspended", "hung": "hung"}
+"""Entries of a story that are told as they are, and on which occasion."""
+ENDS = frozenset({"succeeded", "failed", "lost", "stopped", "withdrawn"})
+"""Entries after which a job may have ended."""
+FAILURES = frozenset({JobState.FAILED, JobState.TIMED_OUT})
+
+
+# -- what to say ---------------------------------------------------------------------------------------
+
+
+def notify_of(job: StoredJob) -> Notify | None:
+    """Whom its job file names."""
+    said = json.loads(job.spec_json)["spec"].get("notify")
+    return None if said is None else Notify.model_validate(said)
+
+
+def occasions(row: StoryRow, job: StoredJob, is_last: bool) -> tuple[str, ...]:
+    """On which occasions this entry is told; `is_last`: no run of the job comes after it."""
+    if row.what in PLAIN:
+        return (PLAIN[row.what],)
+    if row.what not in ENDS:
+        return ()
+    if job.state in ENDED_STATES and is_last:
+        return ("ended", "failed") if job.state in FAILURES else ("ended",)
+    return ("retried",) if row.what in ("failed", "lost") else ()
+
+
+def message_about(
+    job: StoredJob, row: StoryRow, occasion: str, to: str, settings: NotificationSettings
+) -> Message:
+    detail = json.loads(row.detail_json)
+    sentence = story_sentence(row.what, detail)
+    state = JobState(job.state).label
+    verb = state if occasion in ("ended", "failed") else occasion
+    number = detail.get("attempt", "")
+    return Message(
+        f"{job.id}:{row.what}:{number}:{occasion}:{to}",
+        to,
+        _line(f"Job {job.id} ({job.name}) {_has(verb)}"),
+        _text(f"{sentence}.", job.id, settings),
+        _body(job, occasion, sentence, row.at_ms) | {"attempt": number or None},
+    )
+
+
+def message_about_array(
+    rows: Sequence[StoredJob], at_ms: int, occasion: str, to: str, settings: NotificationSettings
+) -> Message:
+    """Of an array that has ended: how many of its jobs ended how."""
+    array, first = rows[0].array or "", rows[0]
+    counts = {state: sum(row.state == state for row in rows) for state in ENDED_STATES}
+    said = listing([f"{count} {state.label}" for state, count in counts.items() if count])
+    body = _body(first, occasion, said, at_ms) | {"job": array, "state": None, "exit_code": None}
+    return Message(
+        f"{array}:{occasion}:{to}",
+        to,
+        _line(f"Array {array} ({first.name}) has ended: {said}"),
+        _text(f"{plural(len(rows), 'job')}: {said}.", array, settings),
+        body | {"counts": {state.value: count for state, count in counts.items()}},
+    )
+
+
+def messages_about_health(
+    told: Sequence[str], now: Sequence[str], at_ms: int, settings: NotificationSettings, host: str
+) -> Iterator[Message]:
+    """What is new among the troubles, and what is over; one message for each operator."""
+    new = [each for each in now if each not in told]
+    over = [each for each in told if each not in now]
+    if not new and not over:
+        return
+    lines = [*new, *(f"Over: {each}" for each in over)]
+    subject = _line(f"Trainmaster on {host}: {lines[0]}")
+    body = {"event": "health", "host": host, "new": new, "over": over, "at_s": at_ms / SECOND}
+    for target in settings.operators:
+        to = text_of(target)
+        yield Message(f"health:{at_ms}:{to}", to, subject, "\n".join(lines), body)
+
+
+def text_of(target: Target) -> str:
+    """As a file says it."""
+    return f"slack:{target.address}" if target.channel == "slack" else target.address
+
+
+def _has(verb: str) -> str:
+    return {"started": "has started", "hung": "hangs", "retried": "failed and is tried again"}.get(
+        verb, f"has {verb}" if verb in ("succeeded", "failed", "timed out") else f"was {verb}"
+    )
+
+
+def _body(job: StoredJob, occasion: str, sentence: str, at_ms: int) -> dict[str, object]:
+    return {
+        "event": occasion,
+        "job": job.id,
+        "name": job.name,
+        "user": job.user,
+        "queue": job.queue,
+        "state": job.state,
+        "exit_code": job.exit_code,
+        "sentence": sentence,
+        "at_s": at_ms / SECOND,
+    }
+
+
+def _text(said: str, job: str, settings: NotificationSettings) -> str:
+    return f"{said}\n{settings.url.rstrip('/')}/jobs/{job}" if settings.url else said
+
+
+def _line(text: str) -> str:
+    """One line of printable characters, as the subject of a mail must be."""
+    return "".join(each if each.isprintable() else "?" for each in text)[:200]
+
+
+# -- telling it ----------------------------------------------------------------------------------------
+
+
+class Notifier:
+    """While its manager leads: follows the stories and the health, and delivers what is in the outbox."""
+
+    def __init__(
+        self,
+        folder: Path,
+        store: StoreReader,
+        settings: NotificationSettings,
+        *,
+        is_open: bool,
+        host: str,
+    ) -> None:
+        self._folder = folder
+        self._store = store
+        self._settings = settings
+        self._is_open = is_open
+        """Whether jobs run as the manager's own user, and could post themselves what they like."""
+        self._host = host
+        self._threads = ThreadPoolExecutor(2, "notifications")
+        """A server that hangs holds up no other work."""
+        self._outbox = Outbox()
+
+    def check(self, asked: Submission) -> None:
+        """Refuse a job whose messages could not be delivered."""
+        said = asked.spec.get("notify")
+        for target in () if said is None else Notify.model_validate(said).to:
+            if refusal := self._settings.refusal(target, self._is_open):
+                raise RequestError(f"notify: this manager {refusal}.")
+
+    def notes(self) -> list[str]:
+        """What could not be delivered so far."""
+        late = [each for each in self._outbox.pending if each.tries]
+        if not late:
+            return []
+        named = {target_of(each.message.to).label: each.why for each in late[-NAMED:]}
+        why = listing([f"{label} ({said})" for label, said in named.items()])
+        return [f"{plural(len(late), 'notification')} could not be delivered yet: {why}."]
+
+    async def watch(self, feed: ChangeFeed, health: Callable[[], Health]) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        found = read_outbox(self._folder)
+        if found is None:  # the first start: what happened before is not told
+            found = Outbox(cursor=await self._last_entry())
+        self._outbox = found
+        while True:
+            changed = feed.changed
+            try:
+                outbox = await loop.run_in_executor(self._threads, self._collected, self._outbox)
+                self._keep(self._with_health(outbox, health()))
+                await self._deliver_due()
+            except (StoreError, OSError) as error:
+                log.warning("notifications wait", why=str(error))
+            await self._pause(changed)
+
+    async def _last_entry(self) -> int:
+        while True:
+            with contextlib.suppress(StoreError):
+                return await asyncio.to_thread(self._store.last_story_entry)
+            await asyncio.sleep(LOOK_S)
+
+    async def _pause(self, changed: asyncio.Event) -> None:
+        due = self._outbox.next_due()
+        wait_s = LOOK_S if due is None else min(LOOK_S, max(0.0, (due - _now()) / SECOND))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), max(wait_s, 0.2))
+
+    def _collected(self, outbox: Outbox) -> Outbox:
+        """With the messages of all entries since the last one."""
+        while rows := self._store.story_entries(outbox.cursor, PAGE):
+            for number, row in rows:
+                outbox = replace(outbox.with_messages(self._messages(row), _now()), cursor=number)
+        return outbox
+
+    def _messages(self, row: StoryRow) -> Iterator[Message]:
+        if row.what not in PLAIN and row.what not in ENDS:
+            return
+        job = self._store.job(row.job)
+        notify = None if job is None else notify_of(job)
+        if job is None or notify is None:
+            return
+        wanted = set(notify.on)
+        if job.array is not None:
+            yield from self._messages_of_array(job, row, notify)
+            return
+        told = [each for each in occasions(row, job, self._is_last(row)) if each in wanted][:1]
+        for occasion in told:
+            for target in notify.to:
+                yield message_about(job, row, occasion, text_of(target), self._settings)
+
+    def _is_last(self, row: StoryRow) -> bool:
+        story = self._store.story(row.job)
+        later = story[story.index(row) + 1 :] if row in story else []
+        return not any(each.what in ("started", "launch ordered", *ENDS) for each in later)
+
+    def _messages_of_array(
+        self, job: StoredJob, row: StoryRow, notify: Notify
+    ) -> Iterator[Message]:
+        live = frozenset(state.value for state in LIVE_STATES)
+        if row.what not in ENDS or self._store.jobs(JobFilter(live, array=job.array, limit=1)):
+            return
+        rows = self._store.jobs(JobFilter(array=job.array, limit=100_000, is_brief=True))
+        has_failed = any(each.state in FAILURES for each in rows)
+        if "ended" in notify.on or ("failed" in notify.on and has_failed):
+            occasion = "failed" if has_failed else "ended"
+            for target in notify.to:
+                to = text_of(target)
+                yield message_about_array(rows, row.at_ms, occasion, to, self._settings)
+
+    def _with_health(self, outbox: Outbox, health: Health) -> Outbox:
+        if not self._settings.operators:
+            return outbox
+        own = set(self.notes())
+        said = [each for each in (health.trouble, *health.notes) if each and each not in own]
+        messages = messages_about_health(outbox.troubles, said, _now(), self._settings, self._host)
+        return replace(outbox.with_messages(messages, _now()), troubles=tuple(said))
+
+    def _keep(self, outbox: Outbox) -> None:
+        if outbox != self._outbox:
+            write_outbox(self._folder, outbox)
+            self._outbox = outbox
+
+    async def _deliver_due(self) -> None:
+        loop = asyncio.get_running_loop()
+        for pending in self._outbox.due(_now()):
+            message, target = pending.message, target_of(pending.message.to)
+            try:
+                await loop.run_in_executor(self._threads, deliver, message, target, self._settings)
+            except Undelivered as error:
+                log.warning("not delivered", to=target.label, id=message.id, why=str(error))
+                self._keep(self._outbox.failed(message, str(error), _now()))
+            else:
+                log.info("delivered", to=target.label, id=message.id)
+                self._keep(self._outbox.delivered(message))
+
+
+def _now() -> int:
+    return int(time.time() * SECOND)

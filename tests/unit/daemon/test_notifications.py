@@ -1,0 +1,159 @@
+"""Whom a job's story is told, on which occasion, and what stays in the outbox until it was taken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainmaster.config.notifications import (
+    NO_SETTINGS,
+    Channel,
+    Target,
+    settings_in,
+    target_of,
+)
+from trainmaster.config.validation import ConfigError
+from trainmaster.daemon.notifications import message_about, messages_about_health, occasions
+from trainmaster.daemon.outbox import (
+    GIVEN_UP_AFTER_MS,
+    Message,
+    Outbox,
+    read_outbox,
+    write_outbox,
+)
+from trainmaster.store.rows import StoredJob, StoryRow
+
+HOOK = "https://hooks.example.org/services/key"
+
+
+def job(state: str) -> StoredJob:
+    spec = json.dumps({"spec": {"command": "true", "notify": "ada@example.org"}})
+    return StoredJob(
+        "7", "res\nnet", "ada", "default", state, 0, 1, 2, 1000, 1, None, None, spec, "{}"
+    )
+
+
+def entry(what: str) -> StoryRow:
+    return StoryRow("7", 2_000, 1, what, '{"attempt": 1, "exit_code": 1}')
+
+
+@pytest.mark.parametrize(
+    ("said", "want"),
+    {
+        "ada@example.org": Target(Channel.MAIL, "ada@example.org"),
+        HOOK: Target(Channel.WEBHOOK, HOOK),
+        f"slack:{HOOK}": Target(Channel.SLACK, HOOK),
+    }.items(),
+)
+def test_an_address_says_how_its_messages_travel(said: str, want: Target) -> None:
+    assert target_of(said) == want
+    assert "key" not in want.label
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ada",
+        "ada@b\r\nBcc: x@y",
+        "ftp://a",
+        "https://",
+        "https://a b",
+        "https://u:p@host/",
+        "file:///etc",
+        3,
+    ],
+)
+def test_what_is_no_address_is_refused(said: object) -> None:
+    with pytest.raises(ValueError, match="must be a mail address"):
+        target_of(said)
+
+
+@pytest.mark.parametrize(
+    ("what", "state", "is_last", "want"),
+    [
+        ("started", "running", True, ("started",)),
+        ("hung", "running", True, ("hung",)),
+        ("failed", "pending", False, ("retried",)),
+        ("failed", "failed", False, ("retried",)),
+        ("failed", "failed", True, ("ended", "failed")),
+        ("stopped", "timed_out", True, ("ended", "failed")),
+        ("stopped", "cancelled", True, ("ended",)),
+        ("stopped", "pending", False, ()),
+        ("saved", "running", True, ()),
+    ],
+)
+def test_an_entry_is_told_on_its_occasion(
+    what: str, state: str, is_last: bool, want: tuple[str, ...]
+) -> None:
+    assert occasions(entry(what), job(state), is_last) == want
+
+
+def test_a_message_names_job_and_outcome_in_one_line() -> None:
+    settings = settings_in("url: https://tm.example.org/", "file")
+    made = message_about(job("failed"), entry("failed"), "ended", "ada@example.org", settings)
+    assert made.subject == "Job 7 (res?net) has failed"
+    assert made.text.endswith("\nhttps://tm.example.org/jobs/7")
+    assert made.body["state"] == "failed"
+    assert made.body["exit_code"] == 1
+
+
+def test_operators_hear_of_each_trouble_once_and_when_it_is_over() -> None:
+    settings = settings_in("operators: [ops@example.org]\nmail: {host: mail}", "file")
+    first = [*messages_about_health((), ("The disk is full.",), 1, settings, "box")]
+    assert [each.subject for each in first] == ["Trainmaster on box: The disk is full."]
+    assert not [*messages_about_health(("x",), ("x",), 2, settings, "box")]
+    over = [*messages_about_health(("The disk is full.",), (), 3, settings, "box")]
+    assert over[0].text == "Over: The disk is full."
+
+
+@pytest.mark.parametrize(
+    ("file", "to", "is_open", "want"),
+    [
+        ("", "a@b.org", True, "has no mail server"),
+        ("mail: {host: mail}", "a@b.org", False, ""),
+        ("", HOOK, True, ""),
+        ("", HOOK, False, "allows no webhooks"),
+        ("webhook_hosts: ['*.example.org']", HOOK, False, ""),
+        ("webhook_hosts: [other.org]", HOOK, True, "does not post to hooks.example.org"),
+    ],
+)
+def test_what_cannot_be_delivered_is_refused_at_submission(
+    file: str, to: str, is_open: bool, want: str
+) -> None:
+    settings = settings_in(file, "file") if file else NO_SETTINGS
+    refusal = settings.refusal(target_of(to), is_open)
+    assert want in refusal
+    assert bool(refusal) == bool(want)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "mail: {host: mail, user: tm}",
+        "mail: {host: mail, user: tm, password_file: p, security: none}",
+        "mail: {host: mail, from: nobody}",
+        "operator: [a@b.org]",
+    ],
+)
+def test_an_unsafe_or_mistaken_file_is_refused(file: str) -> None:
+    with pytest.raises(ConfigError, match="file"):
+        settings_in(file, "file")
+
+
+def test_a_message_stays_until_it_was_taken_and_comes_once(tmp_path: Path) -> None:
+    message = Message("7:ended", "ada@example.org", "s", "t", {"job": "7"})
+    outbox = Outbox(3).with_messages([message, message], 1_000).with_messages([message], 1_500)
+    write_outbox(tmp_path, outbox)
+    assert (tmp_path / "notifications.json").stat().st_mode & 0o777 == 0o600
+    assert read_outbox(tmp_path) == outbox
+    assert [each.message for each in outbox.due(1_000)] == [message]
+    late = outbox.failed(message, "refused", 1_000)
+    assert not late.due(1_000 + 4_999)
+    assert late.due(6_000)
+    assert late.failed(message, "refused", 6_000).next_due() == 16_000
+    assert not late.failed(message, "refused", 1_000 + GIVEN_UP_AFTER_MS).pending
+    taken = late.delivered(message)
+    assert not taken.pending
+    assert not taken.with_messages([message], 9_000).pending
