@@ -170,6 +170,28 @@ def test_what_was_cancelled_without_a_process_stays_so(data: Path, tmp_path: Pat
                 assert manager.until_state(broken, "failed")["attempt"] == 1
 
 
+def test_what_ended_after_the_copy_keeps_no_later_start_from_starting(
+    data: Path, tmp_path: Path
+) -> None:
+    with live(data, "--slots", "1", "--policy", "fifo") as manager:
+        first = manager.submit(command="sleep 1000")
+        manager.until_state(first, "running")
+        waiting = manager.submit(command=f"echo ran >> {tmp_path / 'waiting'}")
+        backup(data, tmp_path / "backup.db")  # has it as never started
+        manager.call("POST", f"/api/v1/jobs/{first}/cancel")
+        manager.until_state(waiting, "succeeded")
+        last = manager.submit(command="sleep 1000")
+        manager.until_state(last, "running")
+        manager.kill()
+        put_back(tmp_path / "backup.db", data)
+        with restarted(manager, "--adopt", "--slots", "1"):
+            assert manager.job(last)["state"] == "running"
+        with restarted(manager, "--slots", "1"):
+            manager.call("POST", f"/api/v1/jobs/{last}/cancel")
+            manager.until_state(waiting, "succeeded")
+            assert (tmp_path / "waiting").read_text() == "ran\n"
+
+
 def test_a_kill_is_a_cancellation_only_where_the_journal_says_so(
     data: Path, tmp_path: Path
 ) -> None:

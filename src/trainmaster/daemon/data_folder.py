@@ -158,8 +158,12 @@ def _attempts(place: Path) -> list[int]:
 
 
 def later_runs(folder: Path, store: Store, engine: Engine, left_alone: int = 0) -> list[str]:
-    """Runs, as `job.attempt`, that were begun, or changed by their users, after what the store has."""
-    last, runs = max(left_alone, store.last_number()), folder / "runs"
+    """Runs, as `job.attempt`, that were begun, or changed by their users, after what the store has.
+
+    Not those of jobs up to `left_alone`: what an adoption found there and had not to take over is told when
+    its job's turn comes, from the journal, and until then the store has fewer attempts than the folder.
+    """
+    last, runs = store.last_number(), folder / "runs"
     attempts = {
         row.id: JobHistory.from_json(row.record_json).attempts
         for row in store.all_jobs(frozenset(LIVE_STATES))
@@ -167,9 +171,10 @@ def later_runs(folder: Path, store: Store, engine: Engine, left_alone: int = 0) 
     found: list[str] = []
     for number, name in sorted(_numbered(runs)):
         known = attempts.get(name) if number <= last else 0
-        if known is not None:
-            found += [f"{name}.{each}" for each in _attempts(runs / name) if each > known]
-        if known and number > left_alone and _seq_of(engine, Run(name, known)) > store.last_seq():
+        if known is None or number <= left_alone:
+            continue
+        found += [f"{name}.{each}" for each in _attempts(runs / name) if each > known]
+        if known and _seq_of(engine, Run(name, known)) > store.last_seq():
             found.append(f"{name}.{known}")
     return found
 
