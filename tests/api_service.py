@@ -49,6 +49,7 @@ from trainmaster.daemon.service_api import (
 from trainmaster.failures.failure_report import failure_report
 from trainmaster.failures.self_test_rule import Verdict
 from trainmaster.model.failure_report import FailureReport, JobEnd
+from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.job import Run
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.policy_spec import PolicySpec
@@ -119,6 +120,7 @@ class MemoryService:
         self.accounts = Accounts(self.kept)
         self.store_name = "0f" * 16
         self.limits = Limits()
+        self.runs_as_user = False
         self.now = 1_800_000_000_000
         self.known: dict[str, Known] = {}
         self.arrays: dict[str, tuple[str, ...]] = {}
@@ -461,13 +463,13 @@ class MemoryService:
         self._needs_lead()
         return self.chosen
 
-    async def outputs(self, job: JobStatus) -> tuple[str, Sequence[tuple[str, int, float]]]:
+    async def outputs(self, job: JobStatus) -> tuple[LaunchSpec, Sequence[tuple[str, int, float]]]:
         known = self._named(job.row.id)
         if not known.asked.keeps_code:
             raise Conflict(f"Job {job.row.id} ran in its folder itself.")
-        return known.asked.recipe.workdir, [("model.pt", 3, 1.0)]
+        return known.asked.recipe, [("model.pt", 3, 1.0)]
 
-    def outputs_archive(self, folder: str) -> AsyncIterator[bytes]:
+    def outputs_archive(self, recipe: LaunchSpec) -> AsyncIterator[bytes]:
         async def pieces() -> AsyncIterator[bytes]:
             yield b""
 

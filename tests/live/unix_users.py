@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
+import http.client
 import itertools
+import json
 import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.live.daemons import LiveDaemon, live
 from trainmaster.model.launch_spec import Account
 
 _numbers = itertools.count(1)
@@ -74,3 +80,49 @@ def as_user(account: Account, script: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+class AsUser(http.client.HTTPConnection):
+    """A connection to a manager's Unix socket; the kernel tells that this user made it."""
+
+    def __init__(self, path: Path, account: Account | None) -> None:
+        super().__init__("localhost", timeout=60)
+        self._path = path
+        self._account = account
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        if self._account is not None:
+            os.setegid(self._account.gid)
+            os.seteuid(self._account.uid)
+        try:
+            self.sock.connect(str(self._path))
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+
+
+def asked(
+    path: Path, account: Account | None, method: str, url: str, body: object = None
+) -> tuple[int, Any]:
+    """Status and answer of a request that this user makes; None: root."""
+    line = AsUser(path, account)
+    content = None if body is None else json.dumps(body)
+    line.request(method, url, content, {"content-type": "application/json"})
+    answer = line.getresponse()
+    said = answer.read()
+    line.close()
+    is_json = (answer.headers.get("content-type") or "").startswith("application/json")
+    return answer.status, json.loads(said) if is_json else said
+
+
+@contextmanager
+def system_manager(folder: Path, *arguments: str) -> Iterator[LiveDaemon]:
+    """A manager for everybody. Its socket is the machine's only one, so that one test has it at a time."""
+    if os.geteuid() != 0:
+        pytest.fail("This test starts a manager for all users: run it as root.")
+    with open("/tmp/trainmaster-system-manager.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with live(folder, "--system", *arguments) as daemon:
+            yield daemon

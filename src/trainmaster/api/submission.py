@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainmaster.api.command_parsing import (
@@ -19,7 +19,7 @@ from trainmaster.config.limits import Limits
 from trainmaster.config.validation import ConfigError
 from trainmaster.daemon.service_api import Submission
 from trainmaster.model.job import Demand, Job, Shape
-from trainmaster.model.launch_spec import LaunchSpec, OnHang, Ranks
+from trainmaster.model.launch_spec import Account, LaunchSpec, OnHang, Ranks
 from trainmaster.model.placement import Role, Sharing
 
 
@@ -36,14 +36,18 @@ class Defaults:
     """Whether code is copied where a job does not say: where its node does not see the folder."""
     command_bytes: int = Limits().command_bytes
     """How long a command may be."""
+    account_of: Callable[[str], Account] | None = None
+    """Which Unix account jobs of a user run as; None: all run as the manager's."""
 
 
 def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]) -> Submission:
     """The job as it is submitted; whether its folders exist, the manager checks."""
     _check_command(model, defaults.command_bytes)
-    workdir, keeps_code = _workdir(model, defaults)
-    program = program_of(model.command)
     user = model.user or defaults.user
+    account = None if defaults.account_of is None else defaults.account_of(user)
+    home = Path.home() if account is None else Path(account.home)
+    workdir, keeps_code = _workdir(model, defaults, home)
+    program = program_of(model.command)
     job = Job(
         id="",
         submit_ms=0,
@@ -64,12 +68,12 @@ def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]
     )
     return Submission(
         job=job,
-        recipe=_recipe(model, workdir, user, program),
+        recipe=replace(_recipe(model, workdir, user, program, home), account=account),
         spec=spec,
         array=model.array,
         depends_on=model.depends_on,
         keeps_code=keeps_code,
-        data=tuple(str(_absolute("data", each, workdir)) for each in model.data),
+        data=tuple(str(_absolute("data", each, workdir, home)) for each in model.data),
         is_held=model.held,
     )
 
@@ -98,14 +102,14 @@ def demand_of(model: JobFile, device_type: str | None = None) -> Demand:
     )
 
 
-def _recipe(model: JobFile, workdir: Path, user: str, program: str) -> LaunchSpec:
+def _recipe(model: JobFile, workdir: Path, user: str, program: str, home: Path) -> LaunchSpec:
     command, ranks = model.command, Ranks(model.ranks)
     # Amounts of the file are for each GPU; the one process of a node may hold all of its GPUs.
     times = model.gpus.most if ranks is Ranks.PER_NODE else 1
     return LaunchSpec(
         command=(*SHELL, command) if isinstance(command, str) else command,
         workdir=str(workdir),
-        checkpoint_dir=_checkpoint_dir(model, workdir),
+        checkpoint_dir=_checkpoint_dir(model, workdir, home),
         name=model.name or _fit_name(program),
         user=user,
         env=tuple(model.env.items()),
@@ -137,26 +141,28 @@ def _fit_name(program: str) -> str:
     return kept if kept and not kept[0].isdigit() else f"job-{kept}"[:100]
 
 
-def _workdir(model: JobFile, defaults: Defaults) -> tuple[Path, bool]:
+def _workdir(model: JobFile, defaults: Defaults, home: Path) -> tuple[Path, bool]:
     """Where it runs, and whether the code there is to be kept."""
     if model.workdir is None and defaults.workdir is None:
         if model.snapshot:
             raise ConfigError("snapshot: true needs a workdir to copy: name one.")
-        return Path.home(), False
-    path = _absolute("workdir", model.workdir or ".", defaults.workdir)
+        return home, False
+    path = _absolute("workdir", model.workdir or ".", defaults.workdir, home)
     return path, defaults.snapshot if model.snapshot is None else model.snapshot
 
 
-def _checkpoint_dir(model: JobFile, workdir: Path) -> str:
+def _checkpoint_dir(model: JobFile, workdir: Path, home: Path) -> str:
     """Empty: the manager chooses one."""
     if model.checkpoint_dir is None:
         return ""
-    return str(_absolute("checkpoint_dir", model.checkpoint_dir, workdir))
+    return str(_absolute("checkpoint_dir", model.checkpoint_dir, workdir, home))
 
 
-def _absolute(field: str, text: str, base: Path | None) -> Path:
+def _absolute(field: str, text: str, base: Path | None, home: Path) -> Path:
+    """`~` is the home of the job's user."""
+    first, _, rest = text.partition("/")
     try:
-        path = Path(text).expanduser()
+        path = home / rest if first == "~" else Path(text).expanduser()
     except RuntimeError:
         raise ConfigError(f"{field} {text} names the home of an unknown user.") from None
     if not path.is_absolute():

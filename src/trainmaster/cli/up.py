@@ -46,6 +46,10 @@ SYSTEM = (
     "Serve every user of this machine, on /run/trainmaster/manager.sock; needs root. State in"
     " /var/lib/trainmaster unless --data says otherwise."
 )
+AS_USER = (
+    "Run each job as the Unix user who submits it, and not as the manager's own; needs root. --system"
+    " implies it."
+)
 DETACH = "Start in the background: return as soon as it answers."
 SETTING = "Option of the policy, by default of `trainmaster`; can be repeated."
 MAX_GRACE = "Longest grace period that a job may ask for. Default: 5m."
@@ -69,6 +73,7 @@ def up(
     context: typer.Context,
     data: Annotated[Path | None, option("--data DIR", DATA)] = None,
     is_system: Annotated[bool, option("--system", SYSTEM)] = False,
+    runs_as_user: Annotated[bool, option("--run-as-user", AS_USER)] = False,
     host: Annotated[str, option("--host ADDRESS", HOST)] = USUAL_HOST,
     port: Annotated[int | None, option("--port PORT", PORTS, min=0, max=65535)] = None,
     slots: Annotated[str | None, option("--slots N|NxM|auto", SLOTS)] = None,
@@ -112,6 +117,8 @@ def up(
     _refuse_network(host)
     if is_system and os.geteuid() != 0:
         raise BadInput("--system serves every user of this machine, and needs root.")
+    if runs_as_user and os.geteuid() != 0:
+        raise BadInput("--run-as-user starts jobs as the users who submit them, and needs root.")
     folder = state_folder(data, is_system=is_system)
     try:
         is_file = folder.exists() and not folder.is_dir()
@@ -157,6 +164,7 @@ def up(
         messages,
         self_test,
         is_system,
+        runs_as_user or is_system,
     )
     run_manager(start, host, port)
 

@@ -5,7 +5,8 @@ Where the file system can (Btrfs, XFS), a copy shares its blocks with the source
 written to, and takes next to no space; elsewhere it takes its full size. What is ignored, such as data, is
 not copied: where the job's node sees the folder, the copy has links to it.
 
-It runs in a process of its own (`file_worker.py`): folders of users may hang, or hold anything.
+It runs in a process of its own (`file_worker.py`), as the job's user where the manager is root: folders of
+users may hang, or hold anything.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
@@ -27,6 +29,9 @@ from uuid import uuid4
 from trainmaster.daemon.ignore_patterns import IgnorePatterns, patterns_of
 from trainmaster.daemon.request_errors import RequestError
 from trainmaster.durable_files import sync
+from trainmaster.engines.local.ownership import open_job_folder
+from trainmaster.engines.local.privileges import give_folder
+from trainmaster.model.launch_spec import Account
 from trainmaster.model.units import MIB
 from trainmaster.text.formatting import size
 
@@ -84,10 +89,17 @@ def keep_code(
     and environments. `.trainmasterignore` leaves out more. `links`: link to what is ignored. `into` must
     not exist, or be an earlier copy. Returns what was left out.
     """
-    most = most or CopyLimits()
-    chosen = choose(workdir, into, most)
     with _complete(into, workdir) as making:
         making.mkdir()
+        return fill(workdir, making, into, links=links, most=most or CopyLimits())
+
+
+def fill(
+    workdir: Path, making: Path, into: Path, *, links: bool, most: CopyLimits
+) -> tuple[str, ...]:
+    """Copy what the folder holds now into an empty one, which becomes `into`; what was left out."""
+    chosen = choose(workdir, into, most)
+    with _told(workdir):
         for path, seen in chosen.copied.items():
             if stat.S_ISLNK(seen.st_mode):
                 _copy_link(workdir, path, making)
@@ -102,25 +114,65 @@ def keep_code(
 def copy_again(kept: Path, into: Path) -> None:
     """Another copy of one that was just made and not run yet, for a job submitted together with it."""
     with _complete(into, kept) as making:
-        shutil.copytree(kept, making, symlinks=True, copy_function=_copy_file)
+        fill_again(kept, making)
+
+
+def fill_again(kept: Path, making: Path) -> None:
+    """The same, into a folder that may be there already."""
+    with _told(kept):
+        copy = partial(shutil.copytree, symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
+        copy(kept, making)
         _sync(making, SYNCED_ONE_BY_ONE + 1)
+
+
+# -- for other users: they fill a folder of their own, and root puts it in its place ---------------------
+
+
+def begin_copy(into: Path, account: Account) -> Path:
+    """An empty folder of this account's, beside the one that it is to become."""
+    with _told(into):
+        open_job_folder(into.parent)
+        making = _beside(into)
+        give_folder(making, account)
+    return making
+
+
+def settle_copy(making: Path, into: Path) -> None:
+    """Put it in its place. The folder around is ours: what is moved there is what was made."""
+    with _told(into):
+        _put_in_place(making, into)
 
 
 @contextlib.contextmanager
 def _complete(into: Path, source: Path) -> Iterator[Path]:
     """A folder to write to that becomes `into`, in place of an earlier copy, only when it is complete."""
-    try:
+    with _told(source):
         into.parent.mkdir(parents=True, exist_ok=True)
-        making = into.with_name(f"{into.name}.{uuid4().hex}.new")
+        making = _beside(into)
         try:
             yield making
-            if into.exists():
-                shutil.rmtree(into)
-            making.rename(into)
-            for folder in (into.parent, into.parent.parent):
-                sync(folder)
+            _put_in_place(making, into)
         finally:
             shutil.rmtree(making, ignore_errors=True)
+
+
+def _beside(into: Path) -> Path:
+    return into.with_name(f"{into.name}.{uuid4().hex}.new")
+
+
+def _put_in_place(making: Path, into: Path) -> None:
+    if into.exists():
+        shutil.rmtree(into)
+    making.rename(into)
+    for folder in (into.parent, into.parent.parent):
+        sync(folder)
+
+
+@contextlib.contextmanager
+def _told(source: Path) -> Iterator[None]:
+    """A RequestError where the machine refuses something of it."""
+    try:
+        yield
     except OSError as error:  # shutil.Error is one
         raise RequestError(
             f"The code in {source} could not be copied: {error.strerror or error}"
@@ -238,7 +290,8 @@ def listed_by_git(workdir: Path, *which: str) -> list[str] | None:
     """What Git lists of these kinds, relative to the folder; None where there is no Git or no work tree."""
     if not any(os.path.lexists(each / ".git") for each in (workdir, *workdir.absolute().parents)):
         return None
-    command = ["git", "-c", "core.fsmonitor=false", "-C", str(workdir), "ls-files", "-z", *which]
+    safe = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")  # nothing is run
+    command = ["git", *safe, "-C", str(workdir), "ls-files", "-z", *which]
     try:
         with subprocess.Popen(
             command,
@@ -262,7 +315,7 @@ def _expanded(workdir: Path, listed: list[str], own: frozenset[Path]) -> Iterato
     """What Git lists, with the files of repositories inside, which it names as folders only."""
     for path in listed:
         place = workdir / path
-        if path.endswith("/") or (place.is_dir() and not place.is_symlink()):
+        if path.endswith("/") or (not place.is_symlink() and place.is_dir()):
             name = path.rstrip("/")
             inner = listed_by_git(place, *NOT_IGNORED)
             if inner is None or not (place / ".git").exists():

@@ -45,6 +45,7 @@ from trainmaster.daemon.folder_lock import FolderLock
 from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.job_outputs import JobOutputs
 from trainmaster.daemon.lease import LeaderWatch, Lease
+from trainmaster.daemon.live_job import stored_submission
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.notifications import Notifier
 from trainmaster.daemon.queries import Forecaster, Queries
@@ -66,6 +67,7 @@ from trainmaster.daemon.vital_signs import ThreadWatch, vital_signs
 from trainmaster.engines.protocol import Engine, StrayRun
 from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.model.events import PolicyChanged
+from trainmaster.model.inputs import InputBlock
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
 from trainmaster.store.copies import keep_copy
@@ -126,7 +128,7 @@ class Daemon:
         reasons: ReasonTable | None = None,
         tests_devices: bool = False,
         notifications: NotificationSettings = NO_SETTINGS,
-        is_one_account: bool = True,
+        runs_as_user: bool = False,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
@@ -148,8 +150,10 @@ class Daemon:
         """Why runs fail; None: the table that comes with Trainmaster."""
         self._tests_devices = tests_devices
         """Whether idle devices are tested at the start."""
+        self.runs_as_user = runs_as_user
+        """Whether each job runs as the Unix user that submits it; else as the manager's."""
         self._notifier = Notifier(
-            folder, store, notifications, is_open=is_one_account, host=socket.gethostname()
+            folder, store, notifications, is_open=not runs_as_user, host=socket.gethostname()
         )
         self._self_tests: SelfTests
         self._disks: DiskWatch
@@ -422,9 +426,18 @@ class Daemon:
                 self._not_copied = await self._changed_trouble(self._not_copied, copy)
             await asyncio.sleep(self._settings.check_ms / SECOND)
 
-    async def _stamp_of(self, path: str) -> str | None:
-        """What a path of users is like now."""
-        return None if self._parts is None else await self._parts.files.stamp(path)
+    async def _stamp_of(self, block: InputBlock) -> str | None:
+        """What a path is like now for the user whose job failed on it last; None where that is not known."""
+        if self._parts is None:
+            return None
+        account = None
+        if self.runs_as_user:
+            rows = [await asyncio.to_thread(self._store.job, each.job) for each in block.failures]
+            known = [stored_submission(row).recipe.account for row in rows if row is not None]
+            if not known:
+                return None
+            account = known[-1]
+        return await self._parts.files.stamp(block.path, account)
 
     async def _watch_file(self) -> None:
         """Say soon that the database was removed or exchanged."""
@@ -567,6 +580,10 @@ class Daemon:
         records = self.driver.controller.state.jobs.values()
         running = sum(record.phase in ALLOCATED for record in records)
         return running, len(records) - running
+
+    def jobs_without_account(self) -> int:
+        """How many live jobs run as the manager, because they were submitted when all did."""
+        return sum(live.recipe.account is None for live in self.driver.jobs.values())
 
     async def record_trace(self) -> str:
         """The history as a native trace (CSV)."""

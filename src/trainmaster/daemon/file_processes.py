@@ -1,6 +1,7 @@
 """Processes that touch files of users for the manager: a few at a time, each request with a deadline.
 
-A folder may hang, and a file never end: then its process is killed, and nothing else waits for it.
+A folder may hang, and a file never end: then its process is killed, and nothing else waits for it. Where the
+manager is root, what is a user's is touched by a process of that user.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import structlog
 
 import trainmaster
 from trainmaster.daemon.request_errors import RequestError, Unavailable
+from trainmaster.engines.local.privileges import as_argument, is_users
+from trainmaster.model.launch_spec import Account
 
 log = structlog.get_logger("trainmaster.files")
 
@@ -50,21 +53,28 @@ class FileProcesses:
         self._limits = limits
         self._turns = asyncio.Semaphore(limits.at_once)
         self._folders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._idle: list[asyncio.subprocess.Process] = []
+        self._idle: list[tuple[Account | None, asyncio.subprocess.Process]] = []
         self._busy: set[asyncio.subprocess.Process] = set()
         self._ending: set[asyncio.Task[tuple[bytes, bytes]]] = set()
         self._waiting = 0
         self._is_closed = False
 
-    async def ask(self, what: str, folder: str, **said: object) -> Any:
-        """What a process answers about this folder; a RequestError where it refuses or takes too long."""
+    async def ask(
+        self, what: str, folder: str, account: Account | None = None, **said: object
+    ) -> Any:
+        """What a process answers about this folder; a RequestError where it refuses or takes too long.
+
+        With the account of another user it is that user's process.
+        """
+        account = account if is_users(account) else None
         if self._waiting >= self._limits.waiting:
             raise Unavailable("the manager is busy with files of other submissions: try again.")
         self._waiting += 1
         try:
-            lock = self._folders.setdefault(folder, asyncio.Lock())
+            whose = folder if account is None else f"{account.uid} {folder}"
+            lock = self._folders.setdefault(whose, asyncio.Lock())
             async with lock, self._turns:
-                return await self._ask(folder, {"do": what, **said})
+                return await self._ask(folder, account, {"do": what, **said})
         finally:
             self._waiting -= 1
 
@@ -73,14 +83,14 @@ class FileProcesses:
         self._is_closed = True
         for process in self._busy:
             _kill(process)  # whoever waits for its answer notices
-        for process in self._idle:
+        for _, process in self._idle:
             self._drop(process)
         self._idle.clear()
         if self._ending:
             await asyncio.wait(self._ending, timeout=CLOSE_S)
 
-    async def _ask(self, folder: str, said: dict[str, object]) -> Any:
-        process = await self._process()
+    async def _ask(self, folder: str, account: Account | None, said: dict[str, object]) -> Any:
+        process = await self._process(account)
         try:
             async with asyncio.timeout(self._limits.seconds):
                 line = await _exchange(process, json.dumps(said).encode() + b"\n")
@@ -97,30 +107,33 @@ class FileProcesses:
             log.error("a process for files has ended", asked=said["do"], folder=folder)
             raise Unavailable(f"{folder} could not be read just now: try again.")
         self._busy.discard(process)
-        self._keep(process)
+        self._keep(account, process)
         answer = json.loads(line)
         if "refused" in answer:
             raise RequestError(answer["refused"])
         return answer["done"]
 
-    async def _process(self) -> asyncio.subprocess.Process:
+    async def _process(self, account: Account | None) -> asyncio.subprocess.Process:
         if self._is_closed:
             raise Unavailable("the manager is ending: try again.")
-        while self._idle:
-            process = self._idle.pop()
+        for each in [each for each in reversed(self._idle) if each[0] == account]:
+            self._idle.remove(each)
+            process = each[1]
             if process.returncode is None:
                 break
             self._drop(process)
         else:
-            process = await started(MODULE)
+            process = await started(MODULE, account=account)
         self._busy.add(process)
         return process
 
-    def _keep(self, process: asyncio.subprocess.Process) -> None:
-        if len(self._idle) < IDLE and not self._is_closed:
-            self._idle.append(process)
-        else:
+    def _keep(self, account: Account | None, process: asyncio.subprocess.Process) -> None:
+        if self._is_closed:
             self._drop(process)
+            return
+        self._idle.append((account, process))
+        while len(self._idle) > IDLE:
+            self._drop(self._idle.pop(0)[1])
 
     def _drop(self, process: asyncio.subprocess.Process) -> None:
         """Kill it, and wait beside for its end."""
@@ -131,9 +144,10 @@ class FileProcesses:
         ending.add_done_callback(self._ending.discard)
 
 
-async def archive_of(folder: str) -> AsyncIterator[bytes]:
+async def archive_of(folder: str, account: Account | None) -> AsyncIterator[bytes]:
     """The files that a job wrote in this copy, as a tar archive, piece by piece; OSError if it breaks off."""
-    process = await started("trainmaster.daemon.outputs", folder)
+    account = account if is_users(account) else None
+    process = await started("trainmaster.daemon.outputs", folder, account=account)
     assert process.stdout is not None
     try:
         while piece := await process.stdout.read(PIECE):
@@ -145,10 +159,19 @@ async def archive_of(folder: str) -> AsyncIterator[bytes]:
         await process.communicate()
 
 
-async def started(module: str, *arguments: str) -> asyncio.subprocess.Process:
-    """A process of our own code, in a group of its own, with nothing of the manager's environment."""
+async def started(
+    module: str, *arguments: str, account: Account | None = None
+) -> asyncio.subprocess.Process:
+    """A process of our own code, in a group of its own, with nothing of the manager's environment.
+
+    It becomes the account itself, once all its code is loaded: users need not be able to read that. It has
+    been root, so the kernel lets no process of that user look into it.
+    """
     here = str(Path(trainmaster.__file__).parents[1])
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    if account is not None:
+        arguments = (*arguments, as_argument(account))
+        kept["HOME"] = account.home  # Git reads its settings there
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", module, *arguments),
         stdin=asyncio.subprocess.PIPE,

@@ -38,8 +38,8 @@ log = structlog.get_logger("trainmaster.daemon")
 LOOK_S = 5.0
 """How often it is looked whether a path that is set aside has changed."""
 FACTS = (e.InputFailed, e.InputBlocked, e.InputReturned)
-StampOf = Callable[[str], Awaitable[str | None]]
-"""What a path is like now, found out off the event loop; None: that takes too long."""
+StampOf = Callable[[InputBlock], Awaitable[str | None]]
+"""What a path is like now, as those see it who failed on it; None: that takes too long to find out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class InputWatch:
         while True:
             await asyncio.sleep(LOOK_S)
             for block in list(self.blocks.values()):
-                stamp = await stamp_of(block.path)
+                stamp = await stamp_of(block)
                 if stamp is not None:
                     self._driver.inbox.follow_up(self._looked_at(block.path, stamp))
 

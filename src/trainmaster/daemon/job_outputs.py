@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from trainmaster.daemon.live_job import stored_submission
 from trainmaster.daemon.service_api import Conflict, JobStatus
 from trainmaster.daemon.submitted_files import SubmittedFiles
+from trainmaster.model.launch_spec import LaunchSpec
 
 
 class JobOutputs:
@@ -15,14 +16,16 @@ class JobOutputs:
     def __init__(self, files: SubmittedFiles) -> None:
         self._files = files
 
-    async def outputs(self, job: JobStatus) -> tuple[str, Sequence[tuple[str, int, float]]]:
-        """The copy that a job ran in, and path, size and time of what it wrote there."""
-        folder = stored_submission(job.row).recipe.workdir
-        found = await self._files.outputs(folder)
+    async def outputs(self, job: JobStatus) -> tuple[LaunchSpec, Sequence[tuple[str, int, float]]]:
+        """What a job was started from, and path, size and time of what it wrote in its copy of the code."""
+        recipe = stored_submission(job.row).recipe
+        found = await self._files.outputs(recipe)
         if found is None:
-            raise Conflict(f"job {job.row.id} ran in {folder} itself: what it wrote is there.")
-        return folder, found
+            raise Conflict(
+                f"job {job.row.id} ran in {recipe.workdir} itself: what it wrote is there."
+            )
+        return recipe, found
 
-    def outputs_archive(self, folder: str) -> AsyncIterator[bytes]:
+    def outputs_archive(self, recipe: LaunchSpec) -> AsyncIterator[bytes]:
         """What a job wrote in its copy, as a tar archive."""
-        return self._files.archive(folder)
+        return self._files.archive(recipe)

@@ -1,6 +1,6 @@
 """What a job wrote in its copy of the code: new and changed files, listed or as a tar archive.
 
-`python -m trainmaster.daemon.outputs FOLDER` writes the archive to standard output.
+`python -m trainmaster.daemon.outputs FOLDER [ACCOUNT]` writes the archive to standard output.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainmaster.daemon.code_snapshot import CACHES, is_as_copied
+from trainmaster.engines.local.privileges import account_in, become
 
 
 def written_files(folder: str) -> Iterator[tuple[str, int, float]]:
@@ -38,5 +39,12 @@ def write_archive(folder: str) -> None:
             archive.add(os.path.join(folder, path), path, recursive=False)
 
 
+def main(folder: str, *account: str) -> None:
+    user = account_in(account)
+    if user is not None:
+        become(user)
+    write_archive(folder)
+
+
 if __name__ == "__main__":
-    write_archive(sys.argv[1])
+    main(*sys.argv[1:])

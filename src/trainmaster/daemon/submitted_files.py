@@ -13,9 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainmaster.config.limits import Limits
+from trainmaster.daemon.code_snapshot import begin_copy, settle_copy
 from trainmaster.daemon.file_processes import FileLimits, FileProcesses, archive_of
 from trainmaster.daemon.request_errors import RequestError
 from trainmaster.daemon.service_api import Submission
+from trainmaster.daemon.submitted_program import keep_list
+from trainmaster.engines.local.privileges import is_users
+from trainmaster.engines.local.program_files import Seen
+from trainmaster.model.launch_spec import Account, LaunchSpec
 from trainmaster.model.units import SECOND
 
 LOOKS = 8
@@ -24,6 +29,10 @@ NO_FILES = "-"
 """The digest of a program that is in no file of its folder."""
 ARCHIVES = 4
 """How many archives of outputs are made at once."""
+
+
+Place = tuple[str, Account | None]
+"""A folder, and who looks at it."""
 
 
 class SubmittedFiles:
@@ -41,40 +50,42 @@ class SubmittedFiles:
 
     async def look(self, asked: Sequence[Submission]) -> list[Submission]:
         """Check each folder once, for all its jobs; the submissions with their programs listed."""
-        by_folder: dict[str, list[Submission]] = {}
+        by_folder: dict[Place, list[Submission]] = {}
         for each in asked:
-            by_folder.setdefault(each.recipe.workdir, []).append(each)
+            by_folder.setdefault(_place_of(each), []).append(each)
         lists = {
-            workdir: await self._look(workdir, jobs)
-            for workdir, jobs in by_folder.items()
+            place: await self._look(place, jobs)
+            for place, jobs in by_folder.items()
             if any(each.data or _names_folder(each) for each in jobs)
         }
         return [_listed(each, lists) for each in asked]
 
-    async def _look(self, workdir: str, jobs: Sequence[Submission]) -> str:
+    async def _look(self, place: Place, jobs: Sequence[Submission]) -> str:
         commands = {each.recipe.command: None for each in jobs if _names_folder(each)}
         data = {path: None for each in jobs for path in each.data}
-        found: str = await self._looks.ask(
-            "look",
-            workdir,
-            workdir=workdir,
-            data=[*data],
-            commands=[*commands],
-            state=str(self._folder),
-        )
+        found = await self._ask_look(place, [*data], [*commands])
+        return await asyncio.to_thread(keep_list, found, self._folder)
+
+    async def _ask_look(
+        self, place: Place, data: Sequence[str], commands: Sequence[Sequence[str]]
+    ) -> Seen:
+        workdir, account = place
+        user = account.name if is_users(account) else ""
+        said = {"workdir": workdir, "data": data, "commands": commands, "user": user}
+        found: Seen = await self._looks.ask("look", workdir, account, **said)
         return found
 
     async def check(self, asked: Submission) -> None:
         """For a dry run: whether it would be refused because of its files."""
         if not asked.data and not _names_folder(asked):
             return
-        workdir = asked.recipe.workdir
-        await self._looks.ask(
-            "look", workdir, workdir=workdir, data=[*asked.data], commands=[], state=""
-        )
+        workdir, account = _place_of(asked)
+        await self._ask_look((workdir, account), asked.data, ())
         if asked.keeps_code:
             into = str(self._copy_of("0"))
-            await self._looks.ask("measure", workdir, workdir=workdir, into=into, most=self._most)
+            await self._looks.ask(
+                "measure", workdir, account, workdir=workdir, into=into, most=self._most
+            )
 
     @asynccontextmanager
     async def copies(self) -> AsyncIterator[Copies]:
@@ -86,24 +97,25 @@ class SubmittedFiles:
             await copies.remove()
             raise
 
-    async def stamp(self, path: str) -> str | None:
-        """What this path is like now; None where that takes too long to find out."""
+    async def stamp(self, path: str, account: Account | None) -> str | None:
+        """What this path is like now, as that account sees it; None where that takes too long to find out."""
         try:
-            return str(await self._looks.ask("stamp", path, path=path))
+            return str(await self._looks.ask("stamp", path, account, path=path))
         except RequestError:
             return None
 
-    async def outputs(self, ran_in: str) -> Sequence[tuple[str, int, float]] | None:
-        """Path, size and time of what was written into this copy; None for a folder that is not one."""
+    async def outputs(self, recipe: LaunchSpec) -> Sequence[tuple[str, int, float]] | None:
+        """Path, size and time of what was written into its copy; None for a folder that is not one."""
+        ran_in, account = recipe.workdir, recipe.account
         if not self._is_copy(ran_in):
             return None
-        found = await self._looks.ask("list_outputs", ran_in, copied=ran_in)
+        found = await self._looks.ask("list_outputs", ran_in, account, copied=ran_in)
         return [(path, size, at_s) for path, size, at_s in found]
 
-    async def archive(self, ran_in: str) -> AsyncIterator[bytes]:
+    async def archive(self, recipe: LaunchSpec) -> AsyncIterator[bytes]:
         """The same files as a tar archive, a few archives at a time."""
         async with self._archives:
-            async for piece in archive_of(ran_in):
+            async for piece in archive_of(recipe.workdir, recipe.account):
                 yield piece
 
     def _is_copy(self, folder: str) -> bool:
@@ -133,25 +145,42 @@ class Copies:
         self._links = links
         self._most = most
         self._made: list[Path] = []
-        self._first: dict[str, tuple[Path, tuple[str, ...]]] = {}
+        self._first: dict[Place, tuple[Path, tuple[str, ...]]] = {}
         """By folder: its first copy, and what that leaves out."""
 
     async def made_for(self, asked: Submission, number: str) -> tuple[Submission, tuple[str, ...]]:
         """The submission in its copy, and what the copy leaves out; as it is where it wants none."""
         if not asked.keeps_code:
             return asked, ()
-        into, workdir = self._copy_of(number), asked.recipe.workdir
+        into, place = self._copy_of(number), _place_of(asked)
         self._made.append(into.parent)
-        if workdir in self._first:
-            kept, left_out = self._first[workdir]
+        workdir, account = place
+        if is_users(account):
+            left_out = await self._made_by(account, place, into)
+        elif place in self._first:
+            kept, left_out = self._first[place]
             await self._processes.ask("copy_again", workdir, kept=str(kept), into=str(into))
         else:
             said = await self._processes.ask(
                 "copy", workdir, workdir=workdir, into=str(into), links=self._links, most=self._most
             )
             left_out = tuple(said)
-            self._first[workdir] = into, left_out
+        self._first.setdefault(place, (into, left_out))
         return replace(asked, recipe=replace(asked.recipe, workdir=str(into))), left_out
+
+    async def _made_by(self, account: Account, place: Place, into: Path) -> tuple[str, ...]:
+        """The user fills a folder, which then gets its name: the one around it is ours."""
+        workdir, ask = place[0], self._processes.ask
+        making = await asyncio.to_thread(begin_copy, into, account)
+        if place in self._first:
+            kept, left_out = self._first[place]
+            await ask("fill_again", workdir, account, kept=str(kept), making=str(making))
+        else:
+            said = {"workdir": workdir, "making": str(making), "into": str(into)}
+            left = await ask("fill", workdir, account, **said, links=self._links, most=self._most)
+            left_out = tuple(left)
+        await asyncio.to_thread(settle_copy, making, into)
+        return left_out
 
     async def remove(self) -> None:
         if self._made:
@@ -165,10 +194,14 @@ def _names_folder(asked: Submission) -> bool:
     return bool(asked.spec.get("workdir"))
 
 
-def _listed(asked: Submission, lists: dict[str, str]) -> Submission:
+def _place_of(asked: Submission) -> Place:
+    return asked.recipe.workdir, asked.recipe.account
+
+
+def _listed(asked: Submission, lists: dict[Place, str]) -> Submission:
     if not _names_folder(asked):
         return asked
-    found = lists[asked.recipe.workdir]
+    found = lists[_place_of(asked)]
     recipe = replace(asked.recipe, program_digest=Path(found).stem if found else NO_FILES)
     return replace(
         asked, recipe=recipe if asked.keeps_code else replace(recipe, program_files=found)

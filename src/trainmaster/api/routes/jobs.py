@@ -143,7 +143,8 @@ def _reports(router: APIRouter, service: Daemon) -> None:
         **answers(models.Outputs, 404, 409, 422, 503),
     )
     async def outputs(job: params.JobId) -> Response:
-        folder, files = await service.job_outputs.outputs(await find_job(service, job))
+        recipe, files = await service.job_outputs.outputs(await find_job(service, job))
+        folder = recipe.workdir
         return JsonAnswer(models.Outputs(folder, [models.OutputFile(*each) for each in files]))
 
     @router.get(
@@ -152,8 +153,8 @@ def _reports(router: APIRouter, service: Daemon) -> None:
         **sends("application/x-tar", "string", 404, 409, 422, 503),
     )
     async def archive(job: params.JobId) -> Response:
-        folder, _ = await service.job_outputs.outputs(await find_job(service, job))
-        pieces = service.job_outputs.outputs_archive(folder)
+        recipe, _ = await service.job_outputs.outputs(await find_job(service, job))
+        pieces = service.job_outputs.outputs_archive(recipe)
         return StreamingResponse(pieces, media_type="application/x-tar")
 
     @router.get(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import json
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -15,6 +14,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from trainmaster.api import serializers
+from trainmaster.api.caller import Caller, asked_by
 from trainmaster.api.messages import copy_sentences
 from trainmaster.api.request_body import (
     JSON,
@@ -31,7 +31,9 @@ from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.response_models import AcceptedJob, AcceptedJobs, CheckedJob, CheckedJobs
 from trainmaster.daemon.service_api import Accepted, Submission
 from trainmaster.daemon.submission_checks import NEW_QUEUE
+from trainmaster.daemon.unix_accounts import account_for
 from trainmaster.model.deadline_notices import DeadlineNotice
+from trainmaster.model.launch_spec import Account
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.text.deadlines import DEADLINE_OF_HELD, deadline_sentence
 
@@ -98,12 +100,13 @@ def routes(service: Daemon) -> APIRouter:
         kind = content_type(request)
         if kind != JSON and kind not in YAML_TYPES:
             raise ApiError(415, "Send jobs as application/json or application/yaml.")
-        body = await body_of(request)
+        body, caller = await body_of(request), asked_by(request)
         defaults = Defaults(
-            user=_me(),
+            user=caller.user,
             device_type=_device_type(service),
             snapshot=not service.queries.shares_files,
             command_bytes=service.limits.command_bytes,
+            account_of=_accounts(service, caller),
         )
         asked, digest = await to_thread.run_sync(_read, body, kind, defaults)
         if dry_run:
@@ -162,12 +165,11 @@ def _accepted(asked: Submission, accepted: Accepted, remarks: tuple[str, ...]) -
     return AcceptedJob(first, asked.recipe.name, elements or [first], remarks)
 
 
-def _me() -> str:
-    """The user that runs this manager: the owner of jobs that do not name one."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid-{os.getuid()}"
+def _accounts(service: Daemon, caller: Caller) -> Callable[[str], Account] | None:
+    """Which account each of its jobs runs as; None where all run as the manager's."""
+    if not service.runs_as_user:
+        return None
+    return partial(account_for, caller=caller.user, uid=caller.uid)
 
 
 def _device_type(service: Daemon) -> str | None:

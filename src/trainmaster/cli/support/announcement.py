@@ -47,7 +47,14 @@ def announcement(
             yield f"Found {' and '.join(found)}."
     if folder != user_data_folder():
         yield f"In other terminals: export {DATA}={shlex.quote(str(folder))}"
-    if os.geteuid() == 0:
+    if daemon.runs_as_user:
+        yield "Jobs run as the users who submit them."
+        if health.role == "active" and (former := daemon.jobs_without_account()):
+            yield (
+                f"Note: {plural(former, 'job')} from before --run-as-user"
+                f" {'runs' if former == 1 else 'run'} as root: `trainmaster ps` lists them."
+            )
+    elif os.geteuid() == 0:
         yield AS_ROOT
 
 

@@ -25,7 +25,7 @@ from trainmaster.cli.support.console import say
 from trainmaster.cli.support.demo import demonstrate, end_demonstration
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.manager_log import log_to
-from trainmaster.cli.support.private_folder import keep_private
+from trainmaster.cli.support.private_folder import keep_private, open_to_users
 from trainmaster.cli.support.remembered_file import Remembered
 from trainmaster.cli.support.remembered_reasons import REASONS, Reasons
 from trainmaster.cli.support.remembered_slots import Devices, remember_devices
@@ -73,6 +73,8 @@ class StartOptions:
     """Whether idle devices are tested at the start."""
     is_system: bool = False
     """Whether it is the manager for everybody on this machine."""
+    runs_as_user: bool = False
+    """Whether each job runs as the Unix user who submits it."""
 
 
 def run_manager(start: StartOptions, host: str, port: int | None) -> None:
@@ -80,6 +82,8 @@ def run_manager(start: StartOptions, host: str, port: int | None) -> None:
     folder = start.folder
     try:
         keep_private(folder)
+        if start.runs_as_user:
+            open_to_users(folder)
         log_to(folder / LOG)
     except OSError as error:
         raise unusable_folder(folder, error) from None
@@ -140,7 +144,7 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         tests_devices=start.tests_devices,
         reasons=start.reasons.value,
         notifications=start.notifications.value,
-        is_one_account=not start.is_system,
+        runs_as_user=start.runs_as_user,
         say=say,
     )
 
@@ -179,6 +183,7 @@ def _engine(start: StartOptions) -> LocalEngine:
         supervisor_silence_s=limits.supervisor_silence / 1000,
         fork_server_silence_s=limits.fork_server_silence / 1000,
         hang_limits=HangLimits(limits.hang_idle, limits.hang_busy, limits.hang_start),
+        serves_users=start.runs_as_user,
     )
 
 

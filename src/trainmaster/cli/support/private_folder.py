@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from trainmaster.cli.support.background import LOG, OUTPUT
+from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.remembered_slots import GPU_MEMORY, SLOTS
+from trainmaster.engines.local.privileges import CLOSED, OPEN
 
 OWN_FILES = (
     "trainmaster.db*",
@@ -21,7 +24,9 @@ OWN_FILES = (
     SLOTS,
     GPU_MEMORY,
 )
-OWN_FOLDERS = ("runs", "jobs", "programs", "backups")
+JOBS, SOCKETS = "jobs", "sockets"
+OWN_FOLDERS = ("runs", JOBS, "programs", "backups")
+USUAL = "/var/lib/trainmaster"
 
 
 def keep_private(folder: Path) -> None:
@@ -34,5 +39,42 @@ def keep_private(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for names, mode in ((OWN_FILES, 0o600), (OWN_FOLDERS, 0o700)):
         for path in (found for name in names for found in folder.glob(name)):
-            if path.stat().st_mode & 0o077 and not path.is_symlink():
+            found = stat.S_IMODE(path.lstat().st_mode)
+            if found & 0o077 and not path.is_symlink() and not _is_for_users(path, found):
                 path.chmod(mode)
+
+
+def _is_for_users(path: Path, mode: int) -> bool:
+    """Whether it is open because jobs run as their users: they may be running, and need what is theirs."""
+    return path.name == JOBS and mode == OPEN
+
+
+def open_to_users(folder: Path) -> None:
+    """Let users reach what is theirs in `jobs`, and nothing else of the folder.
+
+    BadInput where they could not reach it, or could put something else in its place.
+    """
+    above = {*folder.absolute().parents, *folder.resolve().parents}
+    for place in (*sorted(above), folder):
+        found = os.stat(place)
+        may_exchange = found.st_mode & 0o022 and not (
+            place != folder and found.st_mode & stat.S_ISVTX
+        )
+        if found.st_uid != 0 or may_exchange:
+            raise BadInput(
+                f"other users can change {place}, so jobs cannot run as their users with the data folder"
+                f" {folder}: use one that only root can change, such as --data {USUAL}."
+            )
+        if place != folder and not found.st_mode & stat.S_IXOTH:
+            raise BadInput(
+                f"other users cannot enter {place}, so jobs cannot run as their users with the data folder"
+                f" {folder}: use another, such as --data {USUAL}."
+            )
+    for path in folder.iterdir():
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if path.name not in (JOBS, SOCKETS) and mode & 0o077 and not path.is_symlink():
+            path.chmod(mode & 0o700)
+    jobs = folder / JOBS
+    jobs.mkdir(mode=CLOSED, exist_ok=True)
+    for each in (jobs, folder):
+        each.chmod(OPEN)

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any, TypeGuard
 
 from trainmaster.model.launch_spec import Account
@@ -50,6 +51,16 @@ def gone(account: Account) -> str:
 def is_users(account: Account | None) -> TypeGuard[Account]:
     """Whether this process is root's and that account is not: what is done for it is done as it."""
     return account is not None and os.geteuid() == 0 and account.uid != 0
+
+
+def as_argument(account: Account) -> str:
+    """For the command line of a process of ours that becomes it."""
+    return json.dumps(asdict(account))
+
+
+def account_in(arguments: Sequence[str]) -> Account | None:
+    """The account of such a command line, if it has one."""
+    return Account(**json.loads(arguments[0])) if arguments else None
 
 
 def called_as(account: Account | None, act: Callable[[], Any], patience_s: float) -> Any:
