@@ -49,9 +49,9 @@ from trainmaster.daemon.service_api import (
 from trainmaster.failures.failure_report import failure_report
 from trainmaster.failures.self_test_rule import Verdict
 from trainmaster.model.failure_report import FailureReport, JobEnd
-from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.job import Run
 from trainmaster.model.job_state import ENDED_STATES
+from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why

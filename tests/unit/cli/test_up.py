@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from trainmaster.cli.support.address import state_folder, user_data_folder
 from trainmaster.cli.support.announcement import AS_ROOT, announcement
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.private_folder import keep_private
+from trainmaster.cli.support.private_folder import keep_private, open_to_users
 from trainmaster.cli.support.remembered_reasons import REASONS as KEPT
 from trainmaster.cli.support.remembered_reasons import Reasons, changed_rows, reasons_of
 from trainmaster.cli.support.remembered_slots import (
@@ -21,6 +22,7 @@ from trainmaster.cli.support.remembered_slots import (
     devices_of,
     remember_devices,
 )
+from trainmaster.cli.up import up
 from trainmaster.daemon.service_api import Health
 from trainmaster.gpu import fake_driver
 from trainmaster.gpu.driver import FAKE_GPUS
@@ -64,8 +66,73 @@ def test_a_folder_that_was_there_stays_as_it_is_and_our_files_in_it_do_not(tmp_p
     assert mode(tmp_path / "trainmaster.db-shm") == 0o600
 
 
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """A folder that everybody may enter; those of pytest are closed to other users."""
+    if os.geteuid() != 0:
+        pytest.fail("This test makes folders of root and of others: run it as root.")
+    with tempfile.TemporaryDirectory(prefix="tm-up-") as place:
+        os.chmod(place, 0o755)
+        yield Path(place)
+
+
+def data_folder(outside: Path, mode: int = 0o755) -> Path:
+    above = outside / "above"
+    above.mkdir()
+    above.chmod(mode)
+    (above / "state").mkdir()
+    return above / "state"
+
+
+def test_users_reach_their_jobs_in_the_data_folder_and_nothing_else(outside: Path) -> None:
+    folder = data_folder(outside)
+    for name in ("jobs", "mps"):
+        (folder / name).mkdir(mode=0o755)
+    (folder / "token").write_text("secret")
+    keep_private(folder)
+    open_to_users(folder)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}
+    assert modes == {"state": 0o711, "jobs": 0o711, "mps": 0o700, "token": 0o600}
+    keep_private(folder)  # a start without it: jobs of users may be running
+    assert (folder / "jobs").stat().st_mode & 0o777 == 0o711
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"), [(0o700, "cannot enter"), (0o777, "can change"), (0o1777, "")]
+)
+def test_a_data_folder_that_users_cannot_reach_or_could_exchange_is_refused(
+    mode: int, why: str, outside: Path
+) -> None:
+    folder = data_folder(outside, mode)
+    if not why:  # nobody can rename what is another's in a sticky folder
+        open_to_users(folder)
+        return
+    with pytest.raises(BadInput) as refused:
+        open_to_users(folder)
+    assert str(refused.value).startswith(
+        f"other users {why} {folder.parent}, so jobs cannot run as"
+    )
+
+
+def test_a_data_folder_behind_a_link_of_a_user_is_refused(outside: Path) -> None:
+    folder, users = data_folder(outside), outside / "users"
+    users.mkdir()
+    (users / "link").symlink_to(folder.parent)
+    os.chown(users, 1000, 1000)
+    with pytest.raises(BadInput, match=f"other users can change {users}"):
+        open_to_users(users / "link" / "state")
+
+
+def test_only_root_can_run_jobs_as_their_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(BadInput, match=r"--run-as-user starts jobs as the users .* needs root"):
+        up(None, runs_as_user=True)  # type: ignore[arg-type]
+
+
 class Starting:
     """A manager that has just started."""
+
+    runs_as_user = False
 
     def health(self) -> Health:
         return Health("active", "")

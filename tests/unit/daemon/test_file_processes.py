@@ -56,7 +56,7 @@ def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
         into = tmp_path / "state/jobs/1/code"
         (tmp_path / "a").mkdir()
         await copied(files, tmp_path / "a", into)
-        (process,) = files._idle
+        ((_, process),) = files._idle
         process.kill()
         await process.wait()
         await copied(files, tmp_path / "a", into)
