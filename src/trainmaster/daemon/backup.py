@@ -33,14 +33,14 @@ from trainmaster.daemon.data_folder import (
     COPIES,
     HOME,
     RESTORED,
-    named_in,
+    named_by,
     number_above,
     runs_in,
 )
 from trainmaster.daemon.folder_lock import FolderLock, is_in_use
 from trainmaster.daemon.request_errors import RequestError
 from trainmaster.durable_files import read_name, write_whole
-from trainmaster.store.copies import set_copies_aside
+from trainmaster.store.copies import copy_file, set_copies_aside
 from trainmaster.store.database import Database
 from trainmaster.store.dump import Replaced, dumping, last_number, load
 from trainmaster.store.errors import StoreError, readable_errors
@@ -75,10 +75,13 @@ def write_backup(
     In this order: a run that the store does not know is adopted, one that is not there is lost.
     """
     remarks: list[str] = []
-    named = named_in(store)
-    if named is None:
-        raise StoreError(f"The database {store.url} has no jobs yet: there is nothing to back up.")
     with dumping(store) as dump, writing(target) as writer:
+        snapshot = dump.snapshot()
+        if snapshot is None:
+            raise StoreError(
+                f"The database {store.url} was never used: there is nothing to back up."
+            )
+        named = named_by(snapshot)
         manifest = Manifest(
             schema_version=dump.schema,
             made_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -121,6 +124,26 @@ def _below(place: Path) -> Iterator[Path]:
     for at, folders, files in os.walk(place):
         for name in (*folders, *files):
             yield Path(at, name)
+
+
+def copy_before_upgrade(store: Store, folder: Path, version: str) -> Path:
+    """Keep a store as an earlier version of the program wrote it, before its tables change; where.
+
+    A file that the earlier version can use as it is, or a backup of what is on a server. One of the same
+    step is not made twice.
+    """
+    copies = folder / COPIES
+    copies.mkdir(mode=0o700, exist_ok=True)
+    with dumping(store) as dump:
+        name = f"schema-{version}-step-{dump.seq}"
+    path = store.database.file.path
+    target = copies / f"{name}{'.tar.gz' if path is None else '.db'}"
+    if target.exists():
+        return target
+    if path is None:
+        return write_backup(store, folder, target, with_runs=False).path
+    copy_file(store, path, target)
+    return target
 
 
 # -- restoring -----------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from trainmaster.config.notifications import NO_SETTINGS, NotificationSettings
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.daemon.accounts import Accounts
 from trainmaster.daemon.adoption import adopt
+from trainmaster.daemon.backup import copy_before_upgrade
 from trainmaster.daemon.cluster_control import ClusterControl
 from trainmaster.daemon.data_folder import (
     COPIES,
@@ -71,7 +72,7 @@ from trainmaster.model.inputs import InputBlock
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
 from trainmaster.store.copies import keep_copy
-from trainmaster.store.errors import DamagedStore, LeadershipLost, StoreError
+from trainmaster.store.errors import DamagedStore, LeadershipLost, MigrationFailed, StoreError
 from trainmaster.store.store import Store
 
 log = structlog.get_logger("trainmaster.daemon")
@@ -133,6 +134,7 @@ class Daemon:
     ) -> None:
         self._store = store
         self.accounts = Accounts(store)
+        store.before_migration = self._copy_before_upgrade
         self._engine = engine
         self._folder = folder
         self._stated_policy = policy
@@ -246,11 +248,17 @@ class Daemon:
                     return await self._take_over()
             except LeadershipLost:
                 raise
-            except DamagedStore as error:  # waiting does not mend it
+            except (DamagedStore, MigrationFailed) as error:  # waiting does not mend it
                 raise RequestError(str(error)) from None
             except StoreError as error:
                 self._wait_for_store(str(error))
             await asyncio.sleep(self._settings.standby_s)
+
+    def _copy_before_upgrade(self, version: str) -> None:
+        copy = copy_before_upgrade(self._store, self._folder, version)
+        self._tell(
+            f"The database is of an earlier version: it is brought up to date, and {copy} has it as it was."
+        )
 
     def _stand_by(self) -> None:
         self._trouble, self._was_standby = STANDBY, True

@@ -200,9 +200,12 @@ def refuse_other_folder(store: Store, home: str, named: Identity) -> None:
 def named_in(store: Store) -> Identity | None:
     """What the store's newest snapshot says; None for an empty store."""
     snapshot = store.snapshot()
-    if snapshot is None:
-        return None
-    body: dict[str, Any] = json.loads(snapshot.body_json)
+    return None if snapshot is None else named_by(snapshot.body_json)
+
+
+def named_by(snapshot: str) -> Identity:
+    """What the body of a snapshot says."""
+    body: dict[str, Any] = json.loads(snapshot)
     return Identity(body["home"], body.get("store", ""), body.get("left_alone"))
 
 

@@ -35,7 +35,16 @@ def keep_copy(store: Store, folder: Path) -> Path | None:
     known = _newest_first(folder)
     if known and known[0].name == target.name:
         return None
-    needed = path.stat().st_size + SPARE
+    copy_file(store, path, target)
+    for old in _newest_first(folder)[KEPT:]:
+        with contextlib.suppress(OSError):
+            old.unlink()
+    return target
+
+
+def copy_file(store: Store, path: Path, target: Path) -> None:
+    """Copy a database that may be in use, whole or not at all; StoreError where that is not possible."""
+    folder, needed = target.parent, path.stat().st_size + SPARE
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         if shutil.disk_usage(folder).free < needed:
@@ -47,11 +56,8 @@ def keep_copy(store: Store, folder: Path) -> Path | None:
             put_in_place(fresh, target)
         finally:
             fresh.unlink(missing_ok=True)
-        for old in _newest_first(folder)[KEPT:]:
-            old.unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(f"The database cannot be copied: {first_line(error)}.") from error
-    return target
 
 
 def put_back(path: Path, folder: Path) -> str:

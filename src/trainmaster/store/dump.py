@@ -40,7 +40,7 @@ from trainmaster.store.database import Database
 from trainmaster.store.errors import StoreError, readable_errors
 from trainmaster.store.sqlite import CONTENTS, open_sqlite
 from trainmaster.store.store import Store
-from trainmaster.store.tables import JOBS, LEDGER, METADATA, AnyFloat
+from trainmaster.store.tables import JOBS, LEDGER, METADATA, SNAPSHOTS, AnyFloat
 
 AT_ONCE = 500
 """Rows that are read or written together."""
@@ -62,6 +62,12 @@ class Dump:
     """Rows by table, in an order in which they can be loaded."""
     _connection: Connection
     _tables: Mapping[str, Table]
+
+    def snapshot(self) -> str | None:
+        """The body of the newest snapshot; None where no manager has worked with it."""
+        newest = SNAPSHOTS.c.seq.desc()
+        query = select(SNAPSHOTS.c.body_json).order_by(newest).limit(1)
+        return self._connection.scalar(query)
 
     def lines(self, table: str) -> Iterator[bytes]:
         """The names of its columns, then each of its rows."""

@@ -27,6 +27,10 @@ class DamagedStore(StoreError):
     """The database's file is damaged."""
 
 
+class MigrationFailed(StoreError):
+    """The tables could not be brought up to date: waiting does not help."""
+
+
 class LeadershipLost(StoreError):
     """Another manager is the leader now: this one must not write any more."""
 
@@ -122,6 +126,17 @@ def is_away(error: BaseException) -> bool:
     if not code:
         return type(error.orig).__name__ == "OperationalError"
     return code.startswith(("08", "53", "57"))
+
+
+def is_its_own(error: BaseException) -> bool:
+    """Whether this is a trouble of the database itself (locked, full, away), and not of a statement."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.Error):
+        return (getattr(cause, "sqlite_errorname", None) or "").startswith(tuple(SQLITE))
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, (PoolExhausted, OSError))
+    code: str = getattr(cause, "sqlstate", None) or ""
+    return not code or code[:5] in POSTGRES or code[:2] in POSTGRES
 
 
 def is_damage(error: BaseException) -> bool:

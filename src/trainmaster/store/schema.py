@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from trainmaster.store.errors import StoreError
+from trainmaster.store.errors import MigrationFailed, StoreError, first_line, is_its_own
 
 VERSIONS = ("0001", "0002", "0003", "0004", "0005")
 """All that this program knows, oldest first; one file of `migrations/versions` each."""
@@ -45,13 +46,32 @@ def refuse_unready(found: str | None, url: str) -> None:
         )
 
 
-def bring_up_to_date(engine: Engine, url: str) -> None:
-    """Run the migrations that a database lacks, all in one transaction; the leader's work."""
+def bring_up_to_date(
+    engine: Engine, url: str, before: Callable[[str], None] = lambda _: None
+) -> None:
+    """Run the migrations that a database lacks, all in one transaction; the leader's work.
+
+    `before` is told the version of one that has rows, before anything changes. MigrationFailed where a
+    migration raises: the database is as it was.
+    """
     with engine.begin() as connection:
         found = version(connection)
-        refuse_newer(found, url)
-        if found != VERSIONS[-1]:
+    refuse_newer(found, url)
+    if found == VERSIONS[-1]:
+        return
+    if found is not None:
+        before(found)
+    try:
+        with engine.begin() as connection:
             migrate(connection, VERSIONS[-1])
+    except Exception as error:
+        if is_its_own(error):
+            raise
+        raise MigrationFailed(
+            f"The database {url} could not be brought from schema version {found or 'none'} to"
+            f" {VERSIONS[-1]} ({first_line(error)}): it is as it was, and jobs go on. Start the version"
+            " of Trainmaster that was used before, and report this."
+        ) from error
 
 
 def migrate(connection: Connection, to: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
 
@@ -40,6 +40,8 @@ class Store(StoreReader):
         """The database failed in our last turn: leadership may be lost."""
         self._doubted: tuple[Batch, ...] = ()
         """Batches whose append failed; they may be stored nevertheless, if only the answer was lost."""
+        self.before_migration: Callable[[str], None] = lambda _: None
+        """Called with the version of the schema before tables are brought up to date."""
 
     # -- leading -----------------------------------------------------------------------------------
 
@@ -57,7 +59,7 @@ class Store(StoreReader):
                 return False
             try:
                 self.database.writer.dispose()  # a file of the same name may be another by now
-                schema.bring_up_to_date(self.database.writer, self.url)
+                schema.bring_up_to_date(self.database.writer, self.url, self.before_migration)
                 self.database.file.settle()
                 self._epoch = self._raise_epoch()
             finally:
