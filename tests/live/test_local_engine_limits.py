@@ -21,7 +21,8 @@ from tests.live.stage import (
     supervisors,
     until,
 )
-from trainmaster.engines.local import processes
+from trainmaster.engines.local import processes, runfile
+from trainmaster.engines.local.cgroups import cgroup_name
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.local.worker_environment import rank_places, run_file
 from trainmaster.model.actions import Kill, Launch
@@ -74,6 +75,33 @@ def test_a_program_gets_no_more_of_the_processors_than_it_may(tmp_path: Path) ->
         assert not quota.exists()
 
     perform(tmp_path, act)
+
+
+MANY = "for i in $(seq 60); do sleep 600 & done; echo all; wait"
+
+
+def test_a_run_has_no_more_processes_than_it_may(tmp_path: Path) -> None:
+    """All its ranks together; and what it has started is found by that group from its first moment on."""
+
+    def make(folder: Path) -> LocalEngine:
+        return LocalEngine(folder, parse_shorthand("2x4"), most_pids=40)
+
+    async def act(stage: Stage) -> None:
+        assert isinstance(stage.engine, LocalEngine)
+        base = stage.engine.probed.plan.pids_in
+        if not base:
+            pytest.skip("this machine lets us limit no processes")
+        await stage.launch(RUN, replace(stage.shell(MANY), ranks=Ranks.PER_GPU), ranks=2)
+        over = await stage.ended(RUN)
+        assert over.code != 0
+        said = stage.log(RUN, 0) + stage.log(RUN, 1)
+        assert b"fork" in said
+        assert b"all" not in said
+        assert not stage.alive(RUN)
+        name = cgroup_name(runfile.read(str(stage.engine.folder_of(RUN))).socket)
+        assert not Path(base, name).exists()
+
+    perform(tmp_path, act, make)
 
 
 # -- what is handed over -------------------------------------------------------------------------------------

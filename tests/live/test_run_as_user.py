@@ -17,6 +17,7 @@ from tests.live.unix_users import as_user, shared_folder, unix_user
 from trainmaster.engines.local import runfile
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.local.ownership import CHECKPOINTS
+from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Thaw
 from trainmaster.model.engine_reports import Ended, Frozen, Lost, Thawed
 from trainmaster.model.job import Run
@@ -286,6 +287,21 @@ def test_a_prerun_has_folders_that_its_user_can_write(place: Place) -> None:
         ]
         assert not folder.exists()
         assert not (code / "here").exists()
+
+    perform(place, act)
+
+
+def test_the_number_of_a_users_processes_is_limited_without_control_groups(place: Place) -> None:
+    script = "for i in $(seq 60); do sleep 600 & done; echo all; wait"
+
+    async def act(stage: Stage) -> None:
+        assert isinstance(stage.engine, LocalEngine)
+        stage.engine.host = replace(stage.engine.host, cgroups=CgroupPlan(), most_pids=20)
+        await stage.launch(RUN, place.shell(place.ada, script))
+        over = await stage.ended(RUN)
+        assert over.code != 0
+        assert "fork" in stage.log(RUN).decode()
+        assert not processes_of(place.ada)
 
     perform(place, act)
 

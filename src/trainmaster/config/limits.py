@@ -58,6 +58,9 @@ class Limits:
         most=MOST_FAILURES,
     )
     prerun: int = _time(1 * MINUTE, "Longest time of a pre-run on one device.")
+    pids: int = _number(
+        16_384, "Processes and threads of one run, where the machine can limit them."
+    )
     max_grace: int = _time(5 * MINUTE, "Longest grace period of a job.")
     supervisor_silence: int = _time(
         1 * MINUTE, "A supervisor that does not answer for so long is killed; its run is lost."

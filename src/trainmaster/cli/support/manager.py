@@ -184,6 +184,7 @@ def _engine(start: StartOptions) -> LocalEngine:
         fork_server_silence_s=limits.fork_server_silence / 1000,
         hang_limits=HangLimits(limits.hang_idle, limits.hang_busy, limits.hang_start),
         serves_users=start.runs_as_user,
+        most_pids=limits.pids,
     )
 
 

@@ -47,11 +47,16 @@ def probe() -> ProbeResult:
         memory = at if at and _works(at, "memory.limit_in_bytes", str(1 << 30)) else ""
         at = versions_1.get("cpu", "")
         cpus = at if at and _works(at, "cpu.cfs_quota_us", "100000") else ""
-    missing = [name for name, at in (("host memory", memory), ("CPUs", cpus)) if not at]
+    pids = tracked if tracked and _delegates(tracked, "pids", "pids.max", "1000") else ""
+    if not pids:
+        at = versions_1.get("pids", "")
+        pids = at if at and _works(at, "pids.max", "1000") else ""
+    limits = (("host memory", memory), ("CPUs", cpus), ("processes", pids))
+    missing = [name for name, at in limits if not at]
     remarks = (f"Limits on {' and '.join(missing)} are not kept: {ADVICE}",) if missing else ()
     if not tracked:
         remarks = (*remarks, UNTRACKED)
-    return ProbeResult(CgroupPlan(tracked, memory, cpus, version), remarks)
+    return ProbeResult(CgroupPlan(tracked, memory, cpus, version, pids_in=pids), remarks)
 
 
 def _parent_group(own: str) -> str:

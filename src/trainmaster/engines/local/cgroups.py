@@ -34,6 +34,9 @@ class RunCgroups:
 
     def _prepare(self, ranks: int) -> None:
         plan = self._plan
+        if self._pids_group:
+            os.makedirs(self._pids_group, exist_ok=True)
+            put(self._pids_group, "pids.max", str(plan.pids))
         for base in self._limiting():
             run = os.path.join(base, self._name)
             os.makedirs(run, exist_ok=True)
@@ -74,9 +77,12 @@ class RunCgroups:
 
     def enter(self, rank: int) -> None:
         """Called by the rank before it executes its program, so that all it starts is inside."""
-        for base in self._limiting():
+        groups = [self._of(base, rank) for base in self._limiting()]
+        if self._pids_group and self._plan.pids_in not in self._limiting():
+            groups.append(self._pids_group)
+        for group in groups:
             with contextlib.suppress(OSError):
-                put(self._of(base, rank), "cgroup.procs", "0")
+                put(group, "cgroup.procs", "0")
 
     def track(self, members: Callable[[], Iterable[int]]) -> None:
         """Gather the run's processes where they are found even if their supervisor is killed.
@@ -84,13 +90,17 @@ class RunCgroups:
         Not done at the start: moving a process takes the kernel ten times as long as starting one.
         """
         base = self._plan.tracked_in
-        if not base or base in self._limiting():
+        if (
+            not base
+            or base in self._limiting()
+            or (self._pids_group and base == self._plan.pids_in)
+        ):
             return
         run = os.path.join(base, self._name)
         with contextlib.suppress(OSError):
             os.makedirs(run, exist_ok=True)
         for _ in range(TRACKING_ROUNDS):
-            outside = {*members()} - {*self.members()}
+            outside = {*members()} - {*self._tracked()}
             if not outside:
                 return
             for pid in outside:
@@ -98,15 +108,25 @@ class RunCgroups:
                     put(run, "cgroup.procs", str(pid))
 
     def members(self) -> list[int]:
-        """Processes in the tracking group, whatever their parent is."""
+        """Processes in its groups, whatever their parent is: in the one for tracking, once they were moved
+        there, and from their start in the one that limits their number."""
+        bases = dict.fromkeys((self._plan.tracked_in, self._plan.pids_in))
+        found: dict[int, None] = {}
+        for base in filter(None, bases):
+            for folder, _, _ in os.walk(os.path.join(base, self._name)):
+                listed = os.path.join(folder, "cgroup.procs")
+                with contextlib.suppress(OSError), open(listed) as file:
+                    found |= dict.fromkeys(map(int, file.read().split()))
+        return [*found]
+
+    def _tracked(self) -> list[int]:
         base = self._plan.tracked_in
-        if not base:
-            return []
-        found: list[int] = []
-        for folder, _, _ in os.walk(os.path.join(base, self._name)):
-            with contextlib.suppress(OSError), open(os.path.join(folder, "cgroup.procs")) as file:
-                found += map(int, file.read().split())
-        return found
+        with (
+            contextlib.suppress(OSError),
+            open(os.path.join(base, self._name, "cgroup.procs")) as file,
+        ):
+            return [*map(int, file.read().split())]
+        return []
 
     def kill(self) -> None:
         """Kill all processes at once, where the kernel can: none can fork in time."""
@@ -128,7 +148,7 @@ class RunCgroups:
 
     def remove(self) -> None:
         """Remove the groups; possible once no process is inside."""
-        for base in dict.fromkeys((self._plan.tracked_in, *self._limiting())):
+        for base in dict.fromkeys((self._plan.tracked_in, self._plan.pids_in, *self._limiting())):
             for folder, _, _ in os.walk(os.path.join(base, self._name), topdown=False):
                 with contextlib.suppress(OSError):
                     os.rmdir(folder)
@@ -141,6 +161,12 @@ class RunCgroups:
             plan.cpus_in if plan.cpus is not None else "",
         )
         return [base for base in dict.fromkeys(limits) if base]
+
+    @property
+    def _pids_group(self) -> str:
+        """The group that limits how many processes the whole run has; empty: nothing does."""
+        plan = self._plan
+        return os.path.join(plan.pids_in, self._name) if plan.pids_in and plan.pids else ""
 
     def _of(self, base: str, rank: int) -> str:
         return os.path.join(base, self._name, f"rank-{rank}")

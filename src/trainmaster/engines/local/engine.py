@@ -80,12 +80,14 @@ class LocalEngine:
         fork_server_silence_s: float = 30.0,
         hang_limits: HangLimits = DEFAULT_LIMITS,
         serves_users: bool = False,
+        most_pids: int | None = None,
     ) -> None:
         self._folder = Path(os.path.abspath(folder)) / "runs"
         self.probed = cgroup_probe.probe()
         plan = self.probed.plan
         self.host = worker_environment.Host(
-            topology, tuple(devices), plan, tuple(numbers), str(self._folder / GPUS), hang_limits
+            *(topology, tuple(devices), plan, tuple(numbers), str(self._folder / GPUS)),
+            *(hang_limits, most_pids),
         )
         # CPU slots are free as soon as processes are stopped.
         self._gpu_freezing = freezing_ability(devices) if devices else FreezingAbility()

@@ -150,5 +150,5 @@ def _cgroups_and_sockets(remains: RunRemains) -> tuple[CgroupPlan, list[str]]:
         said = runfile.socket_of(str(remains.folder))
         sockets = [remains.socket] if said is None else [said, remains.socket]
         # No limits are known: groups for them are looked for wherever they could be.
-        return replace(remains.cgroups, memory=0, cpus=0), list(dict.fromkeys(sockets))
+        return replace(remains.cgroups, memory=0, cpus=0, pids=1), list(dict.fromkeys(sockets))
     return file.cgroups, list(dict.fromkeys((file.socket, remains.socket)))

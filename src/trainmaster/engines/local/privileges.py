@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import pwd
+import resource
 import select
 import signal
 import subprocess
@@ -51,6 +52,16 @@ def gone(account: Account) -> str:
 def is_users(account: Account | None) -> TypeGuard[Account]:
     """Whether this process is root's and that account is not: what is done for it is done as it."""
     return account is not None and os.geteuid() == 0 and account.uid != 0
+
+
+def limit_processes(most: int) -> None:
+    """How many processes the user of this one may have when it starts another, in all its runs together.
+
+    For machines without control groups. Not for the manager's own account, which has other processes.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
 def as_argument(account: Account) -> str:

@@ -215,6 +215,8 @@ def _become(
         env = run.env | spec.env | {"PWD": run.workdir}
         is_first = number == 0 and run.generation == 0
         listed = program_files.read(run.program_files) if is_first else []
+        if privileges.is_users(run.account) and run.cgroups.pids and not run.cgroups.pids_in:
+            privileges.limit_processes(run.cgroups.pids)
         if run.account is not None:
             stage = AT_ACCOUNT
             privileges.become(run.account)

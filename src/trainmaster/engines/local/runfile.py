@@ -37,6 +37,9 @@ class CgroupPlan:
     """Bytes for each rank."""
     cpus: int | None = None
     """Thousandths of a core for each rank."""
+    pids_in: str = ""
+    pids: int | None = None
+    """Processes and threads of the whole run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +119,10 @@ def write(folder: str, run: RunFile) -> None:
 
 
 def _stated(run: RunFile) -> dict[str, Any]:
-    """Without what is empty: supervisors of earlier versions know no other fields."""
-    return {name: value for name, value in asdict(run).items() if value or name not in LATER}
+    """Without what is empty, and with what they do not know in fields of its own: supervisors of earlier
+    versions know no other fields."""
+    said = {name: value for name, value in asdict(run).items() if value or name not in LATER}
+    return said | {"pids": {name: said["cgroups"].pop(name) for name in ("pids_in", "pids")}}
 
 
 def read(folder: str, generation: int = 0) -> RunFile:
@@ -127,7 +132,7 @@ def read(folder: str, generation: int = 0) -> RunFile:
         said: dict[str, Any] = json.load(file)
     try:
         ranks = tuple(RankSpec(tuple(each["argv"]), each["env"]) for each in said.pop("ranks"))
-        cgroups = CgroupPlan(**said.pop("cgroups"))
+        cgroups = CgroupPlan(**said.pop("cgroups"), **said.pop("pids", {}))
         hang, account = said.pop("hang", None), said.pop("account", None)
         known = {name: value for name, value in said.items() if name in FIELDS}
         return RunFile(

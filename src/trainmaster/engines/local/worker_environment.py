@@ -56,6 +56,8 @@ class Host:
     gpus_folder: str = ""
     """Where runs on one GPU tell each other how fast they are."""
     hang_limits: HangLimits = DEFAULT_LIMITS
+    most_pids: int | None = None
+    """Processes and threads that one run may have; None: not limited."""
 
 
 def run_file(
@@ -107,6 +109,7 @@ def run_file(
             cgroups,
             memory=spec.memory if cgroups.memory_in else None,
             cpus=spec.cpus if cgroups.cpus_in else None,
+            pids=host.most_pids,
         ),
         uuid=spec.uuid,
         row=spec.row,
