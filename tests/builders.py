@@ -15,6 +15,7 @@ from trainmaster.model.job import Demand, Job, Shape, gpus
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.result import JobResult, Result
 from trainmaster.model.topology import (
+    SLOT_TYPE,
     GpuType,
     NodeSpec,
     Topology,
@@ -32,6 +33,7 @@ TYPES = {
     "fast": GpuType("fast", 32 * GIB, NOMINAL),
     "slow": GpuType("slow", 8 * GIB, NOMINAL // 2),
     "cpu": GpuType("cpu", 4 * GIB),
+    "slot": GpuType(SLOT_TYPE, 4 * GIB),
 }
 """Device types that a cluster written in words may name."""
 

@@ -6,6 +6,8 @@ One GPU of 16 GiB. `host` has run on it alone for a minute when its memory and u
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders import a_job, a_policy, cluster
@@ -14,7 +16,7 @@ from trainmaster.core.invariants import check
 from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
-from trainmaster.model.job import Run
+from trainmaster.model.job import Demand, Job, Run, Shape, gpus
 from trainmaster.model.placement import Role, Sharing
 from trainmaster.model.profile import Profile
 from trainmaster.model.reasons import Reason, Refusal, Why
@@ -34,9 +36,11 @@ HOST, GUEST = Run("host", 1), Run("guest", 1)
 class World:
     """A live manager's controller: nothing is known to save."""
 
-    def __init__(self, policy: str, *, can_freeze: bool = False, **options: object) -> None:
+    def __init__(
+        self, policy: str, shape: str = "1x1", *, can_freeze: bool = False, **options: object
+    ) -> None:
         self.controller = Controller(
-            *(cluster("1x1"), a_policy(policy, **options)),
+            *(cluster(shape), a_policy(policy, **options)),
             can_freeze=can_freeze,
             cannot_save_at_first=True,
         )
@@ -89,6 +93,80 @@ def test_a_measured_run_gets_company_without_a_restart(policy: str) -> None:
 def test_a_run_that_was_found_to_need_the_memory_stays_alone(policy: str) -> None:
     _, orders = with_host_measured(policy, 12)
     assert all(order.run != GUEST for order in orders)
+
+
+def behind_an_unknown_host(
+    policy: str, guest: Job, profile: Profile | None, shape: str = "1x1", **options: object
+) -> World:
+    """The guest waits for the GPU of a job of which nobody knows anything."""
+    world = World(policy, shape, **options)
+    world.tell(e.JobSubmitted(a_job("host")))
+    world.tell(e.RunStarted(HOST, NOMINAL))
+    assert world.tell(e.JobSubmitted(guest, profile=profile)) == []
+    return world
+
+
+SHARES_BY_ITSELF = ["big-brain", "trainmaster"]
+
+
+@pytest.mark.parametrize("policy", SHARES_BY_ITSELF)
+def test_a_job_that_was_never_measured_is_told_that_it_gets_a_gpu_for_itself_first(
+    policy: str,
+) -> None:
+    world = behind_an_unknown_host(policy, a_job("guest"), None)
+    assert world.why("guest").is_unmeasured
+    world.tell(e.JobProfiled("guest", profile=KNOWN))
+    assert not world.why("guest").is_unmeasured
+
+
+@pytest.mark.parametrize("policy", SHARES_BY_ITSELF)
+def test_a_measured_job_is_told_which_run_has_to_be_measured_before_it_may_join(
+    policy: str,
+) -> None:
+    world = behind_an_unknown_host(policy, a_job("guest"), KNOWN)
+    assert (world.why("guest").is_unmeasured, world.why("guest").unmeasured) == (False, ("host",))
+    world.tell(e.JobProfiled("host", profile=Profile(gpu_util_ppm=900_000, gpu_memory=12 * GIB)))
+    assert world.why("guest").why is Why.NOT_ENOUGH_FREE
+    assert world.why("guest").unmeasured == (), "it is known now, and there is no room"
+
+
+def test_memory_alone_is_not_enough_for_trainmaster_where_the_job_has_no_model() -> None:
+    """Without a name and a utilisation nothing could be predicted of it or learned from it."""
+    stated = Demand(Shape(1, memory=2 * GIB), 1, 1)
+    assert (
+        behind_an_unknown_host("trainmaster", a_job("guest", stated), None)
+        .why("guest")
+        .is_unmeasured
+    )
+    named = a_job("guest", stated, model="lm")
+    assert not behind_an_unknown_host("trainmaster", named, None).why("guest").is_unmeasured
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "demand"),
+    [
+        ("big-brain", {"concurrency": 1}, gpus(1)),
+        ("trainmaster", {"packing": "off"}, gpus(1)),
+        ("big-brain", {}, replace(gpus(1), sharing=Sharing.EXCLUSIVE)),
+        ("trainmaster", {}, replace(gpus(1), sharing=Sharing.EXCLUSIVE)),
+    ],
+)
+def test_where_the_job_will_not_share_nothing_is_said_of_measuring(
+    policy: str, options: dict[str, object], demand: Demand
+) -> None:
+    for profile in (None, KNOWN):
+        world = behind_an_unknown_host(policy, a_job("guest", demand), profile, **options)
+        found = world.why("guest")
+        assert found.why is Why.NOT_ENOUGH_FREE
+        assert not found.is_unmeasured
+        assert not found.unmeasured
+
+
+@pytest.mark.parametrize("policy", SHARES_BY_ITSELF)
+def test_nothing_is_measured_on_cpu_slots(policy: str) -> None:
+    world = behind_an_unknown_host(policy, a_job("guest"), None, "n1[1slot]")
+    assert world.why("guest").why is Why.NOT_ENOUGH_FREE
+    assert not world.why("guest").is_unmeasured
 
 
 @pytest.mark.parametrize("has_next", [False, True])

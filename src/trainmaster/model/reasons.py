@@ -188,6 +188,10 @@ class Reason:
     """Its queue, where what that holds or may hold is the reason, or is owed to it."""
     protections: tuple[Protection, ...] = ()
     """Jobs that hold GPUs which it may get, and the rules that keep them there."""
+    is_unmeasured: bool = False
+    """Nobody knows what it uses of a GPU: it has one for itself until that has been measured."""
+    unmeasured: tuple[str, ...] = ()
+    """Jobs with which it may share a GPU once it has been measured what they use of it."""
     never_preempts: str = ""
     """The policy, where it never suspends a run to make room."""
     drained: int = 0

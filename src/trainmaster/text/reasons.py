@@ -37,8 +37,24 @@ def _not_enough(reason: Reason) -> str:
         elsewhere += f", {_are(reason.set_aside)} set aside"
     return (
         f"It needs {gpu_count(reason.need)} and {_are(reason.free)} free{elsewhere}"
-        f"{held if reason.held_by else ''}{_owed(reason)}"
+        f"{held if reason.held_by else ''}{_owed(reason)}{_to_measure(reason)}"
     )
+
+
+def _to_measure(reason: Reason) -> str:
+    """What has to be measured before it may share a GPU."""
+    if reason.is_unmeasured:
+        return (
+            "; it has a GPU for itself until its GPU use has been measured, and may share one then"
+        )
+    if not reason.unmeasured:
+        return ""
+    return f"; it may share a GPU with {_once_measured(reason.unmeasured)}"
+
+
+def _once_measured(ids: Sequence[str]) -> str:
+    which = "that job" if len(ids) == 1 else "those jobs"
+    return f"{names(ids)} once the GPU use of {which} has been measured"
 
 
 def _owed(reason: Reason) -> str:
@@ -111,10 +127,7 @@ SHARED_BY = {Sharing.MPS: "MPS", Sharing.TIME: "time-slicing"}
 
 
 def _not_measured(reason: Reason) -> str:
-    which = "that job" if len(reason.held_by) == 1 else "those jobs"
-    return (
-        f"It can start beside {names(reason.held_by)} once the GPU use of {which} has been measured"
-    )
+    return f"It can start beside {_once_measured(reason.held_by)}"
 
 
 def _gpu_busy(reason: Reason) -> str:

@@ -84,6 +84,18 @@ def test_drained_nodes_and_a_policy_that_never_preempts_are_named() -> None:
     )
 
 
+def test_what_has_to_be_measured_before_a_job_may_share_a_gpu_is_said() -> None:
+    waits = Reason(Why.NOT_ENOUGH_FREE, 1_000, held_by=("3",))
+    assert reason_sentence(replace(waits, is_unmeasured=True), NOW) == (
+        "It needs 1 GPU and none are free; job 3 holds them; it has a GPU for itself until its GPU use has"
+        " been measured, and may share one then."
+    )
+    assert reason_sentence(replace(waits, unmeasured=("3",)), NOW) == (
+        "It needs 1 GPU and none are free; job 3 holds them; it may share a GPU with job 3 once the GPU use"
+        " of that job has been measured."
+    )
+
+
 def test_what_a_gang_lacks_is_said_for_each_of_its_gpus() -> None:
     host = HostShortage(False, 4_000, 2, 3_000, (HostUse("4", 1_000),))
     assert reason_sentence(Reason(Why.HOST_TAKEN, 2_000, 2_000, host=host), NOW) == (

@@ -26,8 +26,10 @@ from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.gpu_occupants import remaining_jobs
 from trainmaster.mechanisms.measured_memory import rebook_measured
 from trainmaster.mechanisms.preemptive_scheduling import evacuate
+from trainmaster.mechanisms.unmeasured_jobs import with_unmeasured
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import Plan, Rank
+from trainmaster.model.reasons import Reason
 from trainmaster.model.units import NOMINAL, to_ms
 from trainmaster.placement.placers import RELAXING
 from trainmaster.policies.big_brain.packing_factor_tuner import PackingFactorTuner, TunerMemo
@@ -149,11 +151,19 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
         return is_shared and len(placement.slices) == 1
 
     def _can_share(self, record: JobRecord) -> bool:
-        """A job of one whole GPU whose memory is known, and that does not ask for another way of sharing."""
+        return has_known_memory(record) and self._may_share(record)
+
+    def _may_share(self, record: JobRecord) -> bool:
+        """A job of one whole GPU that does not ask for another way of sharing."""
         demand = record.demand
         is_single = demand.nominal.is_whole and demand.nominal.count == 1
-        is_free = demand.sharing is None or demand.sharing is self._sharing
-        return is_single and record.gpu_memory > 0 and is_free
+        return is_single and demand.sharing in (None, self._sharing)
+
+    def explain(self, view: View, memo: TunerMemo, record: JobRecord, now: int) -> Reason:
+        reason = super().explain(view, memo, record, now)
+        if self._fixed == 1:
+            return reason
+        return with_unmeasured(view, record, reason, self._may_share, has_known_memory)
 
     def _place(
         self, occupants: Occupants, measurements: TunerMemo, record: JobRecord
@@ -230,6 +240,10 @@ class BigBrain(BasePolicy[BigBrainOptions, TunerMemo]):
             return is_unsplit and is_fine
 
         return is_open
+
+
+def has_known_memory(record: JobRecord) -> bool:
+    return record.gpu_memory > 0
 
 
 def label_of(record: JobRecord) -> str:

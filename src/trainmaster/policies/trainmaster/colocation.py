@@ -25,15 +25,22 @@ from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.rank_index import Key
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.mechanisms.unmeasured_jobs import with_unmeasured
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import FrozenMap
+from trainmaster.model.reasons import Reason
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.placement.placers import Placer
 from trainmaster.policies.trainmaster.colocation_speeds import ColocationSpeeds, JobKind, kind_of
 from trainmaster.policies.trainmaster.memo import ColocatedJobs, ColocationMemo
 from trainmaster.policies.trainmaster.options import PackingTerms
 from trainmaster.policies.trainmaster.scheduling_pass import Pass
-from trainmaster.policies.trainmaster.shared_gpus import SharedGpus, can_share, shared_gpu
+from trainmaster.policies.trainmaster.shared_gpus import (
+    SharedGpus,
+    can_share,
+    may_share,
+    shared_gpu,
+)
 
 GAIN_RESOLUTION = NOMINAL // 5
 """Gains are compared in steps of a fifth of a GPU: predictions are not more accurate than that."""
@@ -70,6 +77,23 @@ def spread_pairs(p: Pass) -> None:
         memo = p.colocation.end()
         p.wake_by(memo.due_ms)
         p.remember(colocation=memo)
+
+
+def name_unmeasured(p: Pass, record: JobRecord, reason: Reason) -> Reason:
+    """Say what has to be measured before a waiting job may share a GPU."""
+    if p.settings.packing is None:
+        return reason
+
+    def may_join(other: JobRecord) -> bool:
+        is_in_queue = not p.has_queues or other.job.queue == record.job.queue
+        return may_share(other) and is_in_queue and not p.has_guarantee(other)
+
+    return with_unmeasured(p.view, record, reason, may_join, is_measured)
+
+
+def is_measured(record: JobRecord) -> bool:
+    """Whether it is known what the job needs beside others, or it has a name for what trials show."""
+    return record.gpu_memory > 0 and not kind_of(record).is_nameless
 
 
 def is_due(p: Pass) -> bool:

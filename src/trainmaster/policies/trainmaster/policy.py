@@ -174,6 +174,7 @@ class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
         p = self._pass(view, memo, now)
         use_locality(p)
         reason = waiting_reason(view, record, p.own_placer(record), now, self.guards)
+        reason = colocation.name_unmeasured(p, record, reason)
         if p.has_queues and record.placement is None:
             reason = share_reason(TrainmasterQueuePass(p), record, reason, capacity(view))
         return p.deadlines().with_notice(p.memo.deadlines, record, reason, now)

@@ -25,11 +25,15 @@ KEPT_FREE = 20
 
 
 def can_share(record: JobRecord) -> bool:
-    """Whether this is a rigid, guaranteed single-GPU job with known memory and no sharing mode of its own."""
+    """Whether this job may share and its memory is known."""
+    return record.gpu_memory > 0 and may_share(record)
+
+
+def may_share(record: JobRecord) -> bool:
+    """Whether this is a rigid, guaranteed single-GPU job with no sharing mode of its own."""
     demand, shape = record.demand, record.demand.nominal
     is_single = shape.count == demand.min_count == demand.max_count == 1 and shape.is_whole
-    is_free = demand.sharing is None and record.job.role is Role.GUARANTEED
-    return is_single and is_free and record.gpu_memory > 0
+    return is_single and demand.sharing is None and record.job.role is Role.GUARANTEED
 
 
 def shared_gpu(placement: Placement | None, sharing: Sharing) -> int | None:
