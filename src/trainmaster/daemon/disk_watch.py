@@ -12,14 +12,17 @@ import shutil
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.state import State
 from trainmaster.daemon.device_health import is_aside_for, set_aside
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.engines.local.privileges import looking_as
 from trainmaster.model import events as e
 from trainmaster.model.device_aside import AsideCause
+from trainmaster.model.launch_spec import Account
 from trainmaster.text.formatting import listing, size
 
 LOOK_S = 10.0
@@ -27,6 +30,13 @@ WHY = "The disk of the data folder is full (the limit disk_full)."
 ENOUGH = 2
 """How many times the limit must be free before devices come back: else they would come and go."""
 NAMED = 3
+
+
+class Place(NamedTuple):
+    """A folder, and who looks at it."""
+
+    path: str
+    account: Account | None
 
 
 class DiskWatch:
@@ -48,11 +58,11 @@ class DiskWatch:
             self.take(free, shared)
             await asyncio.sleep(LOOK_S)
 
-    def _places(self) -> dict[str, str]:
+    def _places(self) -> dict[str, Place]:
         """Of each running job the folder of its checkpoints."""
         live = self._driver.jobs.values()
         running = [each for each in live if each.record and each.record.phase in ALLOCATED]
-        return {each.id: each.recipe.checkpoint_dir for each in running}
+        return {each.id: Place(each.recipe.checkpoint_dir, each.recipe.account) for each in running}
 
     def take(self, free: int, shared: Mapping[tuple[str, ...], int]) -> None:
         """What is free for the data folder, and for the checkpoints of jobs that are elsewhere."""
@@ -70,9 +80,13 @@ class DiskWatch:
         ]
 
 
-def looked(folder: Path, places: Mapping[str, str]) -> tuple[int, dict[tuple[str, ...], int]]:
-    """Bytes that are free for the folder, and by the jobs on each other disk for their checkpoints."""
-    own, free = device_of(str(folder)), free_at(str(folder))
+def looked(folder: Path, places: Mapping[str, Place]) -> tuple[int, dict[tuple[str, ...], int]]:
+    """Bytes that are free for the folder, and by the jobs on each other disk for their checkpoints.
+
+    Each place is looked at as its job's user: another's files are not shown, and root may be refused there.
+    """
+    ours = Place(str(folder), None)
+    own, free = device_of(ours), free_at(ours)
     on: dict[int, list[str]] = {}
     for job, place in places.items():
         device = device_of(place)
@@ -81,16 +95,18 @@ def looked(folder: Path, places: Mapping[str, str]) -> tuple[int, dict[tuple[str
     return free, {tuple(jobs): free_at(places[jobs[0]]) for jobs in on.values()}
 
 
-def device_of(place: str) -> int | None:
+def device_of(place: Place) -> int | None:
     try:
-        return os.stat(place).st_dev
+        with looking_as(place.account):
+            return os.stat(place.path).st_dev
     except OSError:  # it is made when the job first writes
         return None
 
 
-def free_at(place: str) -> int:
+def free_at(place: Place) -> int:
     try:
-        return shutil.disk_usage(place).free
+        with looking_as(place.account):
+            return shutil.disk_usage(place.path).free
     except OSError:  # it is gone: nothing can be written there
         return 0
 

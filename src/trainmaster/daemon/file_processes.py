@@ -170,10 +170,9 @@ async def started(
     here = str(Path(trainmaster.__file__).parents[1])
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     if account is not None:
-        arguments = (*arguments, as_argument(account))
         kept["HOME"] = account.home  # Git reads its settings there
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", module, *arguments),
+        *(sys.executable, "-P", "-m", module, as_argument(account), *arguments),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=kept | {"PYTHONPATH": here},

@@ -161,4 +161,4 @@ def _become(account: Account | None) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    serve(account_in(sys.argv[1:]))
+    serve(account_in(sys.argv[1]))

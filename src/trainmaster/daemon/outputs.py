@@ -1,6 +1,6 @@
 """What a job wrote in its copy of the code: new and changed files, listed or as a tar archive.
 
-`python -m trainmaster.daemon.outputs FOLDER [ACCOUNT]` writes the archive to standard output.
+`python -m trainmaster.daemon.outputs ACCOUNT FOLDER` writes the archive to standard output.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def write_archive(folder: str) -> None:
             archive.add(os.path.join(folder, path), path, recursive=False)
 
 
-def main(folder: str, *account: str) -> None:
-    user = account_in(account)
-    if user is not None:
-        become(user)
+def main(argument: str, folder: str) -> None:
+    account = account_in(argument)
+    if account is not None:
+        become(account)
     write_archive(folder)
 
 

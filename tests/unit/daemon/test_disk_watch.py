@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from tests.unit.core.stage import Strings
 from trainmaster.config.limits import Limits
-from trainmaster.daemon.disk_watch import WHY, DiskWatch, device_of, disk_events, free_at, looked
+from trainmaster.daemon.disk_watch import (
+    WHY,
+    DiskWatch,
+    Place,
+    device_of,
+    disk_events,
+    free_at,
+    looked,
+)
 from trainmaster.model import events as e
 from trainmaster.model.device_aside import AsideCause
+from trainmaster.model.launch_spec import Account
 from trainmaster.model.units import GIB, MIB
 
 LEAST = 4 * MIB
@@ -34,13 +47,26 @@ def test_devices_are_set_aside_while_the_disk_is_full_and_come_back() -> None:
 
 
 def test_checkpoints_on_another_disk_are_looked_at_once_for_all_its_jobs(tmp_path: Path) -> None:
-    elsewhere = "/dev/shm"
-    assert device_of(elsewhere) != device_of(str(tmp_path))
-    places = {"1": elsewhere, "2": str(tmp_path), "3": elsewhere, "4": str(tmp_path / "missing")}
+    elsewhere, here = Place("/dev/shm", None), Place(str(tmp_path), None)
+    missing = Place(str(tmp_path / "missing"), None)
+    assert device_of(elsewhere) != device_of(here)
+    places = {"1": elsewhere, "2": here, "3": elsewhere, "4": missing}
     free, shared = looked(tmp_path, places)
     assert free > 0
     assert list(shared) == [("1", "3")]
-    assert free_at(str(tmp_path / "missing")) == 0
+    assert free_at(missing) == 0
+
+
+def test_a_place_is_looked_at_as_its_jobs_user() -> None:
+    """Whether another's file is there is not found out by the notes of root's manager."""
+    if os.geteuid() != 0:
+        pytest.fail("This test looks at files as another user: run it as root.")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as closed:
+        nobody = Account("nobody", 65534, 65534, "/")
+        assert device_of(Place(closed, None)) is not None
+        assert device_of(Place(f"{closed}/.", nobody)) is None
+        assert free_at(Place(f"{closed}/.", nobody)) == 0
+        assert device_of(Place(f"{closed}/.", None)) is not None, "root again"
 
 
 def test_a_disk_that_is_nearly_full_is_said_with_the_jobs_that_write_there(tmp_path: Path) -> None:

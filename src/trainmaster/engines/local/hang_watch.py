@@ -14,9 +14,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from trainmaster.engines.local.helper_process import HelperProcess
+from trainmaster.engines.local.privileges import as_argument
 from trainmaster.engines.local.process_freezer import Members
 from trainmaster.engines.local.runfile import HangPlan
 from trainmaster.failures.hang_rule import DEFAULT_LIMITS, Hang, Rhythm, hang_of
+from trainmaster.model.launch_spec import Account
 from trainmaster.text.hangs import hang_sentence
 from trainmaster_sdk.process_tree import stat_of
 from trainmaster_sdk.wire import FULL_PACE, Message
@@ -167,9 +169,11 @@ class HangWatch:
         outsiders: set[int],
         tell: Callable[[str, Message], None],
         end: Callable[[], None],
+        account: Account | None = None,
     ) -> None:
         now = time.monotonic()
         self._folder = folder
+        self._account = account
         self._plan = plan
         limits = DEFAULT_LIMITS if plan is None else plan.limits
         shortest_s = min(limits.idle_ms, limits.busy_ms, limits.start_ms) / 1000
@@ -246,7 +250,7 @@ class HangWatch:
     def _take_stacks(self, now: float) -> None:
         """By a process of its own, which may be killed: reading another process may last."""
         pids = [str(pid) for pid in self._members()]
-        argv = ["-m", STACKS, self._folder, *pids]
+        argv = ["-m", STACKS, self._folder, as_argument(self._account), *pids]
         try:
             self._helper = HelperProcess(argv, self._selector, self._outsiders)
             self._helper_until = now + STACKS_S

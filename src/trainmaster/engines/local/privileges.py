@@ -6,6 +6,7 @@ Only the standard library and the model are imported: supervisors load this.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import json
 import os
@@ -15,9 +16,9 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, TypeGuard
+from typing import Any, TypedDict, TypeGuard
 
 from trainmaster.model.launch_spec import Account
 
@@ -26,6 +27,7 @@ OPEN = 0o711
 """Of folders of ours: users reach what is theirs in them, and can neither list nor change them."""
 COPY_S = 120.0
 """How long a program that works on files of a user may take."""
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def become(account: Account) -> None:
@@ -64,14 +66,13 @@ def limit_processes(most: int) -> None:
     resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
-def as_argument(account: Account) -> str:
-    """For the command line of a process of ours that becomes it."""
-    return json.dumps(asdict(account))
+def as_argument(account: Account | None) -> str:
+    """For the command line of a process of ours that becomes it; empty for none."""
+    return "" if account is None else json.dumps(asdict(account))
 
 
-def account_in(arguments: Sequence[str]) -> Account | None:
-    """The account of such a command line, if it has one."""
-    return Account(**json.loads(arguments[0])) if arguments else None
+def account_in(argument: str) -> Account | None:
+    return Account(**json.loads(argument)) if argument else None
 
 
 def called_as(account: Account | None, act: Callable[[], Any], patience_s: float) -> Any:
@@ -103,14 +104,43 @@ def called_as(account: Account | None, act: Callable[[], Any], patience_s: float
     return json.loads(said) if said else None
 
 
+@contextlib.contextmanager
+def looking_as(account: Account | None) -> Iterator[None]:
+    """Look at files as that account, in this thread alone; nothing may be made there meanwhile."""
+    if not is_users(account):
+        yield
+        return
+    _libc.setfsgid(account.gid)
+    _libc.setfsuid(account.uid)  # which takes away what root may do with files
+    try:
+        yield
+    finally:
+        _libc.setfsuid(0)
+        _libc.setfsgid(0)
+
+
+class Identity(TypedDict, total=False):
+    """Options of `subprocess` that start a program as another user."""
+
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+def identity(account: Account | None) -> Identity:
+    """For programs of the machine that work on what is that account's."""
+    if not is_users(account):
+        return {}
+    groups = os.getgrouplist(account.name, account.gid)
+    return {"user": account.uid, "group": account.gid, "extra_groups": groups}
+
+
 def run_as(account: Account, argv: Sequence[str]) -> None:
     """Run a program of the machine as that account; OSError where it fails."""
     try:
         subprocess.run(
             argv,
-            user=account.uid,
-            group=account.gid,
-            extra_groups=os.getgrouplist(account.name, account.gid),
+            **identity(account),
             env={"PATH": os.defpath, "HOME": account.home},
             cwd="/",
             umask=0o077,

@@ -1,10 +1,11 @@
 """Takes the stacks of a run's processes: a program of its own, because reading another process may last.
 
-    python -m trainmaster.engines.local.stack_dump RUN_FOLDER PID ...
+    python -m trainmaster.engines.local.stack_dump RUN_FOLDER ACCOUNT PID ...
 
-Python stacks are read by py-spy where it is installed and the kernel lets it; of every process what /proc
-says. All of it goes into `stacks.txt` of the run's folder; the last line of the output is JSON with a
-sentence for each rank, and why there are no Python stacks, where there are none.
+Python stacks are read by py-spy where it is installed and the kernel lets it: as the run's user, in whose
+hands is what it reads. Of every process what /proc says. All of it goes into `stacks.txt` of the run's
+folder; the last line of the output is JSON with a sentence for each rank, and why there are no Python stacks,
+where there are none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from typing import Any
 from trainmaster.durable_files import write_whole
 from trainmaster.engines.local import processes
 from trainmaster.engines.local.logs import STACKS
+from trainmaster.engines.local.privileges import account_in, identity
 from trainmaster.failures.stacks import Frame, ProcessStack, Thread, rank_sentences
+from trainmaster.model.launch_spec import Account
 
 MOST_PROCESSES = 64
 EACH_S = 5.0
@@ -47,7 +50,9 @@ def py_spy() -> str | None:
     return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
-def taken(pids: Sequence[int], spy: str | None) -> tuple[list[ProcessStack], str]:
+def taken(
+    pids: Sequence[int], spy: str | None, account: Account | None = None
+) -> tuple[list[ProcessStack], str]:
     """The processes that there are still, and why one of them has no Python stack; empty: all have."""
     until, trouble, found = time.monotonic() + ALL_S, "", []
     for pid in pids[:MOST_PROCESSES]:
@@ -56,7 +61,7 @@ def taken(pids: Sequence[int], spy: str | None) -> tuple[list[ProcessStack], str
             continue
         threads: tuple[Thread, ...] = ()
         if _is_python(pid):
-            threads, why = _threads(pid, spy, until - time.monotonic())
+            threads, why = _threads(pid, spy, account, until - time.monotonic())
             trouble = trouble or why
         rank = processes.variables_of(pid, ("RANK",)) or ("",)
         found.append(
@@ -102,13 +107,19 @@ def text_of(found: Sequence[ProcessStack], trouble: str) -> str:
     return "\n".join(lines)
 
 
-def _threads(pid: int, spy: str | None, left_s: float) -> tuple[tuple[Thread, ...], str]:
+def _threads(
+    pid: int, spy: str | None, account: Account | None, left_s: float
+) -> tuple[tuple[Thread, ...], str]:
     if spy is None:
         return (), NOT_INSTALLED
     argv = [spy, "dump", "--nonblocking", "--json", "--pid", str(pid)]
     try:
         done = subprocess.run(
-            argv, capture_output=True, timeout=max(0.1, min(EACH_S, left_s)), check=False
+            argv,
+            capture_output=True,
+            timeout=max(0.1, min(EACH_S, left_s)),
+            check=False,
+            **identity(account),
         )
         if done.returncode == 0:
             return threads_of(json.loads(done.stdout)), ""
@@ -144,8 +155,8 @@ def _text(pid: int, name: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    folder, *pids = arguments
-    found, trouble = taken([int(pid) for pid in pids], py_spy())
+    folder, account, *pids = arguments
+    found, trouble = taken([int(pid) for pid in pids], py_spy(), account_in(account))
     try:
         write_whole(os.path.join(folder, STACKS), text_of(found, trouble), mode=0o600)
     except OSError as problem:

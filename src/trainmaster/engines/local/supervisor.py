@@ -482,6 +482,7 @@ class Supervisor:
             gang.outsiders,
             self._reports.write,
             lambda: self._stop(StopCause.HANG),
+            run.account,
         )
 
     def _step_freezing(self, now: float) -> None:
