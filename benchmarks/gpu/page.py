@@ -113,6 +113,8 @@ def freeze_thaw(read: Found) -> list[str]:
             if same
             else " the program trained on; its weights were not compared, as time was over."
         )
+        if "beside" in many:
+            lines[-1] += f" Measured {many['date']}, beside {many['beside']}."
     return lines + went(read)
 
 
