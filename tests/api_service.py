@@ -110,6 +110,9 @@ class MemoryAccounts:
         else:
             self.by_name[row.id] = row
 
+    def forget_user(self, name: str) -> None:
+        self.by_name.pop(name, None)
+
 
 class MemoryService:
     """The service; `advance` moves its clock."""

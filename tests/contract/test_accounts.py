@@ -97,6 +97,10 @@ def test_roles_are_set_and_changed(store: Store) -> None:
         await accounts.set_role("ada", "viewer")
         assert await accounts.role_of("ada") == "viewer"
         assert [row.id for row in await accounts.users()] == ["ada"]
+        assert (await accounts.forget_role("ada")).role == "viewer"
+        assert await accounts.role_of("ada") is None
+        with pytest.raises(NotFound, match="ada has no role of its own"):
+            await accounts.forget_role("ada")
 
     asyncio.run(act())
 

@@ -17,7 +17,7 @@ from trainmaster.api.app import create_app
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.config.job_file import jobs_in_json
 from trainmaster.model.queue import Queue
-from trainmaster.store.rows import TokenRow
+from trainmaster.store.rows import TokenRow, UserRow
 
 pytestmark = pytest.mark.live
 
@@ -69,6 +69,7 @@ def populated(folder: Path, *, ends_at_once: bool) -> MemoryService:
     service.report("1", 3, float("inf"))
     service.blocked.append("/data/train.rec")
     service.kept.keep_account(TOKEN)
+    service.kept.keep_account(UserRow("n0", "viewer", 1))
     return service
 
 

@@ -94,6 +94,7 @@ TABLE: dict[tuple[str, str], Need] = {
         administer DELETE /tokens/{id}
         administer GET    /users
         administer PUT    /users/{name}
+        administer DELETE /users/{name}
         view       GET    /caller
         view       POST   /login-links
         """,

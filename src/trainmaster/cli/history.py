@@ -6,7 +6,7 @@ import csv
 from typing import Annotated
 
 from trainmaster.cli.support import format as words
-from trainmaster.cli.support.client import Client, Json, Query, my_name
+from trainmaster.cli.support.client import Client, Json, Query
 from trainmaster.cli.support.console import (
     Output,
     Styled,
@@ -70,7 +70,7 @@ def history(
     if failures and (state is not None or limit is not None):
         raise BadInput("--failures counts the runs of all jobs: leave --state and --limit out.")
     query: Query = {
-        "user": my_name() if me else user,
+        "user": client.my_name() if me else user or client.only_own(),
         "queue": queue,
         "since": None if since is None else f"{words.moment_of(since, '--since'):.3f}",
     }

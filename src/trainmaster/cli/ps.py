@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-from trainmaster.cli.support.client import Client, Query, my_name
+from trainmaster.cli.support.client import Client, Query
 from trainmaster.cli.support.console import Styled, plainly, remark, say, write_json, write_styled
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.job_table import jobs_table, list_jobs, states_of
@@ -25,6 +25,9 @@ PAUSE_S = 2.0
 SECOND_SCREEN, FIRST_SCREEN = Styled("\x1b[?1049h\x1b[?25l"), Styled("\x1b[?25h\x1b[?1049l")
 """To a screen of its own without a cursor, and back to what was there before."""
 CLEAR = "\x1b[H\x1b[2J"
+ALL_USERS = (
+    "Include jobs of other users, without their names. Operators and viewers see them anyway."
+)
 EACH = "Show every element of an array on its own line."
 
 
@@ -39,6 +42,7 @@ class OutputFormat(StrEnum):
 def ps(
     client: Client,
     everything: Annotated[bool, option("-a --all", "Include jobs that have ended.")] = False,
+    all_users: Annotated[bool, option("-A --all-users", ALL_USERS)] = False,
     me: OnlyMe = False,
     user: OnlyUser = None,
     queue: OnlyQueue = None,
@@ -59,6 +63,7 @@ def ps(
     Examples:
         trainmaster ps
         trainmaster ps -a --me
+        trainmaster ps --all-users
         trainmaster ps --state pending,suspended -o wide
         trainmaster ps --watch
         trainmaster ps --json | jq '.jobs[].id'
@@ -66,7 +71,7 @@ def ps(
     gc.set_threshold(100_000)  # thousands of rows are read, and none of them has a cycle
     query: Query = {
         "state": _states(state, everything),
-        "user": my_name() if me else user,
+        "user": _whose(client, me, user, all_users),
         "queue": queue,
         "array": None if array is None else _array(client, array),
     }
@@ -79,7 +84,8 @@ def ps(
     def table(width: int) -> Table | PlainTable:
         return jobs_table(client, query, limit, width, each=each, wide=form is OutputFormat.WIDE)
 
-    _show(table, watch, _nothing(query, everything, state is not None))
+    is_filtered = any((me, user, queue, array, state))
+    _show(table, watch, _nothing(is_filtered, everything or state is not None))
     remark("Note", client.notes)
 
 
@@ -95,6 +101,13 @@ def _array(client: Client, named: str) -> str:
     return found
 
 
+def _whose(client: Client, me: bool, user: str | None, all_users: bool) -> str | None:
+    """The user whose jobs are listed; None: everybody's."""
+    if me:
+        return client.my_name()
+    return user if user is not None or all_users else client.only_own()
+
+
 def _states(stated: str | None, everything: bool) -> str | None:
     if stated is None:
         return None if everything else ",".join(LIVE_STATES)
@@ -102,10 +115,10 @@ def _states(stated: str | None, everything: bool) -> str | None:
     return states_of(stated, list(JobState), unknown)
 
 
-def _nothing(query: Query, everything: bool, has_states: bool) -> str:
+def _nothing(is_filtered: bool, everything: bool) -> str:
     """Why the list is empty: nothing matches, or there is nothing."""
-    if any(query[name] for name in ("user", "queue", "array")) or has_states:
-        return "No job matches." + ("" if everything or has_states else " Add -a for ended ones.")
+    if is_filtered:
+        return "No job matches." + ("" if everything else " Add -a for ended ones.")
     return "No jobs. `trainmaster run -- COMMAND` starts one, `trainmaster ps -a` lists ended ones."
 
 

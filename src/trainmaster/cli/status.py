@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 from trainmaster.cli.support.client import Client, Json
@@ -22,13 +24,20 @@ def status(client: Client, as_json: AsJson = False) -> None:
         trainmaster status --json
     """
     answer = client.get("/status")
+    caller = client.caller()
     if as_json:
-        write_json({**answer, "url": client.url})
+        where = {"url": client.url, "socket": _text(client.place.socket)}
+        write_json({**answer, **where, "caller": caller})
     else:
-        show_pairs(pairs_of(answer, client.url))
+        you = {"you": f"{caller['user']}, {caller['role']}"}
+        show_pairs(pairs_of(answer, client.url) | you)
     remark("Warning", [each for each in (answer["trouble"], *answer["notes"]) if each])
     if answer["trouble"]:
         raise typer.Exit(FAILED)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def pairs_of(answer: Json, url: str) -> dict[str, str]:

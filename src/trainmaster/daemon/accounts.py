@@ -43,6 +43,8 @@ class AccountStore(Protocol):
 
     def keep_account(self, row: TokenRow | UserRow) -> None: ...
 
+    def forget_user(self, name: str) -> None: ...
+
 
 class Accounts:
     """Checks tokens, and makes and revokes them; only the leader can write."""
@@ -153,6 +155,17 @@ class Accounts:
         log.info("role set", user=user, role=role)
         return row
 
+    async def forget_role(self, user: str) -> UserRow:
+        """The role that the user had of its own."""
+        for row in await self.users():
+            if row.id == user:
+                break
+        else:
+            raise NotFound(f"{user} has no role of its own: `trainmaster user list` lists all.")
+        await self._write(lambda: self._store.forget_user(user))
+        log.info("role taken back", user=user, role=row.role)
+        return row
+
     async def _read(self, ask: Callable[[], T]) -> T:
         try:
             return await asyncio.to_thread(ask)
@@ -160,8 +173,11 @@ class Accounts:
             raise Unavailable(str(error)) from None
 
     async def _keep(self, row: TokenRow | UserRow) -> None:
+        await self._write(lambda: self._store.keep_account(row))
+
+    async def _write(self, do: Callable[[], None]) -> None:
         try:
-            await asyncio.to_thread(self._store.keep_account, row)
+            await asyncio.to_thread(do)
         except LeadershipLost:
             raise Unavailable("this manager is a standby: ask the active one.") from None
         except StoreError as error:

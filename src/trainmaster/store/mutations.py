@@ -118,6 +118,12 @@ def keep_account(connection: Connection, row: TokenRow | UserRow) -> None:
     _upsert(connection, TABLES[type(row)], [row])
 
 
+def forget_user(connection: Connection, name: str) -> None:
+    """Forget the role of a user."""
+    users = TABLES[UserRow]
+    connection.execute(delete(users).where(users.c.id == name))
+
+
 def compact(connection: Connection, before_ms: int) -> int:
     """Drop what lies before the last snapshot before a time; how many steps.
 

@@ -171,6 +171,12 @@ class Store(StoreReader):
             mutations.last_step(connection, epoch)
             mutations.keep_account(connection, row)
 
+    def forget_user(self, name: str) -> None:
+        """Forget the role of a user; LeadershipLost if another manager leads."""
+        with self._turn() as (connection, epoch):
+            mutations.last_step(connection, epoch)
+            mutations.forget_user(connection, name)
+
     def compact(self, before_ms: int) -> int:
         """Drop steps before this time that a kept snapshot covers, and older snapshots; how many steps.
 

@@ -109,6 +109,13 @@ def _users(router: APIRouter, service: Daemon) -> None:
         wanted = checked(UserRole, await object_of(request))
         return JsonAnswer(_user(await service.accounts.set_role(name, wanted.role.value)))
 
+    @router.delete(
+        "/users/{name}", summary="Take back the role of a Unix user", **changes(models.UserInfo)
+    )
+    async def forget_role(name: UserName) -> Response:
+        """The user has the role user again; the answer is the one that it had."""
+        return JsonAnswer(_user(await service.accounts.forget_role(name)))
+
     @router.get("/caller", summary="Who you are to this manager", **answers(models.CallerInfo))
     async def caller(by: By) -> Response:
         return JsonAnswer(models.CallerInfo(by.user, by.role.value, by.via, by.uid, by.token))

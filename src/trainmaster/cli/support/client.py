@@ -40,6 +40,8 @@ RETRIES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Pauses between tries while the manager is being restarted."""
 REFUSED = 400
 """The lowest status of answers that are refusals."""
+PLAIN_USER = "user"
+"""The role of those who see only their own jobs in full."""
 NO_TOKEN = 401
 NOT_FOUND = 404
 NOT_YET = 503
@@ -111,9 +113,12 @@ class Client:
     ) -> None:
         self._stated = url, data
         self._token_file = token_file
+        self._token: str | None = None
+        """In place of all others."""
         self._place: Place | None = None
         self._store = ""
         """The database of the manager that has answered before."""
+        self._caller: Json | None = None
         self._uuids: dict[str, str] = {}
         """By id: the jobs that were asked for."""
         self.has_answered = False
@@ -122,6 +127,13 @@ class Client:
         """When its user stops waiting for answers, by the monotonic clock."""
         self.notes: Sequence[str] = ()
         """What the last list said of the manager: what does not work as it should."""
+
+    @classmethod
+    def at(cls, place: Place, token: str) -> Client:
+        """One for this very manager."""
+        made = cls()
+        made._place, made._token = place, token
+        return made
 
     @property
     def place(self) -> Place:
@@ -133,6 +145,29 @@ class Client:
     def url(self) -> str:
         """Where it is, for people."""
         return self.place.url
+
+    def caller(self) -> Json:
+        """Who the user is to this manager: `user`, `role` and how it knows."""
+        if self._caller is None:
+            try:
+                self._caller = self.get("/caller")
+            except RequestRefused as no:
+                if no.status != NOT_FOUND:
+                    raise
+                self._caller = {"user": my_name(), "role": "admin"}  # of an earlier version
+        return self._caller
+
+    def my_name(self) -> str:
+        """The user that one's jobs are submitted under."""
+        return os.environ.get(USER) or str(self.caller()["user"])
+
+    def is_mine(self, user: str) -> bool:
+        """Whether jobs of this user are the caller's own."""
+        return user in (os.environ.get(USER), self.caller()["user"])
+
+    def only_own(self) -> str | None:
+        """The user whose jobs alone are of use to the caller; None for those who see the jobs of all."""
+        return str(self.caller()["user"]) if self.caller()["role"] == PLAIN_USER else None
 
     @property
     def is_late(self) -> bool:
@@ -244,7 +279,7 @@ class Client:
         connection = connection_to(self.place, patience)
         try:
             connection.connect()  # and check who is there, before anything is sent
-            token = token_for(self.place, self._token_file)
+            token = self._token or token_for(self.place, self._token_file)
             if token is not None:
                 request.headers["Authorization"] = f"Bearer {token}"
             with suppress(

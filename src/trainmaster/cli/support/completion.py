@@ -49,13 +49,15 @@ def suites() -> list[str]:
 
 
 def live_jobs() -> list[str]:
-    """Ids and names of jobs that have not ended; nothing where no manager answers."""
+    """Ids and names of live jobs that the user may touch; nothing where no manager answers."""
     from trainmaster.cli.support.client import Client
     from trainmaster.cli.support.errors import CommandError
     from trainmaster.model.job_state import LIVE_STATES
 
     try:
-        found = Client().get("/jobs", {"state": ",".join(LIVE_STATES), "limit": 200})
+        client = Client()
+        query = {"state": ",".join(LIVE_STATES), "user": client.only_own(), "limit": 200}
+        found = client.get("/jobs", query)
     except CommandError:
         return []
     words = [str(row[key]) for row in found["jobs"] for key in ("id", "name") if row.get(key)]

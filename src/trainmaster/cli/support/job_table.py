@@ -97,14 +97,15 @@ def _cells(line: JobRow | ArrayRow, wide: bool, has_lost: bool) -> tuple[Cell, .
         has_started, attempt = line.start_s is not None, str(line.attempt)
         progress = words.progress(line)
     first = rows[0]
+    is_hidden = not first.name  # another user's: its times are not shown either
     more: tuple[str, ...] = ()
     if wide:
         devices = ", ".join(each for row in rows for each in row.devices)
-        submitted = words.at(min(row.submit_s for row in rows))
+        submitted = words.at(None if is_hidden else min(row.submit_s for row in rows))
         more = (submitted, str(first.priority), attempt, devices or NOTHING)
     return (
-        *(line.id, line.name, first.user, first.queue),
-        *(state, gpus, words.waited(longest)),
+        *(line.id, line.name or NOTHING, first.user, first.queue),
+        *(state, gpus, NOTHING if is_hidden else words.waited(longest)),
         words.length_cell(max(row.run_s for row in rows)) if has_started else NOTHING,
         *(words.lost(sum(row.lost_s or 0 for row in rows)),) * has_lost,
         progress,

@@ -78,6 +78,10 @@ COMMANDS = {
     "nodes": CommandEntry(CLUSTER, "The same as `node list`.", is_hidden=True),
     "queue": CommandEntry(CLUSTER, "List queues, define and remove one.", function="app"),
     "queues": CommandEntry(CLUSTER, "The same as `queue list`.", "queue", is_hidden=True),
+    "user": CommandEntry(CLUSTER, "List users and their roles, give one.", function="app"),
+    "token": CommandEntry(
+        CLUSTER, "Make and revoke tokens, use a manager elsewhere, open its page.", function="app"
+    ),
     "inputs": CommandEntry(
         CLUSTER, "List inputs that are set aside because jobs fail on them.", function="app"
     ),
@@ -107,6 +111,8 @@ OTHER_WORDS = {
     "top": "`trainmaster ps --watch` shows the jobs all the time.",
     "drain": "`trainmaster node drain NODE` takes a node out of service.",
     "cordon": "`trainmaster node drain NODE` takes a node out of service.",
+    "login": "`trainmaster token use URL` uses a manager elsewhere, `trainmaster token link` opens the page.",
+    "whoami": "`trainmaster status` says who you are to the manager.",
     "squeue": "`trainmaster ps` lists the jobs.",
     "sbatch": "`trainmaster submit FILE` or `trainmaster run -d -- COMMAND` submits a job.",
     "srun": "`trainmaster run -- COMMAND` runs a job.",

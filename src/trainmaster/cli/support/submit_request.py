@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.cli.explain import lines_of
-from trainmaster.cli.support.client import Client, Json, RequestRefused, my_name
+from trainmaster.cli.support.client import USER, Client, Json, RequestRefused
 from trainmaster.cli.support.console import remark, screen, write_json
 from trainmaster.cli.support.environment import NAME, exported
 from trainmaster.cli.support.errors import BadInput
@@ -67,8 +67,9 @@ def with_environment(spec: Json, export_all: bool = False) -> Json:
     in_container = bool(spec.get("container"))
     copied = exported(os.environ, everything=export_all, in_container=in_container)
     workdir = Path(str(spec.get("workdir") or ".")).expanduser()
+    stated = {"user": os.environ[USER]} if os.environ.get(USER) and not spec.get("user") else {}
     return spec | {
-        "user": spec.get("user") or my_name(),
+        **stated,
         "workdir": str(workdir.absolute()),
         "umask": spec.get("umask", f"{_umask():03o}"),
         "env": copied | env,

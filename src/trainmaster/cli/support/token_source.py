@@ -23,18 +23,23 @@ def token_for(place: Place, file: Path | None = None) -> str | None:
     """The token of an option, else of the environment, else the one that is kept for this manager."""
     if not place.is_tcp:
         return None
-    if file is not None:
-        return read_token(file)
-    if stated := os.environ.get(TOKEN, ""):
-        return checked_token(stated, TOKEN)
-    if named := os.environ.get(TOKEN_FILE, ""):
-        return read_token(Path(named))
-    if place.folder is None:
-        return known_managers().token_of(place.url)
+    stated = stated_token(file)
+    if stated is not None or place.folder is None:
+        return stated or known_managers().token_of(place.url)
     try:
         return read_token(place.folder / ADMIN_TOKEN)
     except BadInput:  # not there, or another user's
         return None
+
+
+def stated_token(file: Path | None) -> str | None:
+    """The token that the user has given, whatever the manager."""
+    if file is not None:
+        return read_token(file)
+    if stated := os.environ.get(TOKEN, ""):
+        return checked_token(stated, TOKEN)
+    named = os.environ.get(TOKEN_FILE, "")
+    return read_token(Path(named)) if named else None
 
 
 def read_token(path: Path) -> str:
