@@ -177,6 +177,30 @@ def test_the_names_of_the_list(tm: Tm, daemon: Counterpart, command: str) -> Non
     assert "job-2" in tm(command).out
 
 
+def test_a_plain_user_sees_its_own_jobs_and_of_others_little(tm: Tm, daemon: Counterpart) -> None:
+    daemon.caller |= {"user": "bob", "role": "user"}
+    hidden = job("7", user="eve", name="", submit_s=0, queue_s=0, waiting_s=None, run_s=0)
+    hidden |= {"start_s": None, "nodes": [], "devices": [], "progress": None}
+    daemon.on("GET", "/jobs", listed(hidden))
+    said = tm("ps --all-users")
+    assert daemon.asked[-1].query.get("user") is None
+    assert said.out.splitlines()[1].split() == (
+        ["7", "-", "eve", "default", "running", *("2", "-", "-", "-", "-")]
+    )
+    tm("ps")
+    assert daemon.asked[-1].query["user"] == "bob"
+    tm("ps --user eve")
+    assert daemon.asked[-1].query["user"] == "eve"
+    tm("history")
+    assert daemon.asked[-1].query["user"] == "bob"
+    daemon.caller["role"] = "operator"
+    tm("ps")
+    assert "user" not in daemon.asked[-1].query
+    daemon.on("GET", "/jobs", listed())
+    daemon.caller["role"] = "user"
+    assert tm("ps").out.startswith("No jobs. `trainmaster run")
+
+
 def test_what_is_asked_for_reaches_the_daemon(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("GET", "/jobs", listed())
     assert tm("ps -a --me -q vision --limit 5").out == "No job matches.\n"
@@ -839,6 +863,7 @@ def test_states_are_words_for_people(tm: Tm, daemon: Counterpart) -> None:
 def test_exec_runs_in_the_jobs_surroundings(process, daemon: Counterpart, folder: Path) -> None:
     (folder / "there").mkdir()
     env = {"RANK": "0", "GREETING": "hello world"}
+    daemon.on("GET", "/jobs/2", job_details("2"))
     daemon.on("GET", "/jobs/2/environment", {"workdir": str(folder / "there"), "environment": env})
     ended = process("exec 2 -- sh -c 'echo $GREETING from $PWD; exit 5'")
     assert ended.returncode == 5, ended.stderr
@@ -848,6 +873,35 @@ def test_exec_runs_in_the_jobs_surroundings(process, daemon: Counterpart, folder
     assert missing.stderr == "Error: no-such-program cannot be run: no such file or directory.\n"
     daemon.on("GET", "/jobs/2/environment", {"workdir": "/gone/away", "environment": env})
     assert "/gone/away, cannot be entered" in process("exec 2 -- true").stderr
+
+
+def test_exec_takes_nothing_from_another_users_job_that_could_run_its_code(
+    process, daemon: Counterpart, folder: Path
+) -> None:
+    """The newest job of a name was submitted by somebody who wants others to run it."""
+    evil = folder / "evil"
+    evil.mkdir()
+    (evil / "env").write_text("#!/bin/sh\necho attacker code runs\n")
+    (evil / "env").chmod(0o755)
+    hers = {"PATH": f"{evil}:/usr/bin:/bin", "LD_PRELOAD": "/x.so", "CUDA_INJECTION64_PATH": "/x"}
+    given = {"CUDA_VISIBLE_DEVICES": "GPU-1", "RANK": "0", "TRAINMASTER_JOB": "7"}
+    answer = {"workdir": str(evil), "environment": hers | given}
+    daemon.on("GET", "/jobs/resnet", job_details("7", user="mallory"))
+    daemon.on("GET", "/jobs/7/environment", answer)
+    said = process("exec resnet -- env")
+    assert said.returncode == 0, said.stderr
+    assert said.stderr == "Note: job 7 is mallory's: only its devices and ranks are used.\n"
+    found = dict(line.partition("=")[::2] for line in said.stdout.splitlines())
+    assert found.items() >= given.items()
+    assert found["PATH"] == os.environ["PATH"]
+    assert not {"LD_PRELOAD", "CUDA_INJECTION64_PATH"} & found.keys()
+    assert process("exec resnet -- pwd").stdout.strip() == str(folder)
+    daemon.caller["user"] = "mallory"
+    daemon.on("GET", "/jobs/resnet", job_details("7", user="mallory"))
+    daemon.on("GET", "/jobs/7/environment", {**answer, "environment": {"PATH": str(evil)}})
+    assert process("exec resnet -- env", env={"TRAINMASTER_USER": ""}).stdout == (
+        "attacker code runs\n"
+    )
 
 
 # -- help ------------------------------------------------------------------------------------------------

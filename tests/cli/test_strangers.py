@@ -85,7 +85,7 @@ def test_the_folder_of_another_user_is_trusted_where_it_is_named(
     for each in (folder / "d1", folder / "d1" / "address"):
         os.chown(each, OTHER, OTHER)
     tm("ps --data d1")
-    assert squatter.got.startswith(b"GET /api/v1/jobs")
+    assert squatter.got.startswith(b"GET /api/v1/")
 
 
 def test_a_folder_that_anybody_could_have_made_is_not(
@@ -159,7 +159,7 @@ def test_the_socket_of_everybodys_manager_is_its_folders_owners(
         os.chown(place, OTHER, OTHER)
         os.chown(place / "m.sock", OTHER, OTHER)
         tm("ps")
-        assert squatter.got.startswith(b"GET /api/v1/jobs")
+        assert squatter.got.startswith(b"GET /api/v1/")
 
 
 # -- tokens ----------------------------------------------------------------------------------------------

@@ -69,18 +69,16 @@ def history(
         raise BadInput("--json and --csv exclude each other: choose one.")
     if failures and (state is not None or limit is not None):
         raise BadInput("--failures counts the runs of all jobs: leave --state and --limit out.")
+    states = states_of(state or ",".join(ENDED_STATES), ENDED_STATES, UNKNOWN_STATE)
     query: Query = {
-        "user": client.my_name() if me else user or client.only_own(),
         "queue": queue,
         "since": None if since is None else f"{words.moment_of(since, '--since'):.3f}",
+        "user": client.my_name() if me else user or client.only_own(),
     }
     if failures:
         _show_failures(client.get("/failures", query), as_json=as_json, as_csv=as_csv)
         return
-    query = {
-        **query,
-        "state": states_of(state or ",".join(ENDED_STATES), ENDED_STATES, UNKNOWN_STATE),
-    }
+    query = {**query, "state": states}
     found = list(list_jobs(client, query, limit))
     if as_json:
         write_json({"jobs": found})
