@@ -60,6 +60,8 @@ class ChangeLog:
         """Jobs that failed for good or were cancelled."""
         self.caches_stale = False
         """Whether an event invalidates every index: the controller drops them before the next pass."""
+        self.quota_changes: Changes | None = None
+        """What quotas have not counted yet; None: there are none. Not dropped with the caches."""
         self.readers: dict[Hashable, Changes] = {}
         """By name: every change is recorded for each reader."""
 
@@ -69,6 +71,12 @@ class ChangeLog:
         self.dirty_queues.add(record.job.queue)
         for changes in self.readers.values():
             changes.jobs[record.seq] = record
+        self.note_use(record)
+
+    def note_use(self, record: JobRecord) -> None:
+        """Record that this job holds more or less than before."""
+        if self.quota_changes is not None:
+            self.quota_changes.jobs[record.seq] = record
 
     def note_nodes(self, nodes: Iterable[int]) -> None:
         """Record that some waiting job may now fit on these nodes."""

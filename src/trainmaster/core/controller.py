@@ -19,6 +19,7 @@ from trainmaster.core.next_attempt import end_avoidance
 from trainmaster.core.pending_launches import expire_late_launches, send_ready_launches
 from trainmaster.core.plan_check import admit, without_nonsense
 from trainmaster.core.policy import Policy
+from trainmaster.core.quota_gate import PlanCheck, rebuild, regulate
 from trainmaster.core.reducer import REDUCERS
 from trainmaster.core.slot_choice import keep_slots
 from trainmaster.core.state import State
@@ -30,6 +31,7 @@ from trainmaster.model.plan import Plan
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.reasons import Reason, Refusal, Refused
 from trainmaster.model.topology import Topology
+from trainmaster.model.units import MINUTE
 
 MOST_PLANS = 8
 """How often a policy is asked in one pass; what it still must not do is refused then."""
@@ -120,6 +122,8 @@ class Controller:
             state.log.caches_stale = state.log.needs_pass = True
         if state.log.caches_stale or state.new_policy is not None:
             self._start_over()
+        if state.quotas_stale or state.quotas is not None:
+            self._regulate(now)
         asked = self._do_requests(now) if state.requests else ()
         refusals: Sequence[Refusal] = ()
         notices: Sequence[DeadlineNotice] = ()
@@ -129,12 +133,16 @@ class Controller:
         elif log.has_dirty_jobs:
             log.has_dirty_jobs = False
             self._wake_by(self.policy.wake(self.view, self.memo, now), now)
+        if state.quotas is not None:
+            state.quotas.sync(now)
+            if state.quotas.crowded and state.quotas.review():
+                self._wake_by(now + MINUTE, now)
         orders: Sequence[Order] = ()
         if state.outbox:
             orders, state.outbox = state.outbox, []
         wake = self._wake_at
         timed = (state.pending_launches, state.reservations, state.delayed, state.protected)
-        if any(timed) or state.avoiding:
+        if any(timed) or state.avoiding or state.quotas is not None:
             wake = self.next_step_at
         if asked:
             refusals = [*asked, *refusals]
@@ -145,10 +153,25 @@ class Controller:
         state = self.state
         state.job_time_integral += (len(state.jobs) - len(state.on_hold)) * (now - self._now)
         self._now = now
+        if state.quotas is not None:
+            state.quotas.roll(now)
+
+    def _regulate(self, now: int) -> None:
+        """Hide jobs that are over a quota from the policy, and show those that are no more."""
+        state = self.state
+        if state.quotas_stale:
+            state.quotas_stale = False
+            rebuild(state, now)
+        quotas = state.quotas
+        if quotas is None:
+            return
+        quotas.leaves_maxima = getattr(self.policy, "obeys_queues", False)
+        quotas.is_moldable = self.policy.is_moldable
+        regulate(state, quotas, now)
 
     def begin_following(self) -> None:
         """From here on stored steps are followed, until a policy decides again."""
-        followed_orders.forget_starts(self.state)
+        followed_orders.forget_starts(self.state, self._now)
 
     def follow(self, now: int, events: Sequence[Event], orders: Sequence[Order]) -> Followed:
         """Take a stored step in without deciding: its facts, and the orders that were given then."""
@@ -162,7 +185,7 @@ class Controller:
         self.view = View(state)
         self.policy, self.memo, self._wake_at = policy, policy.first_memo(), None
         state.log.dirty_queues.update(record.job.queue for record in state.jobs.values())
-        state.log.needs_pass = True
+        state.quotas_stale = state.log.needs_pass = True
         self.forget()
 
     def _start_over(self) -> None:
@@ -182,7 +205,7 @@ class Controller:
         for job in list(state.reservations):
             state.drop_reservation(job)
         state.log.dirty_queues.update(record.job.queue for record in state.jobs.values())
-        state.log.needs_pass = True
+        state.quotas_stale = state.log.needs_pass = True
 
     def _do_requests(self, now: int) -> Sequence[Refusal]:
         """Do what people asked for, each by itself, before the policy is asked."""
@@ -241,7 +264,7 @@ class Controller:
     def _plan(self, now: int) -> tuple[Plan, list[Refusal]]:
         """The policy's plan without what makes no sense, which is refused.
 
-        It is asked again while it would end runs that are to be protected.
+        It is asked again while it would end runs that are to be protected, or start more than quotas allow.
         """
         state = self.state
         for _ in range(MOST_PLANS):
@@ -250,6 +273,14 @@ class Controller:
             plan, refusals = without_nonsense(plan, state.topology)
             if state.has_slots and plan.actions:
                 plan = replace(plan, actions=keep_slots(plan.actions, state))
+            if state.quotas is not None and plan.actions:
+                check = PlanCheck(state, state.quotas)
+                plan, over = check.checked(plan)
+                if over and check.gate_excess(over):
+                    state.quotas.sync(now)
+                    self.forget()
+                    state.log.woken_by_event = True
+                    continue
             if not state.cannot_save_at_first or not plan.actions:
                 break
             planned = PlannedMemory.of(plan, state)
@@ -281,12 +312,18 @@ class Controller:
         retries = [record.retry_at_ms for record in state.delayed.values()]
         protections = [record.protected_until_ms for record in state.protected.values()]
         avoidances = [record.avoid_until_ms for record in state.avoiding.values()]
-        times = (self._wake_at, *launches, *reservations, *retries, *protections, *avoidances)
+        budgets = None if state.quotas is None else state.quotas.wake_at(self._now)
+        times = (
+            *(self._wake_at, *launches, *reservations, *retries, *protections, *avoidances),
+            budgets,
+        )
         return min((at for at in times if at is not None), default=None)
 
     def explain(self, job: str) -> Reason:
-        """Why this job waits, in the policy's own reason."""
-        return self.policy.explain(self.view, self.memo, self.state.jobs[job], self._now)
+        """Why this job waits: a quota has no room for it, or the policy's own reason."""
+        quotas, record = self.state.quotas, self.state.jobs[job]
+        over = None if quotas is None else quotas.reason(record, self._now)
+        return over or self.policy.explain(self.view, self.memo, self.state.jobs[job], self._now)
 
     def forget(self) -> None:
         """Drop every cache of the view and the policy: plans must not change (the amnesia rule)."""

@@ -16,6 +16,7 @@ from trainmaster.core.invariants import rebuilt
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.pending_launches import begin_release, released
 from trainmaster.core.prerun import end_prerun
+from trainmaster.core.quota_gate import rebuild, show_all_over_quota
 from trainmaster.core.reducer import REDUCERS, requeue_for_retry, stop
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import order_suspension, revoke_start
@@ -37,14 +38,18 @@ class Followed(NamedTuple):
     """Facts and orders that the state has no place for."""
 
 
-def forget_starts(state: State) -> None:
-    """Take back every start that is not sent, and what is reserved: no order tells what becomes of them."""
+def forget_starts(state: State, now: int) -> None:
+    """Take back every start that is not sent, and what is reserved: no order tells what becomes of them.
+
+    Nor does one tell which jobs were over a quota.
+    """
     for record in list(state.jobs.values()):
         is_moving = record.is_moving and record.phase is Phase.SUSPENDING
         if record.id in state.pending_launches or (is_moving and record.placement is not None):
             revoke_start(state, record)
     for job in list(state.reservations):
         state.drop_reservation(job)
+    show_all_over_quota(state, now)
 
 
 def follow(
@@ -62,6 +67,10 @@ def follow(
             misfits.append(f"{type(event).__name__}: {error}")
     misfits += _adopt(state, now)
     end_delays(state, now)
+    if state.quotas_stale:
+        state.quotas_stale = False
+        rebuild(state, now)
+        show_all_over_quota(state, now)
     caused = set(state.outbox)
     for order in [each for each in orders if each not in caused]:
         record = state.jobs.get(order.run.job)
@@ -76,6 +85,8 @@ def follow(
     state.outbox, state.requests, state.new_policy = [], [], None
     state.log.take_ended_unsuccessfully()
     state.log.end_pass(was_noop=False)
+    if state.quotas is not None:
+        state.quotas.sync(now)
     return Followed(unstored, lost, misfits)
 
 
@@ -133,7 +144,7 @@ def _lose(state: State, record: JobRecord, run: Run, now: int) -> bool:
 def _rest(state: State, record: JobRecord, now: int) -> None:
     """Let it hold nothing and wait, whatever it did before."""
     if record.phase is Phase.HELD:
-        record.is_held, record.retry_at_ms = False, None
+        record.is_held, record.retry_at_ms, record.over_quota = False, None, None
         record.job_time_before += state.job_time_integral
         state.move(record, Cause.RELEASED_UNSTARTED)
     elif record.phase not in WAITING:

@@ -41,7 +41,7 @@ def release(state: State, record: JobRecord, now: int) -> None:
     if not record.is_held:
         return
     record.is_held = False
-    _show(state, record, Cause.RELEASED if record.was_started else Cause.RELEASED_UNSTARTED, now)
+    show(state, record, now)
 
 
 def delay_retry(state: State, record: JobRecord, until_ms: int) -> None:
@@ -58,6 +58,11 @@ def end_delays(state: State, now: int) -> None:
             del state.delayed[record.id]
             record.retry_at_ms = None
             _show(state, record, Cause.RELEASED_UNSTARTED, now)
+
+
+def show(state: State, record: JobRecord, now: int) -> None:
+    """Let policies see a job again that waits, if nothing else hides it."""
+    _show(state, record, Cause.RELEASED if record.was_started else Cause.RELEASED_UNSTARTED, now)
 
 
 def _show(state: State, record: JobRecord, cause: Cause, now: int) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Phase
 from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.quotas import Quotas, gpus_held
 from trainmaster.core.state import State, kept_memory
 from trainmaster.model.actions import OpenTo
 from trainmaster.model.reasons import Refused
+from trainmaster.model.topology import CPU_TYPE
 from trainmaster.model.units import WHOLE
 
 COMPARED = (
@@ -118,5 +120,22 @@ def check(state: State) -> None:
             if record.placement is not None and node in record.placement.nodes
         }
         assert set(residents) == there, f"the residents of node {node} have drifted"
+    if state.quotas is not None:
+        _check_quotas(state, state.quotas)
     for gpu, runs in state.releasing.items():
         assert runs, f"GPU {gpu} has no run that is releasing it"
+
+
+def _check_quotas(state: State, quotas: Quotas) -> None:
+    """What is counted of each scope is what the records say."""
+    for scope in quotas.scopes():
+        inside = [record for record in state.jobs.values() if scope in quotas.scopes_of(record)]
+        placed = [each.placement for each in inside if each.placement is not None]
+        gpus = sum(gpus_held(state.topology, each) for each in placed)
+        assert scope.gpus == gpus, f"the GPUs of {scope.key} have drifted"
+        assert scope.running == len(placed), f"the runs of {scope.key} have drifted"
+        gated = {record.seq for record in inside if record.over_quota == scope.key}
+        assert set(scope.gated) == gated, f"the jobs over the quota of {scope.key} have drifted"
+        rate = sum(each.rate for each in inside if each.since_ms is not None)
+        is_counted = all(each.demand.gpu_type != CPU_TYPE for each in inside)
+        assert scope.rate == rate or not is_counted, f"the use of {scope.key} has drifted"

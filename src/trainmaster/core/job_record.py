@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from trainmaster.core.frozen_memory import KeptMemory
 from trainmaster.core.lifecycle import ENDED, Phase
+from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Demand, Estimate, Job, Oracle, Run
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.profile import Profile
@@ -20,6 +22,14 @@ MEMORY_MARGIN_PERCENT = 10
 def with_margin(peak: int) -> int:
     """What to book for a run that used so many bytes."""
     return ceil_div(peak * (100 + MEMORY_MARGIN_PERCENT), 100 * MIB) * MIB
+
+
+@stored_as("core.ScopeKey")
+class ScopeKey(NamedTuple):
+    """What a quota applies to: a queue, a user, or a user in a queue; the other is empty."""
+
+    queue: str
+    user: str
 
 
 UNKNOWN_GUEST_PART = 4
@@ -59,6 +69,8 @@ class JobRecord:
     """How often it was lost in a row: without progress, or a failure of its own, in between."""
     retry_at_ms: int | None = field(init=False, default=None)
     """When it may be tried again after a failure or a loss; None = now."""
+    over_quota: ScopeKey | None = field(init=False, default=None)
+    """The quota that has no room for it, so that policies do not see it; None: all have."""
     avoid_until_ms: int | None = field(init=False, default=None)
     """Until when it waits for other devices than `demand.avoid`; None: it does not."""
     placement: Placement | None = field(init=False, default=None)
@@ -212,8 +224,8 @@ class JobRecord:
 
     @property
     def may_start(self) -> bool:
-        """Whether nothing keeps it from policies: no hold, no delay before a retry."""
-        return not self.is_held and self.retry_at_ms is None
+        """Whether nothing keeps it from policies: no hold, no delay before a retry, no quota."""
+        return not self.is_held and self.retry_at_ms is None and self.over_quota is None
 
     def next_attempt(self) -> None:
         """Every launch is a new attempt: messages of the old one are ignored from now on."""

@@ -11,6 +11,7 @@ from trainmaster.core.last_resort import runs_to_protect
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import begin_release, launch
 from trainmaster.core.plan_rules import avoidance_refusal, ending_refusal, shape_refusal
+from trainmaster.core.quota_gate import over_quota
 from trainmaster.core.rebinding import rebind
 from trainmaster.core.reducer import stop
 from trainmaster.core.state import JobRecord, State, can_rebind, is_in_place
@@ -92,6 +93,8 @@ def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int
         return Refused.WRONG_PHASE
     placement = action.placement
     why = shape_refusal(state, record, placement) or avoidance_refusal(record, placement)
+    if why is None and over_quota(state, record, placement, now):
+        why = Refused.OVER_QUOTA
     if why is not None:
         return why
     loses_work = state.loses_work_at(record, placement)
@@ -144,6 +147,8 @@ def _migrate_all(
             why_not = why_not or ending_refusal(record)
         if not is_requested:
             why_not = why_not or avoidance_refusal(record, move.placement)
+        if why_not is None and over_quota(state, record, move.placement, now):
+            why_not = Refused.OVER_QUOTA
         if why_not is not None:
             refusals.append(Refusal(move.job, why_not, "Migrate"))
             continue
@@ -193,6 +198,8 @@ def _resize(
     is_unnoticed = can_rebind(state.topology, old, new)
     if not is_unnoticed and not is_requested:
         why = why or ending_refusal(record) or avoidance_refusal(record, new)
+    if why is None and over_quota(state, record, new, now):
+        why = Refused.OVER_QUOTA
     kept = {piece.gpu for piece in new.slices}
     is_held_up = not is_in_place(old, new) and any(gpu in state.releasing for gpu in kept)
     if why is not None or is_held_up:

@@ -518,7 +518,7 @@ def _queue_defined(state: State, event: e.QueueDefined, now: int) -> None:
     """One that would lie inside itself is a queue of its own: policies climb to the root."""
     queue = event.queue
     state.queues[queue.name] = replace(queue, parent=None) if _lies_inside(state, queue) else queue
-    state.log.needs_pass = True
+    state.quotas_stale = state.log.needs_pass = True
 
 
 def _lies_inside(state: State, queue: Queue) -> bool:
@@ -532,7 +532,19 @@ def _lies_inside(state: State, queue: Queue) -> bool:
 
 def _queue_removed(state: State, event: e.QueueRemoved, now: int) -> None:
     state.queues.pop(event.name, None)
-    state.log.needs_pass = True
+    state.quotas_stale = state.log.needs_pass = True
+
+
+def _user_limited(state: State, event: e.UserLimited, now: int) -> None:
+    limits = event.limits
+    state.user_limits.pop(limits.user, None)
+    if not limits.is_empty:
+        state.user_limits[limits.user] = limits
+    state.quotas_stale = state.log.needs_pass = True
+
+
+def _prices_changed(state: State, event: e.PricesChanged, now: int) -> None:
+    state.prices = event.prices
 
 
 def _of_live_job(change: Callable[[State, JobRecord, int], None]) -> Reducer:
@@ -609,4 +621,6 @@ REDUCERS: dict[type, Reducer] = {
     e.InputReturned: input_returned,
     e.QueueDefined: _queue_defined,
     e.QueueRemoved: _queue_removed,
+    e.UserLimited: _user_limited,
+    e.PricesChanged: _prices_changed,
 }

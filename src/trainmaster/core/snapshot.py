@@ -21,8 +21,10 @@ from trainmaster.core.lifecycle import WAITING, Cause, Phase
 from trainmaster.core.next_attempt import remap_avoided
 from trainmaster.core.pending_launches import released
 from trainmaster.core.policy import Policy
+from trainmaster.core.quota_gate import rebuild
+from trainmaster.core.quotas import is_bounded
 from trainmaster.core.reducer import requeue_for_retry
-from trainmaster.core.state import PendingLaunch, State
+from trainmaster.core.state import Account, PendingLaunch, ScopeKey, State
 from trainmaster.core.switch_times import SwitchTimes
 from trainmaster.core.topology_remap import IndexMapping, Layout, kinds_of, layout_of
 from trainmaster.core.view import View
@@ -72,6 +74,18 @@ Field = tuple[str, Callable[[Any], object], Callable[[Any], object]]
 STATE_FIELDS: dict[str, Field] = {
     "groups": ("groups", tuple, lambda demands: {each: n for n, each in enumerate(demands)}),
     "queues": ("queues", lambda by: tuple(by.values()), lambda all_: {q.name: q for q in all_}),
+    "user_limits": (
+        "user_limits",
+        lambda by: tuple(by.values()),
+        lambda all_: {each.user: each for each in all_},
+    ),
+    "accounts": (
+        "accounts",
+        lambda by: tuple((*key, each.began_ms, each.settled) for key, each in by.items()),
+        lambda all_: {ScopeKey(q, u): Account(began, used) for q, u, began, used in all_},
+    ),
+    "prices": ("prices", _as_it_is, _as_it_is),
+    "quotas_stale": ("quotas_stale", bool, bool),
     "awaited": ("awaited", _pairs(tuple), _table(list)),
     "releasing": ("releasing", _pairs(frozenset), _table(set)),
     "leaving": ("leaving", _pairs(tuple), _table(tuple)),
@@ -233,6 +247,8 @@ def restored(
         state.occupancy = rebuilt(state, is_checked=False)
     else:
         lost = _remap(state, IndexMapping.between(layout, topology, kinds, uuids), body["now"])
+    if is_bounded(state):
+        rebuild(state, body["now"])
     controller.view = View(state)
     return Restored(controller, lost)
 

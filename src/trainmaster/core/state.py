@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from trainmaster.core.change_log import ChangeLog
 from trainmaster.core.frozen_memory import FROZEN_GPU_MEMORY, KeptMemory, estimated
-from trainmaster.core.job_record import JobRecord
+from trainmaster.core.job_record import JobRecord, ScopeKey
 from trainmaster.core.lifecycle import EDGES, ENDED, WAITING, Cause, LifecycleError, Phase
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.submission_siblings import RecentSubmissions
@@ -21,19 +23,34 @@ from trainmaster.model.inputs import InputBlock, InputFailure
 from trainmaster.model.job import Demand, Run
 from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.queue import Queue
+from trainmaster.model.quota import Prices, UserLimits
 from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.model.units import SECOND
 
+if TYPE_CHECKING:
+    from trainmaster.core.quotas import Quotas
+
 __all__ = [
     "LAUNCH_SLACK",
+    "Account",
     "JobRecord",
     "PendingLaunch",
+    "ScopeKey",
     "State",
 ]
 
 LAUNCH_SLACK = 60 * SECOND
 """How long after the grace period a release may still come before the node is set aside."""
+
+
+@dataclass(slots=True)
+class Account:
+    """GPU time that is charged to a budget in its present period."""
+
+    began_ms: int
+    settled: int
+    """What was used, less what live jobs have attained: thousandths of a GPU x ms."""
 
 
 @stored_as("core.PendingLaunch")
@@ -76,6 +93,14 @@ class State:
         self.residents: list[dict[int, JobRecord]] = [{} for _ in topology.nodes]
         """Per node: the jobs entitled to GPUs there, by seq."""
         self.queues: dict[str, Queue] = {}
+        self.user_limits: dict[str, UserLimits] = {}
+        self.accounts: dict[ScopeKey, Account] = {}
+        """Of the budgets."""
+        self.quotas: Quotas | None = None
+        """What is left of each bound; None: nothing is bounded."""
+        self.quotas_stale = False
+        """Whether queues, users or the policy have changed, so that quotas are to be made again."""
+        self.prices = Prices()
         self.groups: dict[Demand, int] = {}
         self._group_of: dict[int, tuple[Demand, int]] = {}
         """The same by identity: hashing a demand again for each job is slow."""
@@ -130,6 +155,13 @@ class State:
             known = (demand, self.groups.setdefault(demand, len(self.groups)))
             self._group_of[id(demand)] = known
         return known[1]
+
+    def queue_line(self, queue: str) -> Iterator[str]:
+        """A queue and those around it that are defined, from the inside out."""
+        name: str | None = queue
+        while name is not None and name in self.queues:
+            yield name
+            name = self.queues[name].parent
 
     def move(self, record: JobRecord, cause: Cause) -> None:
         """Follow the edge of the lifecycle table, or fail loudly."""
@@ -226,6 +258,7 @@ class State:
     def _take(self, record: JobRecord, placement: Placement) -> None:
         self.occupancy.book(placement, record.demand)
         record.placement = placement
+        self.log.note_use(record)
         last = None
         for piece in placement.slices:
             if piece.node != last:
@@ -238,6 +271,7 @@ class State:
         assert placement is not None
         self.occupancy.unbook(placement, record.demand)
         record.placement = None
+        self.log.note_use(record)
         last = None
         for piece in placement.slices:
             if piece.node != last:

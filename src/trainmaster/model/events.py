@@ -15,6 +15,7 @@ from trainmaster.model.policy_spec import Options, PolicySpec
 from trainmaster.model.profile import Profile
 from trainmaster.model.progress import Sample
 from trainmaster.model.queue import Queue
+from trainmaster.model.quota import Prices, UserLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +415,20 @@ class QueueRemoved:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class UserLimited:
+    """A user, or everybody, may have so much from now on; empty limits: as much as anybody."""
+
+    limits: UserLimits
+
+
+@dataclass(frozen=True, slots=True)
+class PricesChanged:
+    """GPU hours cost this from now on; what was used before costs what it did."""
+
+    prices: Prices
+
+
 Event = (
     JobSubmitted
     | JobProfiled
@@ -456,4 +471,6 @@ Event = (
     | InputReturned
     | QueueDefined
     | QueueRemoved
+    | UserLimited
+    | PricesChanged
 )

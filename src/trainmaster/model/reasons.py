@@ -7,6 +7,7 @@ from enum import Enum
 
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.placement import Sharing
+from trainmaster.model.quota import Period
 
 
 class Why(Enum):
@@ -32,6 +33,12 @@ class Why(Enum):
     """It would fit; the policy lets an earlier job go first."""
     SHARE_USED_UP = "ShareUsedUp"
     """Its queue already holds its share."""
+    USER_GPU_LIMIT = "UserGpuLimit"
+    """Its user holds as many GPUs as one user may: `quota`."""
+    USER_RUNNING_LIMIT = "UserRunningLimit"
+    """As many jobs of its user run as may: `quota`."""
+    BUDGET_USED_UP = "BudgetUsedUp"
+    """The GPU-hours of its queue or its user are used up, `quota`; `until_ms`: they are renewed then."""
     RESERVED = "Reserved"
     """The GPUs it could use are held for another job."""
     WAITING_FOR_RELEASE = "WaitingForRelease"
@@ -76,6 +83,20 @@ class QueueStanding:
     """Its share of the cluster among the queues that have jobs now."""
     guaranteed: int = 0
     maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUse:
+    """What is used of a quota, and its bound: thousandths of a GPU, jobs, or thousandths of a GPU x ms."""
+
+    queue: str
+    """Empty: in all queues."""
+    user: str
+    """Empty: of all users."""
+    used: int
+    most: int
+    period: Period | None = None
+    """Of a budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +224,7 @@ class Reason:
     host: HostShortage | None = None
     detail: str = ""
     part: PartShortage | None = None
+    quota: QuotaUse | None = None
 
 
 class Refused(Enum):
@@ -219,6 +241,7 @@ class Refused(Enum):
     RESERVED = "a GPU is reserved for another job"
     NOT_PREEMPTIBLE = "the job is not preemptible"
     WORK_WOULD_BE_LOST = "the job can neither be frozen nor save: its work would be lost"
+    OVER_QUOTA = "its queue or its user would be over a limit, or a budget is used up"
     AVOIDED = "the job failed on one of these devices and waits for others"
     POLICY_RAISED = "the policy raised an error"
 

@@ -18,6 +18,7 @@ from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Estimate, Job, Oracle, Source
 from trainmaster.model.profile import Profile
 from trainmaster.model.queue import Queue
+from trainmaster.model.quota import UserLimits
 from trainmaster.model.reasons import Refusal
 from trainmaster.model.topology import Topology
 from trainmaster.model.trace import Outcome, Trace, TracedJob
@@ -77,6 +78,7 @@ class Scenario:
     perf: PerfModel
     estimates: Estimates = Estimates()
     queues: Mapping[str, Queue] = field(default_factory=dict)
+    user_limits: tuple[UserLimits, ...] = ()
     node_changes: tuple[e.NodeChange, ...] = ()
     until_ms: int | None = None
     seed: int = 0
@@ -156,10 +158,12 @@ class Simulation:
 
     def define_queues(self) -> None:
         """Define the queues before the first event, which may be a node's before the first arrival."""
-        queues, changes = self.scenario.queues.values(), self.scenario.node_changes
-        if queues:
+        changes = self.scenario.node_changes
+        facts: list[e.Event] = [e.QueueDefined(each) for each in self.scenario.queues.values()]
+        facts += [e.UserLimited(each) for each in self.scenario.user_limits]
+        if facts:
             start = min([self.now, *(change.at_ms for change in changes)])
-            self.take(start, [e.QueueDefined(queue) for queue in queues])
+            self.take(start, facts)
 
     def step(self) -> bool:
         """Advance to the next instant and take in its facts; False when nothing is left to happen."""

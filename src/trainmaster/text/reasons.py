@@ -7,8 +7,9 @@ from functools import lru_cache
 from shlex import quote
 
 from trainmaster.model.placement import Sharing
+from trainmaster.model.quota import Period
 from trainmaster.model.reasons import HostShortage, Prerequisite, Reason, Why
-from trainmaster.model.units import WHOLE
+from trainmaster.model.units import HOUR, WHOLE
 from trainmaster.text.formatting import gpu_count, gpus, length, listing, plural, size, utc_time
 
 NAMED = 4
@@ -164,6 +165,48 @@ def _share(reason: Reason) -> str:
     return f"Its queue {queue.queue} {holds}, and its share is {gpu_count(queue.share)}; {needs}"
 
 
+def _gpu_limit(reason: Reason) -> str:
+    quota = reason.quota
+    if quota is None:
+        return "Its user holds as many GPUs as one user may"
+    where = f" in queue {quota.queue}" if quota.queue else ""
+    if reason.need > quota.most:
+        return (
+            f"It needs {gpu_count(reason.need)}, and {quota.user} may use {gpu_count(quota.most)} at most"
+            f"{where}, so it can never run: ask for fewer, or have the limit raised"
+        )
+    by = f" ({names(reason.held_by)})" if reason.held_by and quota.used else ""
+    uses = f"{gpus(quota.used) if quota.used else 'none'} of {gpu_count(quota.most)}"
+    needs = f"the job needs {gpu_count(reason.need)} more"
+    return f"{quota.user} uses {uses} that one user may have{where}{by}; {needs}"
+
+
+def _running_limit(reason: Reason) -> str:
+    quota = reason.quota
+    if quota is None:
+        return "As many jobs of its user run as may"
+    where = f" in queue {quota.queue}" if quota.queue else ""
+    by = f" ({names(reason.held_by)})" if reason.held_by else ""
+    return f"{quota.user} runs {quota.used} of {plural(quota.most, 'job')} that one user may run{where}{by}"
+
+
+def gpu_hours(amount: int) -> str:
+    """Thousandths of a GPU x ms: `12.5 GPU-hours`."""
+    hours = amount / (WHOLE * HOUR)
+    return f"{hours:,.4g} GPU-hour{'' if hours == 1 else 's'}"
+
+
+def _budget(reason: Reason) -> str:
+    quota, until = reason.quota, reason.until_ms
+    if quota is None:
+        return "Its budget of GPU-hours is used up"
+    whose = f"queue {quota.queue}" if quota.queue else quota.user
+    per = "" if quota.period in (None, Period.TOTAL) else f" per {quota.period.value}"
+    used = "" if quota.used <= quota.most else f" ({gpu_hours(quota.used)} were used)"
+    renewed = "it is not renewed" if until is None else f"it is renewed on {utc_time(until)}"
+    return f"The budget of {whose}, {gpu_hours(quota.most)}{per}, is used up{used}; {renewed}"
+
+
 def _reserved(reason: Reason) -> str:
     return f"The GPUs that it could use are held for {names(reason.held_by)}"
 
@@ -290,6 +333,9 @@ SENTENCES = {
     Why.STOPPED_ON_NODE: _stopped_on_node,
     Why.BEHIND_OTHERS: _behind,
     Why.SHARE_USED_UP: _share,
+    Why.USER_GPU_LIMIT: _gpu_limit,
+    Why.USER_RUNNING_LIMIT: _running_limit,
+    Why.BUDGET_USED_UP: _budget,
     Why.RESERVED: _reserved,
     Why.WAITING_FOR_RELEASE: _releasing,
     Why.DEADLINE_LEAVES_TIME: _deadline,
@@ -309,6 +355,10 @@ SENTENCES = {
 }
 
 
+SAYS_UNTIL = (Why.NEVER_FITS, Why.BUDGET_USED_UP)
+"""Reasons that say themselves until when they hold, or hold for good."""
+
+
 def _are(thousandths: int) -> str:
     if not thousandths:
         return "none are"
@@ -321,7 +371,7 @@ def reason_sentence(reason: Reason, now: int) -> str:
     if reason.retry is not None and until is not None:
         return f"Retry in {length(max(0, until - now))} ({said})."
     kept = _kept(reason, now)
-    if until is None or until <= now or reason.why is Why.NEVER_FITS:
+    if until is None or until <= now or reason.why in SAYS_UNTIL:
         return f"{said}{kept}."
     return f"{said}{kept} (at most {length(until - now)} more)."
 

@@ -1,0 +1,130 @@
+"""No plan of any policy exceeds the maximum of a queue or a user's limit; budgets are charged exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import a_policy
+from tests.property.drive import Drive
+from tests.property.test_invariants import every_contender, some
+from tests.property.worlds import CONTENDERS, among, scenarios
+from trainmaster.core.quotas import gpus_held
+from trainmaster.core.state import JobRecord, State
+from trainmaster.model.queue import Queue
+from trainmaster.model.quota import EVERYBODY, Budget, Period, UserLimits, WhenUsedUp
+from trainmaster.model.trace import Trace
+from trainmaster.model.units import SECOND, WHOLE
+from trainmaster.sim.driver import Scenario
+
+LARGEST = 6 * WHOLE
+"""No job of these workloads needs more: every one can run alone within a bound like this."""
+
+
+@st.composite
+def bounded_scenarios(draw: st.DrawFn, *, budgets: bool = False) -> Scenario:
+    """With queues inside each other, and limits on what a user, and a user in a queue, may have."""
+    scenario = draw(scenarios())
+    users = draw(st.lists(among("ada", "bob", "eve"), min_size=10, max_size=10))
+    jobs = tuple(
+        replace(each, job=replace(each.job, user=user))
+        for each, user in zip(scenario.trace.jobs, users, strict=False)
+    )
+    most, few = among(None, LARGEST, LARGEST + WHOLE), among(None, 1, 2)
+    queues = {
+        "all": Queue("all", maximum=draw(most), max_gpus_per_user=draw(most)),
+        "default": Queue("default", parent=draw(among(None, "all")), maximum=draw(most)),
+        "other": Queue("other", parent="all", max_running_per_user=draw(few)),
+    }
+    limits = [UserLimits("ada", draw(most), draw(few)), UserLimits(EVERYBODY, draw(most))]
+    if budgets:
+        amount, rule = among(1, 9, 50), among(*WhenUsedUp)
+        budget = Budget(draw(amount) * SECOND * WHOLE, Period.DAY, 0, draw(rule))
+        queues["other"] = replace(queues["other"], budget=budget)
+        queues["all"] = replace(queues["all"], budget=replace(budget, amount=4 * budget.amount))
+        limits[0] = replace(limits[0], budget=Budget(draw(amount) * SECOND * WHOLE, Period.DAY, 0))
+    return replace(
+        scenario,
+        trace=Trace(jobs),
+        queues=queues,
+        user_limits=tuple(limits),
+    )
+
+
+@dataclass
+class BoundedDrive(Drive):
+    """A run in which the bounds are added up again after each step."""
+
+    may_refuse: bool = True
+
+    def look(self) -> None:
+        super().look()
+        for refusal in self.steps[-1].decision.refusals:
+            assert refusal.why.name != "POLICY_RAISED", refusal.detail
+        check_bounds(self.simulation.controller.state)
+
+
+def check_bounds(state: State) -> None:
+    """By looking at all jobs, and not at what the controller counts."""
+    for queue in state.queues.values():
+        inside = [each for each in state.jobs.values() if queue.name in _line(state, each)]
+        assert queue.maximum is None or _gpus(state, inside) <= queue.maximum, queue.name
+        for user, theirs in _by_user(inside).items():
+            most, few = queue.max_gpus_per_user, queue.max_running_per_user
+            assert most is None or _gpus(state, theirs) <= most, (queue.name, user)
+            assert few is None or _running(theirs) <= few, (queue.name, user)
+    for user, theirs in _by_user(state.jobs.values()).items():
+        limits = state.user_limits.get(user) or state.user_limits.get(EVERYBODY)
+        if limits is not None:
+            assert limits.max_gpus is None or _gpus(state, theirs) <= limits.max_gpus, user
+            assert limits.max_running is None or _running(theirs) <= limits.max_running, user
+
+
+def _line(state: State, record: JobRecord) -> list[str]:
+    found, name = [], record.job.queue
+    while name:
+        found.append(name)
+        name = state.queues[name].parent or ""
+    return found
+
+
+def _by_user(records: object) -> dict[str, list[JobRecord]]:
+    found: dict[str, list[JobRecord]] = {}
+    for record in records:  # type: ignore[attr-defined]
+        found.setdefault(record.job.user, []).append(record)
+    return found
+
+
+def _gpus(state: State, records: list[JobRecord]) -> int:
+    placed = [each.placement for each in records if each.placement is not None]
+    return sum(gpus_held(state.topology, each) for each in placed)
+
+
+def _running(records: list[JobRecord]) -> int:
+    return sum(each.placement is not None for each in records)
+
+
+def driven(scenario: Scenario, contender: str, **how: object) -> BoundedDrive:
+    name, options = CONTENDERS[contender]
+    return BoundedDrive(scenario, a_policy(name, **options), **how).run()  # type: ignore[arg-type,return-value]
+
+
+@every_contender
+@settings(some, max_examples=12)
+@given(scenario=bounded_scenarios())
+def test_no_plan_exceeds_a_bound_and_every_job_ends(contender: str, scenario: Scenario) -> None:
+    driven(scenario, contender).everything_ended()
+
+
+@every_contender
+@settings(some, max_examples=4)
+@given(scenario=bounded_scenarios(), seed=st.integers(0, 1 << 16))
+def test_dropping_every_cache_changes_no_order(
+    contender: str, scenario: Scenario, seed: int
+) -> None:
+    remembering = driven(scenario, contender, checked=False)
+    forgetting = driven(scenario, contender, checked=False, forgetful=Random(seed))
+    assert forgetting.orders() == remembering.orders()
