@@ -153,13 +153,13 @@ def test_queues_are_what_their_file_says(tm: Tm, write: Write) -> None:
     line = "compare trace.csv --cluster 1x4 --policy fair,fifo --perf ideal --processes 1 --json"
     plain, bound = tm(line), tm(f"{line} --queues queues.yaml")
     assert bound.code == 0, bound.err
-    assert "Note: guaranteed and maximum GPUs of queue a are not enforced by fifo." in bound.err
+    assert "Note" not in bound.err
     free, held = (
         [each["score"]["mean_jct_s"] for each in json.loads(said.out)["trials"]]
         for said in (plain, bound)
     )
     assert held[0] > free[0], "queue a may hold one GPU only"
-    assert held[1] == free[1], "fifo has no queues"
+    assert held[1] > free[1], "nor may it under fifo, which does not look at queues"
 
 
 def test_trials_with_other_queues_are_other_trials(tm: Tm, write: Write, folder: Path) -> None:

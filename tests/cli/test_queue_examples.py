@@ -71,7 +71,7 @@ def test_weights_by_file_and_by_option(tm, write: Write, policy: str) -> None:
     assert by_option.results()[0]["options"]["queues"] == "a:3,b:1"
 
 
-def test_bounds_are_kept_or_it_is_said_that_they_are_not(tm, write: Write) -> None:
+def test_a_maximum_is_kept_under_every_policy(tm, write: Write) -> None:
     write("t.csv", WEIGHTS)
     write("q.yaml", "queues: [{name: a, maximum_gpus: 2}, {name: b}]\n")
     line = "simulate t.csv --cluster 1x8 --perf ideal --queues q.yaml --json - --policy"
@@ -79,7 +79,9 @@ def test_bounds_are_kept_or_it_is_said_that_they_are_not(tm, write: Write) -> No
     assert sum(start == 0 for job, start in starts(fair.results()[0]).items() if job[0] == "a") == 2
     assert fair.err == ""
     both = tm(f"{line} fair,fifo")
-    assert "Note: guaranteed and maximum GPUs of queue a are not enforced by fifo." in both.err
+    assert "Note" not in both.err
+    for result in both.results():
+        assert sum(start == 0 for job, start in starts(result).items() if job[0] == "a") == 2
 
 
 def test_a_queue_that_nobody_defined_is_named_once(tm, write: Write) -> None:
@@ -149,11 +151,11 @@ def test_a_maximum_below_what_is_guaranteed_inside_is_refused(tm, write: Write) 
     assert sentence in said.err
 
 
-def test_every_queue_with_bounds_is_named_where_they_are_not_enforced(tm, write: Write) -> None:
+def test_every_queue_with_guarantees_is_named_where_they_are_not_enforced(tm, write: Write) -> None:
     write("t.csv", WEIGHTS)
     write("q.yaml", "queues: [{name: a, maximum_gpus: 2}, {name: b, guaranteed_gpus: 1}]\n")
     said = tm("simulate t.csv --cluster 1x8 --perf ideal --queues q.yaml --policy fifo,srtf")
-    note = "Note: guaranteed and maximum GPUs of queues a, b are not enforced by fifo, srtf."
+    note = "Note: guaranteed GPUs of queue b are not enforced by fifo, srtf."
     assert note in said.err
 
 
@@ -185,3 +187,34 @@ def test_an_inner_policy_reads_its_file(tm, write: Write, policy: str) -> None:
     write("bad.csv", "4\nx\n")
     bad = tm(f"{line} {policy} --set inner=gittins --set inner_options=service_samples=bad.csv")
     assert "gittins: service_samples bad.csv line 2 must be GPU-seconds" in bad.err
+
+
+def test_limits_of_users_and_budgets_hold_in_a_simulation(tm, write: Write) -> None:
+    rows = "".join(f"{user}{n},0,1,3600,lab,{user}\n" for n in range(3) for user in "ab")
+    write("t.csv", f"job_id,submit_s,gpus,duration_s,queue,user\n{rows}")
+    write(
+        "q.yaml",
+        "queues: [{name: lab, budget: {gpu_hours: 4, per: day, starting: 1970-01-01}}]\n"
+        "users: [{name: a, max_gpus: 1}]\n",
+    )
+    said = tm(
+        "simulate t.csv --cluster 1x8 --perf ideal --queues q.yaml --json - --policy fifo,srtf"
+    )
+    for result in said.results():
+        day, hour = 24 * 3600, 3600
+        assert starts(result) == {
+            "b0": 0,
+            "b1": 0,
+            "b2": 0,
+            "a0": 0,
+            "a1": day,
+            "a2": day + hour,
+        }
+
+
+def test_a_budget_that_is_not_one_is_said_with_its_line(tm, write: Write) -> None:
+    write("t.csv", WEIGHTS)
+    write("q.yaml", "queues:\n- name: a\n  budget: {gpu_hours: 4, per: fortnight}\n")
+    said = tm("simulate t.csv --cluster 1x8 --policy fair --queues q.yaml")
+    assert said.code == 2
+    assert "q.yaml: line 3: queues[1].budget.per must be day, week, month, year or total" in said.err

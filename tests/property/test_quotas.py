@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from hypothesis import given, settings
@@ -13,11 +13,12 @@ from tests.property.drive import Drive
 from tests.property.test_invariants import every_contender, some
 from tests.property.worlds import CONTENDERS, among, scenarios
 from trainmaster.core.quotas import gpus_held
-from trainmaster.core.state import JobRecord, State
+from trainmaster.core.state import JobRecord, ScopeKey, State
 from trainmaster.model.queue import Queue
 from trainmaster.model.quota import EVERYBODY, Budget, Period, UserLimits, WhenUsedUp
+from trainmaster.model.topology import CPU_TYPE
 from trainmaster.model.trace import Trace
-from trainmaster.model.units import SECOND, WHOLE
+from trainmaster.model.units import MINUTE, SECOND, WHOLE
 from trainmaster.sim.driver import Scenario
 
 LARGEST = 6 * WHOLE
@@ -41,7 +42,7 @@ def bounded_scenarios(draw: st.DrawFn, *, budgets: bool = False) -> Scenario:
     }
     limits = [UserLimits("ada", draw(most), draw(few)), UserLimits(EVERYBODY, draw(most))]
     if budgets:
-        amount, rule = among(1, 9, 50), among(*WhenUsedUp)
+        amount, rule = among(20, 90, 400), among(*WhenUsedUp)
         budget = Budget(draw(amount) * SECOND * WHOLE, Period.DAY, 0, draw(rule))
         queues["other"] = replace(queues["other"], budget=budget)
         queues["all"] = replace(queues["all"], budget=replace(budget, amount=4 * budget.amount))
@@ -128,3 +129,43 @@ def test_dropping_every_cache_changes_no_order(
     remembering = driven(scenario, contender, checked=False)
     forgetting = driven(scenario, contender, checked=False, forgetful=Random(seed))
     assert forgetting.orders() == remembering.orders()
+
+
+@dataclass
+class ChargedDrive(BoundedDrive):
+    """A run in which what budgets were charged is added up again from every job that there ever was."""
+
+    records: dict[str, JobRecord] = field(default_factory=dict)
+
+    def run(self) -> ChargedDrive:
+        """For ten minutes: jobs that wait for tomorrow's budget are not waited for."""
+        self.simulation.define_queues()
+        while self.simulation.step() and self.simulation.now < 10 * MINUTE:
+            self.look()
+        return self
+
+    def look(self) -> None:
+        super().look()
+        state, now = self.simulation.controller.state, self.steps[-1].now
+        self.records |= state.jobs
+        assert state.quotas is not None
+        for scope in state.quotas.scopes():
+            if scope.bounds.budget is not None:
+                assert scope.used(now) == self._charged(state, scope.key, now), scope.key
+
+    def _charged(self, state: State, key: ScopeKey, now: int) -> int:
+        return sum(
+            each.attained_at(now)
+            for each in self.records.values()
+            if each.demand.gpu_type != CPU_TYPE
+            and (not key.queue or key.queue in _line(state, each))
+            and (not key.user or key.user == each.job.user)
+        )
+
+
+@every_contender
+@settings(some, max_examples=5)
+@given(scenario=bounded_scenarios(budgets=True))
+def test_budgets_are_charged_what_their_jobs_attained(contender: str, scenario: Scenario) -> None:
+    name, options = CONTENDERS[contender]
+    assert ChargedDrive(scenario, a_policy(name, **options)).run().steps

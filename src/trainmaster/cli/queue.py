@@ -126,8 +126,8 @@ def _broken_promises(client: Client) -> Iterator[str]:
     policy = client.get("/policy")
     if defined and not policy.get("obeys_queues", True):
         yield (
-            f"the policy {policy['name']} does not look at queues, so their weights, guarantees and"
-            " maxima have no effect; fair, two-level, philly, antman and trainmaster do"
+            f"the policy {policy['name']} does not look at queues, so their weights and guarantees"
+            " have no effect; fair, two-level, philly, antman and trainmaster do"
         )
 
 

@@ -68,6 +68,7 @@ def simulate(
         perf=inputs.perf_model_of(perf),
         estimates=inputs.estimates_of(estimates),
         queues=inputs.queues_of(queues),
+        user_limits=inputs.user_limits_of(queues),
         until_ms=None if until_s is None else to_ms(inputs.finite(until_s, "--until-s")),
         seed=seed,
         keep_stints=report is not None,

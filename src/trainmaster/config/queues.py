@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from trainmaster.config.quotas import BudgetEntry, GpusPerUser, JobsPerUser, NamedUserLimits
 from trainmaster.config.validation import (
     FileModel,
     Label,
@@ -16,6 +17,7 @@ from trainmaster.config.validation import (
     mistake,
 )
 from trainmaster.model.queue import Queue
+from trainmaster.model.quota import UserLimits
 from trainmaster.model.units import WHOLE
 from trainmaster.text.suggest import did_you_mean
 
@@ -29,6 +31,15 @@ class QueueEntry(FileModel):
     guaranteed: Gpus = Field(default=0, alias="guaranteed_gpus")
     maximum: Gpus | None = Field(default=None, alias="maximum_gpus")
     allow_unpreemptible: bool = True
+    max_gpus_per_user: GpusPerUser | None = None
+    max_running_per_user: JobsPerUser | None = None
+    max_jobs_per_user: JobsPerUser | None = None
+    budget: BudgetEntry | None = None
+
+    @property
+    def queue(self) -> Queue:
+        budget = None if self.budget is None else self.budget.budget
+        return Queue(**dict(self) | {"budget": budget})
 
     @model_validator(mode="after")
     def _check_bounds(self) -> QueueEntry:
@@ -42,7 +53,19 @@ class QueueEntry(FileModel):
 
 
 class QueuesFile(FileModel):
-    queues: Annotated[list[QueueEntry], Field(min_length=1)]
+    queues: list[QueueEntry] = []
+    users: list[NamedUserLimits] = []
+    """What users may have at most, in all queues together."""
+
+    @model_validator(mode="after")
+    def _check_content(self) -> QueuesFile:
+        if not self.queues and not self.users:
+            raise mistake("it must list queues, or users with limits", "queues")
+        names = [each.name for each in self.users]
+        for at, name in enumerate(names):
+            if name in names[:at]:
+                raise mistake(f"{{}} is a second user {name!r}", "users", at)
+        return self
 
     @model_validator(mode="after")
     def _check_tree(self) -> QueuesFile:
@@ -50,7 +73,7 @@ class QueuesFile(FileModel):
         for at, queue in enumerate(self.queues):
             if queue.name in queues:
                 raise mistake(f"{{}} is a second queue {queue.name!r}", "queues", at)
-            queues[queue.name] = Queue(**dict(queue))
+            queues[queue.name] = queue.queue
         for at, name in enumerate(queues):
             _check_ancestors(name, queues, at)
         for at, name in enumerate(queues):
@@ -69,7 +92,15 @@ def queues_from(
 ) -> dict[str, Queue]:
     """The described queues by name, or a ConfigError."""
     found = checked(QueuesFile, raw, where, lines)
-    return {each.name: Queue(**dict(each)) for each in found.queues}
+    return {each.name: each.queue for each in found.queues}
+
+
+def user_limits_from(
+    raw: object, where: str = "the queues file", lines: Lines | None = None
+) -> tuple[UserLimits, ...]:
+    """The limits of users that the same file states."""
+    found = checked(QueuesFile, raw, where, lines)
+    return tuple(each.limits(each.name) for each in found.users)
 
 
 def guaranteed_in(name: str, queues: Mapping[str, Queue]) -> int:

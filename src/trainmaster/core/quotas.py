@@ -1,7 +1,7 @@
 """Quotas: what each queue, each user and each user in a queue holds, and what is left of it.
 
-A scope is what a bound applies to: a queue with those inside it, a user, or a user in a queue. Use follows the
-jobs that changed, never all of them. Nothing of this exists where nothing is bounded.
+A scope is what a bound applies to: a queue with those inside it, a user, or a user in a queue. Use follows
+the jobs that changed, never all of them. Nothing of this exists where nothing is bounded.
 
 GPU time is a job's attained service: a line over time between two changes of it. So the use of a scope is a
 line too: what is settled in its account, and the sum over its live jobs.

@@ -131,8 +131,6 @@ class SubmissionChecks:
 
     def _check_maximum(self, asked: Submission) -> None:
         """Refuse a job that the maximum of its queue, or of one around it, keeps out for good."""
-        if not getattr(self._driver.controller.policy, "obeys_queues", False):
-            return
         queues, need = self._driver.controller.state.queues, asked.job.demand.nominal.total_share
         queue = queues.get(asked.job.queue)
         while queue is not None:

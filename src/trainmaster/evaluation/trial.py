@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.config.performance import BASES, perf_model_from
-from trainmaster.config.queues import queues_from
+from trainmaster.config.queues import queues_from, user_limits_from
 from trainmaster.config.validation import ConfigError
 from trainmaster.evaluation.score import ScoredTrial
 from trainmaster.evaluation.scoring import excess_of, score_of
@@ -36,6 +36,7 @@ def empty_scenario(workload: Workload, conditions: Conditions, seed: int) -> Sce
         perf=perf_model_of(conditions),
         estimates=estimates_of(conditions),
         queues={} if workload.queues is None else queues_from(workload.queues, named),
+        user_limits=() if workload.queues is None else user_limits_from(workload.queues, named),
         node_changes=cluster.changes,
         seed=seed,
     )

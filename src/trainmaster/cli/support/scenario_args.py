@@ -13,10 +13,11 @@ from trainmaster.cli.support.files import read_text, read_yaml
 from trainmaster.config.cluster import Cluster, cluster_from
 from trainmaster.config.options import divides_queues
 from trainmaster.config.performance import BASES, perf_model_from
-from trainmaster.config.queues import guaranteed_in, queues_from
+from trainmaster.config.queues import guaranteed_in, queues_from, user_limits_from
 from trainmaster.config.yaml_file import read_mapping
 from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.model.queue import Queue
+from trainmaster.model.quota import UserLimits
 from trainmaster.model.topology import ISLAND_LEVELS, SHORTHAND_LEVELS, Topology, parse_shorthand
 from trainmaster.model.trace import Trace
 from trainmaster.model.units import SECOND, WHOLE
@@ -125,6 +126,13 @@ def queues_of(path: Path | None) -> dict[str, Queue]:
     return queues_from(raw, str(path), lines)
 
 
+def user_limits_of(path: Path | None) -> tuple[UserLimits, ...]:
+    if path is None:
+        return ()
+    raw, lines = read_yaml(path, "the queues file")
+    return user_limits_from(raw, str(path), lines)
+
+
 def finite(value: float, option: str) -> float:
     """A finite number of the command line, within the range of traces."""
     if not abs(value) <= LARGEST:
@@ -133,15 +141,16 @@ def finite(value: float, option: str) -> float:
 
 
 def idle_limits(queues: Mapping[str, Queue], policies: Sequence[Any]) -> list[str]:
-    """A warning where bounds of queues are set for policies that do not keep them."""
-    bound = [
-        name for name, queue in queues.items() if queue.guaranteed or queue.maximum is not None
-    ]
+    """A warning where queues are guaranteed GPUs under policies that do not look at that.
+
+    Maxima hold under every policy.
+    """
+    bound = [name for name, queue in queues.items() if queue.guaranteed]
     unbounded = [each.name for each in policies if not divides_queues(type(each))]
     if not bound or not unbounded:
         return []
     return [
-        f"guaranteed and maximum GPUs of {_queues_named(bound)} are not enforced by {', '.join(unbounded)}."
+        f"guaranteed GPUs of {_queues_named(bound)} are not enforced by {', '.join(unbounded)}."
     ]
 
 
