@@ -217,4 +217,6 @@ def test_a_budget_that_is_not_one_is_said_with_its_line(tm, write: Write) -> Non
     write("q.yaml", "queues:\n- name: a\n  budget: {gpu_hours: 4, per: fortnight}\n")
     said = tm("simulate t.csv --cluster 1x8 --policy fair --queues q.yaml")
     assert said.code == 2
-    assert "q.yaml: line 3: queues[1].budget.per must be day, week, month, year or total" in said.err
+    assert (
+        "q.yaml: line 3: queues[1].budget.per must be day, week, month, year or total" in said.err
+    )

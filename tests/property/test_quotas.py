@@ -29,7 +29,7 @@ LARGEST = 6 * WHOLE
 def bounded_scenarios(draw: st.DrawFn, *, budgets: bool = False) -> Scenario:
     """With queues inside each other, and limits on what a user, and a user in a queue, may have."""
     scenario = draw(scenarios())
-    users = draw(st.lists(among("ada", "bob", "eve"), min_size=10, max_size=10))
+    users = draw(st.lists(among("ada", "ada", "bob", "eve", ""), min_size=10, max_size=10))
     jobs = tuple(
         replace(each, job=replace(each.job, user=user))
         for each, user in zip(scenario.trace.jobs, users, strict=False)
@@ -73,6 +73,7 @@ def check_bounds(state: State) -> None:
     for queue in state.queues.values():
         inside = [each for each in state.jobs.values() if queue.name in _line(state, each)]
         assert queue.maximum is None or _gpus(state, inside) <= queue.maximum, queue.name
+        assert _is_queue_counted(state, queue.name, inside)
         for user, theirs in _by_user(inside).items():
             most, few = queue.max_gpus_per_user, queue.max_running_per_user
             assert most is None or _gpus(state, theirs) <= most, (queue.name, user)
@@ -82,6 +83,12 @@ def check_bounds(state: State) -> None:
         if limits is not None:
             assert limits.max_gpus is None or _gpus(state, theirs) <= limits.max_gpus, user
             assert limits.max_running is None or _running(theirs) <= limits.max_running, user
+
+
+def _is_queue_counted(state: State, name: str, inside: list[JobRecord]) -> bool:
+    """Whether the controller counts what its jobs hold once, whoever's they are."""
+    scope = None if state.quotas is None else state.quotas.scope(name, "")
+    return scope is None or scope.gpus == _gpus(state, inside)
 
 
 def _line(state: State, record: JobRecord) -> list[str]:
@@ -95,7 +102,8 @@ def _line(state: State, record: JobRecord) -> list[str]:
 def _by_user(records: object) -> dict[str, list[JobRecord]]:
     found: dict[str, list[JobRecord]] = {}
     for record in records:  # type: ignore[attr-defined]
-        found.setdefault(record.job.user, []).append(record)
+        if record.job.user:  # traces may not name one
+            found.setdefault(record.job.user, []).append(record)
     return found
 
 

@@ -141,9 +141,10 @@ class Quotas:
         queue, user = record.job.queue, record.job.user
         found = self._scopes_of.get((queue, user))
         if found is None:
-            keys = [ScopeKey("", user)]
-            for name in self._state.queue_line(queue):
-                keys += [ScopeKey(name, ""), ScopeKey(name, user)]
+            line = list(self._state.queue_line(queue))
+            keys = [ScopeKey(name, "") for name in line]
+            if user:  # traces may not name one
+                keys += [ScopeKey(name, user) for name in ("", *line)]
             made = [self._make(key) for key in keys]
             found = self._scopes_of[queue, user] = tuple(each for each in made if each is not None)
         return found
