@@ -30,6 +30,7 @@ from trainmaster.engines.local import (
 from trainmaster.engines.local.fork_server_client import ForkServerClient
 from trainmaster.engines.local.mps_clients import MpsClients
 from trainmaster.engines.local.orphan_cleanup import RunRemains
+from trainmaster.engines.local.path_entry import PATH_ENTRY
 from trainmaster.engines.local.run_follower import LaunchSteps, RunFollower, report_of
 from trainmaster.engines.local.runfile import RunFile
 from trainmaster.engines.local.supervisor_watch import SupervisorWatch
@@ -112,6 +113,11 @@ class LocalEngine:
     def abilities(self) -> Abilities:
         plan = self.probed.plan
         remarks = [*self.probed.remarks, *self._mps.remarks]
+        if self._serves_users and not privileges.is_readable_by_all(PATH_ENTRY):
+            remarks.append(
+                f"Other users cannot read {PATH_ENTRY}: optimizer steps of their programs are not counted."
+                " Install Trainmaster where everybody can read it."
+            )
         if self._gpu_freezing.missing:
             remarks.append(f"Jobs are not suspended in memory. {self._gpu_freezing.missing}")
         return Abilities(

@@ -14,6 +14,7 @@ import pwd
 import resource
 import select
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -49,6 +50,18 @@ def become(account: Account) -> None:
 
 def gone(account: Account) -> str:
     return f"this machine has no account {account.name} with the number {account.uid} any more"
+
+
+def is_readable_by_all(folder: str) -> bool:
+    """Whether every user can enter the folder and read what is in it."""
+    place = os.path.realpath(folder)
+    if os.stat(place).st_mode & 0o005 != 0o005:
+        return False
+    while place != "/":
+        place = os.path.dirname(place)
+        if not os.stat(place).st_mode & stat.S_IXOTH:
+            return False
+    return True
 
 
 def is_users(account: Account | None) -> TypeGuard[Account]:
