@@ -1,7 +1,8 @@
-"""Write the skeleton of a new policy, which works and passes its own test.
+"""Write the skeleton of a new policy, or a dashboard for Grafana.
 
 Examples:
     trainmaster new policy my-policy
+    trainmaster new dashboard > trainmaster.json
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Annotated
 
 from trainmaster.catalog import policy_names
 from trainmaster.cli.support.command import command, group, help_if_bare
-from trainmaster.cli.support.console import write
+from trainmaster.cli.support.console import write, write_json
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import check_writable, write_text
 from trainmaster.cli.support.options import argument, option
@@ -68,6 +69,21 @@ def policy(
         _write_into_checkout(names)
     else:
         _write_into(folder, names)
+
+
+@command(app)
+def dashboard() -> None:
+    """Write a Grafana dashboard for the manager's metrics to standard output.
+
+    In Grafana: Dashboards, New, Import; it asks which Prometheus to use. docs/api.md says how Prometheus
+    reads the metrics.
+
+    Examples:
+        trainmaster new dashboard > trainmaster.json
+    """
+    from trainmaster.report.grafana import dashboard
+
+    write_json(dashboard())
 
 
 def _checked(name: str) -> Names:
