@@ -89,6 +89,7 @@ COMMANDS = {
         CLUSTER, "Show the scheduling policy, list all, choose another.", function="app"
     ),
     "record": CommandEntry(CLUSTER, "Export the history as a trace or an event log."),
+    "doctor": CommandEntry(CLUSTER, "Look for faults in machine, store and manager; what to do."),
     "backup": CommandEntry(CLUSTER, "Write the manager's state into a file, while it works."),
     "restore": CommandEntry(CLUSTER, "Put a backup in place of the manager's state."),
     "simulate": CommandEntry(STUDIES, "Replay a trace under one or several policies."),

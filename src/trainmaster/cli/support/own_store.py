@@ -10,9 +10,12 @@ from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.peer_check import ROOT
 from trainmaster.daemon.data_folder import store_mark
 
+USUAL = "trainmaster.db"
+"""The file of a store in its data folder."""
+
 
 def sqlite_in(folder: Path) -> str:
-    return f"sqlite:///{folder}/trainmaster.db"
+    return f"sqlite:///{folder}/{USUAL}"
 
 
 def store_of(folder: Path, database: str | None, database_file: Path | None) -> str:
@@ -21,7 +24,11 @@ def store_of(folder: Path, database: str | None, database_file: Path | None) -> 
     if stated is not None:
         return stated
     mark = store_mark(folder)
-    return sqlite_in(folder) if mark is None else mark.database
+    if mark is None or (
+        mark.database.startswith("sqlite:") and mark.database.endswith(f"/{USUAL}")
+    ):
+        return sqlite_in(folder)  # the folder may have been moved since
+    return mark.database
 
 
 def refuse_others_folder(folder: Path, *, root_may: bool) -> None:
