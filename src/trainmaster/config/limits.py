@@ -13,7 +13,7 @@ from typing import Any
 from trainmaster.config.units import duration_ms, size_bytes
 from trainmaster.config.validation import ConfigError, shown
 from trainmaster.model.inputs import MOST_FAILURES
-from trainmaster.model.units import GIB, KIB, MIB, MINUTE, SECOND
+from trainmaster.model.units import DAY, GIB, KIB, MIB, MINUTE, SECOND
 from trainmaster.text.formatting import as_sentence
 
 MOST = 10**9
@@ -101,6 +101,16 @@ class Limits:
     snapshot_deadline: int = _time(2 * MINUTE, "Time for one snapshot to be copied.")
     folder_deadline: int = _time(10 * SECOND, "Time for the folder of a job to answer.")
     story_rows: int = _number(2_000, "Entries in a job's story; beyond it only ends are kept.")
+    keep_logs: int = _time(
+        30 * DAY, "How long logs and copied code of a job are kept after its end."
+    )
+    keep_events: int = _time(
+        7 * DAY, "How long the event log goes back; a snapshot covers the rest."
+    )
+    keep_checkpoints: int = _time(
+        3650 * DAY,
+        "How long checkpoints in the manager's own folder are kept after their job's end.",
+    )
 
 
 def limits_of(stated: Iterable[str]) -> Limits:

@@ -54,6 +54,7 @@ from trainmaster.daemon.recovery import Replayed, reconcile, recovered, snapshot
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.response_models import StatusRow
 from trainmaster.daemon.retention import (
+    drop_checkpoints,
     drop_code,
     drop_program_lists,
     outdated_runs,
@@ -70,7 +71,7 @@ from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.model.events import PolicyChanged
 from trainmaster.model.inputs import InputBlock
 from trainmaster.model.policy_spec import PolicySpec
-from trainmaster.model.units import DAY, HOUR, MINUTE, SECOND
+from trainmaster.model.units import HOUR, MINUTE, SECOND
 from trainmaster.store.copies import keep_copy
 from trainmaster.store.errors import DamagedStore, LeadershipLost, MigrationFailed, StoreError
 from trainmaster.store.store import Store
@@ -84,14 +85,10 @@ STANDBY = "this manager is a standby: another one leads."
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """How often the manager stores snapshots and removes old data."""
+    """How often the manager stores snapshots and removes old data; its limits say what is old."""
 
     snapshot_steps: int = 2_000
     snapshot_ms: int = 10 * MINUTE
-    keep_steps_ms: int = 7 * DAY
-    """Steps older than this are dropped once a snapshot covers them."""
-    keep_logs_ms: int = 30 * DAY
-    """Logs and copied code of jobs that ended earlier are removed; checkpoints and history stay."""
     tidy_ms: int = HOUR
     check_ms: int = HOUR
     """How often the database is checked for damage and copied."""
@@ -417,7 +414,7 @@ class Daemon:
             ):
                 try:
                     await self._keep_snapshot(driver)
-                    await asyncio.to_thread(self._store.compact, now - self._settings.keep_steps_ms)
+                    await asyncio.to_thread(self._store.compact, now - self.limits.keep_events)
                 except LeadershipLost:
                     raise
                 except StoreError as error:
@@ -467,12 +464,15 @@ class Daemon:
         """Remove logs and code that are no longer needed."""
         while True:
             await asyncio.sleep(self._settings.tidy_ms / SECOND)
-            before = driver.clock.now() - self._settings.keep_logs_ms
+            now = driver.clock.now()
+            before = now - self.limits.keep_logs
             place, store, is_live = self._folder, self._store, driver.jobs.__contains__
             try:
                 for run in await asyncio.to_thread(outdated_runs, place, store, is_live, before):
                     await self._engine.forget(run)
                 await asyncio.to_thread(drop_code, place, store, is_live, before)
+                saved_before = now - self.limits.keep_checkpoints
+                await asyncio.to_thread(drop_checkpoints, place, store, is_live, saved_before)
                 used = {live.recipe.program_files for live in driver.jobs.values()}
                 await asyncio.to_thread(drop_program_lists, place, used, before)
             except (StoreError, OSError) as error:

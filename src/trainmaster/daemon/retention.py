@@ -1,9 +1,10 @@
-"""Retention: logs and copied code of jobs that ended long ago are removed; checkpoints never."""
+"""Retention: logs, copied code and checkpoints of jobs that ended long ago are removed, each by its limit."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobFilter, StoredJob
 from trainmaster.store.store import Store
 
+CHECKPOINTS = "checkpoints"
 IsLive = Callable[[str], bool]
 
 
@@ -41,6 +43,22 @@ def drop_code(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> in
             continue  # its submission is in progress
         if not any(is_live(each.id) for each in rows) and _is_over(rows, before_ms):
             dropped += _drop_copied(code)
+    return dropped
+
+
+def drop_checkpoints(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> int:
+    """Remove checkpoints in our own folder of jobs that ended before that time; of how many jobs.
+
+    Those that a job keeps elsewhere are its own, and one that no row names stays.
+    """
+    dropped = 0
+    for place in _folders(folder / "jobs"):
+        saved = place / CHECKPOINTS
+        if saved.is_symlink() or not saved.is_dir() or is_live(place.name):
+            continue
+        if _is_over(_row(store, place.name), before_ms):
+            shutil.rmtree(saved)  # by descriptors: links are removed, not followed
+            dropped += 1
     return dropped
 
 

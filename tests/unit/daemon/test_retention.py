@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.daemon.test_dependencies import a_live
 from trainmaster.daemon.code_snapshot import keep_code
-from trainmaster.daemon.retention import drop_code, outdated_runs
+from trainmaster.daemon.retention import drop_checkpoints, drop_code, outdated_runs
 from trainmaster.model.job import Run
 from trainmaster.store.open import open_store
 from trainmaster.store.rows import Batch, StepRow, StoredJob
@@ -72,6 +72,21 @@ def test_code_of_a_submission_under_way_is_left_alone(store: Store, tmp_path: Pa
 def test_checkpoints_stay(store: Store, tmp_path: Path) -> None:
     drop_code(tmp_path, store, is_live, before_ms=100)
     assert len(list(tmp_path.glob("jobs/*/checkpoints"))) == 4
+
+
+def test_checkpoints_go_by_a_limit_of_their_own(store: Store, tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    away.mkdir()
+    (away / "kept").touch()
+    (tmp_path / "jobs" / "1" / "checkpoints" / "link").symlink_to(away)
+    assert drop_checkpoints(tmp_path, store, is_live, before_ms=100) == 1
+    left = sorted(path.parent.name for path in tmp_path.glob("jobs/*/checkpoints"))
+    assert left == ["2", "3", "4"]
+    assert (away / "kept").exists()
+    (tmp_path / "jobs" / "2" / "checkpoints").rmdir()
+    (tmp_path / "jobs" / "2" / "checkpoints").symlink_to(away)
+    assert drop_checkpoints(tmp_path, store, is_live, before_ms=1000) == 0
+    assert (away / "kept").exists()
 
 
 def test_a_link_that_a_job_left_in_the_place_of_its_code_is_not_followed(
