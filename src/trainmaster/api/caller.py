@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 Via = Literal["socket", "token", "link"]
 """How a caller showed who it is: the kernel says so, a token does, or a session of the page."""
@@ -59,3 +60,11 @@ def asked_by(request: Request) -> Caller:
     """The caller of a request, for routes: `caller: Annotated[Caller, Depends(asked_by)]`."""
     caller: Caller = request.state.caller
     return caller
+
+
+AskedBy = Annotated[Caller, Depends(asked_by)]
+
+
+def is_manager_itself(caller: Caller) -> bool:
+    """Whether the manager's own user asks, and the kernel says so; a token never is."""
+    return caller.via == "socket" and caller.uid == os.geteuid()

@@ -78,8 +78,8 @@ def change(
 ) -> None:
     """Change the scheduling policy or its options, from now on.
 
-    NAME may be a file with a policy of your own. The manager stores its content: change the file, and
-    set it again.
+    NAME may be a file with a policy of your own, if you run the manager. It stores the file's content: change
+    the file, and set it again.
 
     Examples:
         trainmaster policy set fifo backfill=easy

@@ -115,7 +115,10 @@ class ClusterControl:
     async def set_policy(self, spec: PolicySpec) -> None:
         """Its files must come with it: the manager reads none of its own accord."""
         if is_path(spec.name) and not spec.source:
-            raise RequestError(f"{spec.name}: send the text of a policy file with its name.")
+            raise RequestError(
+                f"{spec.name} is a path, and the manager reads no files: `trainmaster policy set"
+                f" {spec.name}` sends its text."
+            )
         await asyncio.to_thread(policy_of, spec, _without_content)
         await self._submit_event(e.PolicyChanged.to(spec))
 
@@ -127,5 +130,8 @@ class ClusterControl:
 
 
 def _without_content(file: str) -> str:
-    """A policy that is asked for names a file: what lies there may hang, or never end."""
-    raise RequestError(f"{file}: send the content of a file that an option names, in `files`.")
+    """A policy that is asked for names a file: what lies there may be secret, hang, or never end."""
+    raise RequestError(
+        f"{file} is a path, and the manager reads no files: `trainmaster policy set` sends the text of a file"
+        " that an option names."
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response, StreamingResponse
 
 from trainmaster.api import params, schema, serializers
+from trainmaster.api.caller import AskedBy, is_manager_itself
+from trainmaster.api.peer import user_name
 from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import ApiError, JsonAnswer, answers, changes, errors, sends, takes
@@ -73,11 +76,18 @@ class PolicyChoice(StrictModel):
         max_length=MOST_SOURCE,
         description="The text of a policy file of your own; `name` is then the file's name.",
     )
-    files: dict[str, str] = Field(
+    files: dict[str, Annotated[str, Field(max_length=MOST_SOURCE)]] = Field(
         default_factory=dict,
-        description="The text of files that options name, by the value of the option.",
+        description="The text of files that options name, by the value of the option. This and `source`"
+        " only from the manager's own user, over its Unix socket.",
     )
 
+
+CONTENT_IS_PRIVATE = (
+    "Policy files and the files of options are taken only from {user}, the manager's own user, over its Unix"
+    " socket, because they run in the manager: call `trainmaster policy set` as {user} on its machine, or"
+    " choose a policy by name."
+)
 
 BODIES: tuple[type[BaseModel], ...] = (QueueTerms, PolicyChoice)
 
@@ -260,9 +270,15 @@ def _policy(router: APIRouter, service: Daemon) -> None:
         summary="Change the scheduling policy",
         **takes(PolicyChoice, models.PolicyRow),
     )
-    async def set_policy(request: Request) -> Response:
-        """Running jobs stay where they are until the new policy decides otherwise."""
+    async def set_policy(request: Request, caller: AskedBy) -> Response:
+        """Running jobs stay where they are until the new policy decides otherwise.
+
+        `source` and `files` are accepted over the manager's Unix socket from the manager's own user only:
+        what a policy file says runs in the manager.
+        """
         choice = checked(PolicyChoice, await object_of(request))
+        if (choice.source or choice.files) and not is_manager_itself(caller):
+            raise ApiError(403, CONTENT_IS_PRIVATE.format(user=user_name(os.geteuid())))
         options = {name: _as_text(value) for name, value in choice.options.items()}
         files = tuple(choice.files.items())
         spec = PolicySpec(choice.name, tuple(sorted(options.items())), choice.source, files)
