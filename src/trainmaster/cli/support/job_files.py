@@ -14,6 +14,7 @@ from trainmaster.cli.support.files import STDIO, read_text
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.submit_request import with_environment
 from trainmaster.config.job_file import job_file_of
+from trainmaster.config.slurm.script import is_batch_script
 from trainmaster.config.validation import ConfigError, Lines
 from trainmaster.config.yaml_file import read_documents
 
@@ -58,8 +59,14 @@ def read_jobs(file: str, flags: SubmitFlags) -> list[ReadJob]:
     """The jobs of one file; a mistake is named with its line, or with the option that made it."""
     name = "standard input" if file == STDIO else file
     found: list[ReadJob] = []
+    text = read_text(Path(file), "the job file", takes_stdin=True)
+    if is_batch_script(text):
+        raise BadInput(
+            f"{name} is a Slurm script: `trainmaster import {file}` makes a job file of it, and says what it"
+            " does not understand."
+        )
     try:
-        for raw, lines in read_documents(read_text(Path(file), "the job file", takes_stdin=True)):
+        for raw, lines in read_documents(text):
             spec = _with_settings(raw, flags.settings)
             if isinstance(spec, dict):
                 _check_copied(spec, lines)

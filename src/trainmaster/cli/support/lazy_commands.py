@@ -55,6 +55,9 @@ COMMANDS = {
     ),
     "submit": CommandEntry(JOBS, "Submit job files."),
     "run": CommandEntry(JOBS, "Run a command as a job and wait for it."),
+    "import": CommandEntry(
+        JOBS, "Make job files of Slurm scripts.", "slurm_import", "import_scripts"
+    ),
     "shell": CommandEntry(JOBS, "Open an interactive session as a job, suspended when idle."),
     "ps": CommandEntry(JOBS, "List jobs, with where each runs or why it waits."),
     "ls": CommandEntry(JOBS, "The same as `ps`.", "ps", "ps", is_hidden=True),
@@ -115,7 +118,8 @@ OTHER_WORDS = {
     "login": "`trainmaster token use URL` uses a manager elsewhere, `trainmaster token link` opens the page.",
     "whoami": "`trainmaster status` says who you are to the manager.",
     "squeue": "`trainmaster ps` lists the jobs.",
-    "sbatch": "`trainmaster submit FILE` or `trainmaster run -d -- COMMAND` submits a job.",
+    "sbatch": "`trainmaster submit FILE` or `trainmaster run -d -- COMMAND` submits a job;"
+    " `trainmaster import SCRIPT` makes a job file of a Slurm script.",
     "srun": "`trainmaster run -- COMMAND` runs a job.",
     "scancel": "`trainmaster cancel JOB` ends a job.",
     "sinfo": "`trainmaster node list` lists the nodes.",
