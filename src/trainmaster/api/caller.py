@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -63,8 +62,3 @@ def asked_by(request: Request) -> Caller:
 
 
 AskedBy = Annotated[Caller, Depends(asked_by)]
-
-
-def is_manager_itself(caller: Caller) -> bool:
-    """Whether the manager's own user asks, and the kernel says so; a token never is."""
-    return caller.via == "socket" and caller.uid == os.geteuid()

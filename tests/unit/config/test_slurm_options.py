@@ -78,7 +78,9 @@ def test_arrays(text: str) -> None:
 
 
 def test_options_in_all_their_forms() -> None:
-    given = "--nodes=2 --ntasks 8 -c4 -t 1:00 -J=x --exclusive --nice=5 -Hv --part=y --cpu_bind=none"
+    given = (
+        "--nodes=2 --ntasks 8 -c4 -t 1:00 -J=x --exclusive --nice=5 -Hv --part=y --cpu_bind=none"
+    )
     said, used = read_options(given.split())
     assert used == len(given.split())
     assert [(each.name, each.value) for each in said] == [

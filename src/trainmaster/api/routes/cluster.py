@@ -14,7 +14,8 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response, StreamingResponse
 
 from trainmaster.api import params, schema, serializers
-from trainmaster.api.caller import AskedBy, is_manager_itself
+from trainmaster.api.access import is_manager
+from trainmaster.api.caller import AskedBy
 from trainmaster.api.peer import user_name
 from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import object_of
@@ -277,7 +278,7 @@ def _policy(router: APIRouter, service: Daemon) -> None:
         what a policy file says runs in the manager.
         """
         choice = checked(PolicyChoice, await object_of(request))
-        if (choice.source or choice.files) and not is_manager_itself(caller):
+        if (choice.source or choice.files) and not is_manager(caller):
             raise ApiError(403, CONTENT_IS_PRIVATE.format(user=user_name(os.geteuid())))
         options = {name: _as_text(value) for name, value in choice.options.items()}
         files = tuple(choice.files.items())

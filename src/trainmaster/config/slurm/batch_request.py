@@ -20,6 +20,16 @@ GPU_WORD = re.compile(
 """A constraint that names a type of GPU."""
 WHEN = {"afterok": "ok", "afterany": "any", "afternotok": "fail"}
 LONGEST_GRACE_S = 300
+OCCASIONS: dict[str, tuple[str, ...]] = {
+    "NONE": (),
+    "BEGIN": ("started",),
+    "END": ("ended",),
+    "FAIL": ("failed",),
+    "REQUEUE": ("retried",),
+    "ALL": ("started", "retried", "failed", "ended"),
+}
+"""What mails are sent of, in our words."""
+_KNOWN_OCCASIONS = "started, suspended, hung, retried, failed, ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,9 @@ class BatchRequest:
     retries: int | None = None
     is_held: bool = False
     comment: str | None = None
+    mail_to: tuple[str, ...] = ()
+    mail_on: tuple[str, ...] = ()
+    mail_line: int = 0
     image: str | None = None
     container_options: tuple[Said, ...] = ()
     not_understood: tuple[Remark, ...] = ()
@@ -323,6 +336,22 @@ def _held(asked: BatchRequest, at: Directive, value: str) -> BatchRequest:
     return replace(asked, is_held=True)
 
 
+def _mail_user(asked: BatchRequest, at: Directive, value: str) -> BatchRequest:
+    found = tuple(each.strip() for each in value.split(",") if each.strip())
+    if not all(re.fullmatch(r"[^@\s]+@[^@\s]+", each) for each in found):
+        return asked.misses(at, "this is not a mail address: write notify: ada@example.org")
+    return replace(asked, mail_to=found, mail_line=at.line)
+
+
+def _mail_type(asked: BatchRequest, at: Directive, value: str) -> BatchRequest:
+    occasions: list[str] = []
+    for word in value.upper().split(","):
+        if word not in OCCASIONS:
+            asked = asked.misses(at, f"nothing is told of {word}: there are {_KNOWN_OCCASIONS}")
+        occasions += OCCASIONS.get(word, ())
+    return replace(asked, mail_on=tuple(dict.fromkeys(occasions)), mail_line=at.line)
+
+
 def _image(asked: BatchRequest, at: Directive, value: str) -> BatchRequest:
     return replace(asked, image=value)
 
@@ -355,6 +384,8 @@ READERS: dict[str, Reader] = {
     "hold": _held,
     "input": _input,
     "job-name": _job_name,
+    "mail-type": _mail_type,
+    "mail-user": _mail_user,
     "mem": _memory("memory"),
     "mem-per-cpu": _memory("memory_per_cpu"),
     "mem-per-gpu": _memory("memory_per_gpu"),
@@ -374,7 +405,6 @@ READERS: dict[str, Reader] = {
     "time": _time,
 }
 
-_MAIL = "nothing is sent: `trainmaster wait JOB` waits for the end, `trainmaster ps` shows it"
 _CPUS = "cores are not counted so here: cpus: 8 asks for cores for each GPU"
 _BINDING = "processes are not bound to cores, memory or GPUs by hand here"
 _NODES = "the manager chooses the nodes; `trainmaster node drain` takes one out of service"
@@ -397,8 +427,6 @@ NOT_HERE = {
     "gpu-freq": "frequencies are not set",
     "gpus-per-socket": "GPUs are not counted by socket: write gpus",
     "licenses": "there are no licences here",
-    "mail-type": _MAIL,
-    "mail-user": _MAIL,
     "mincpus": _CPUS,
     "network": "networks are not chosen",
     "nodefile": _NODES,

@@ -137,11 +137,15 @@ def imported(script: Script, wishes: Wishes | None = None) -> Imported:
         "workdir": asked.workdir,
         "env": dict(asked.env) or None,
         "container": container,
+        "notify": _notify(asked),
         "preflight": False if amount.gpus > 1 else None,
     }
     if not amount.gpus and asked.percent is None:
         why = "it asks for no GPU; a job sits on a device here, and a tenth of one is asked for"
         asked = _note(asked, 0, "", why)
+    if asked.mail_on and not asked.mail_to:
+        why = "whom to tell is not said: write notify: ada@example.org"
+        asked = _note(asked, asked.mail_line, "--mail-type", why, is_lost=True)
     kept = {name: value for name, value in fields.items() if value is not None}
     by_line = sorted((*asked.not_understood, *script.faults), key=lambda each: each.line)
     changed = sorted((*asked.changed, *script.ignored), key=lambda each: each.line)
@@ -241,6 +245,12 @@ def _array(asked: BatchRequest) -> str | None:
 
 def _dependencies(asked: BatchRequest) -> list[str] | None:
     return list(asked.depends_on) or None
+
+
+def _notify(asked: BatchRequest) -> dict[str, object] | None:
+    if not asked.mail_to or not asked.mail_on:
+        return None
+    return {"to": list(asked.mail_to), "on": list(asked.mail_on)}
 
 
 def _numbers(asked: BatchRequest, amount: Amounts, is_ranked: bool) -> JobNumbers:
@@ -476,6 +486,8 @@ def _command(
     wishes: Wishes,
 ) -> tuple[object, BatchRequest]:
     """The body for its interpreter, with what it needs before it."""
+    if not any(line.strip() and not line.lstrip().startswith("#") for line in script.body):
+        return None, asked
     body = "\n".join(script.body)
     for line, name in other_commands(body):
         asked = _note(asked, line, name, f"there is no {name} here: {INSTEAD[name]}", is_lost=True)
