@@ -142,7 +142,8 @@ class Driver:
         self.dependencies = Dependencies(self.jobs)
         self.preruns = Preruns(store, self.jobs, self.dependencies)
         self.dispatcher = OrderDispatcher(
-            engine, self.jobs, clock, site_limits.max_grace, seq, site_limits.prerun
+            *(engine, self.jobs, clock, site_limits.max_grace, seq, site_limits.prerun),
+            lambda: self.failures.table,
         )
         self.limits = RuntimeLimits()
         self.feed = ChangeFeed()

@@ -12,6 +12,8 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord, is_on_slots
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.service_api import Submission
+from trainmaster.failures.reason_table import FailureReason
+from trainmaster.failures.retry_rules import may_be_retried
 from trainmaster.model import codec
 from trainmaster.model.codec import stored_as
 from trainmaster.model.job import Job, Run
@@ -184,8 +186,11 @@ class LiveJob:
             ran = self.history.run_ms + max(0, at_ms - since)
             self.history = replace(self.history, run_ms=ran, since_ms=None)
 
-    def recipe_now(self, now: int, most_grace_ms: int) -> LaunchSpec:
-        """What its next run is started from: with the run time and the grace period that it has."""
+    def recipe_now(self, now: int, most_grace_ms: int, hung: FailureReason) -> LaunchSpec:
+        """What its next run is started from: with the run time and the grace period that it has.
+
+        `hung` is the row of the table for runs that hang: one that would not be tried again is not ended.
+        """
         grace_ms = min(self.recipe.grace_ms, most_grace_ms)
         most = self.recipe.max_runtime_ms
         left_ms = None if most is None else max(1, most - self.ran_ms(now))
@@ -195,13 +200,13 @@ class LiveJob:
             max_runtime_ms=left_ms,
             memory=self._memory_now(),
             longest_silence_ms=self.history.longest_silence_ms,
-            on_hang=self.recipe.on_hang if self._has_retries_left else OnHang.REPORT,
+            on_hang=self.recipe.on_hang if self._is_retried_after(hung) else OnHang.REPORT,
         )
 
-    @property
-    def _has_retries_left(self) -> bool:
-        """Whether it would be tried again if its next run failed: one that hangs is not ended otherwise."""
-        return (0 if self.record is None else self.record.failures) < self.job.retries
+    def _is_retried_after(self, hung: FailureReason) -> bool:
+        failures = 0 if self.record is None else self.record.failures
+        earlier = self.history.failed_attempts
+        return failures < self.job.retries and may_be_retried(hung, earlier)
 
     def _memory_now(self) -> int | None:
         """Host memory that each rank may use: more than it stated after it was out of it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import structlog
@@ -10,11 +10,14 @@ import structlog
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import State
 from trainmaster.daemon.clock import Clock
+from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.daemon.launch_record import Beyond, LaunchRecord, placed_nodes
 from trainmaster.daemon.lease import Lease
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.engines.protocol import Engine
+from trainmaster.failures.reason_table import FailureReason, ReasonTable
 from trainmaster.model.actions import Kill, Order, Rebind
+from trainmaster.model.failure import HUNG_REASON
 from trainmaster.model.launch_spec import PRERUN_MS, LaunchSpec
 from trainmaster.model.placement import Placement
 from trainmaster.model.stop_reasons import EndCode, EndReason
@@ -36,12 +39,14 @@ class OrderDispatcher:
         most_grace_ms: int,
         seq: int = 0,
         prerun_ms: int = PRERUN_MS,
+        reasons: Callable[[], ReasonTable] = built_in_table,
     ) -> None:
         self._engine = engine
         self._jobs = jobs
         self._clock = clock
         self._most_grace_ms = most_grace_ms
         self._prerun_ms = prerun_ms
+        self._reasons = reasons
         self._seq = seq
         """The last step that is stored."""
         self.standing: dict[str, Order] = {}
@@ -98,15 +103,18 @@ class OrderDispatcher:
         """Its recipe; where it gets a place, with all that is needed to know it again without a store."""
         placement = getattr(order, "placement", None)
         if placement is None:
-            return live.recipe_now(self._clock.now(), self._most_grace_ms)
+            return live.recipe_now(self._clock.now(), self._most_grace_ms, self._hung())
         return self._with_row(live, placement)
+
+    def _hung(self) -> FailureReason:
+        return self._reasons().of(HUNG_REASON)
 
     def _with_row(self, live: LiveJob, placement: Placement | None) -> LaunchSpec:
         now = self._clock.now()
         topology = self._engine.topology
         nodes, beyond = placed_nodes(placement, topology), Beyond.of(live.record, topology)
         record = LaunchRecord(live.row(now), placement, self._seq, nodes, beyond)
-        recipe = live.recipe_now(now, self._most_grace_ms)
+        recipe = live.recipe_now(now, self._most_grace_ms, self._hung())
         prerun = live.history.prerun
         return replace(
             recipe,

@@ -246,13 +246,17 @@ def _may_lead(live: LiveJob) -> bool:
 def _leads(other: LiveJob, live: LiveJob) -> bool:
     """Whether a job of the same program pre-runs it, or waits for nothing but what this one waits for too.
 
-    One that waits in another queue, with less priority or for another device may start later than this one.
+    One that waits in another queue, with less priority, for another device (also after a failure that speaks
+    against those it had) or for the time of its retry may start later than this one.
     """
     if other is live or not _may_lead(other) or not other.holds <= live.holds:
         return False
-    if other.record is not None and other.record.placement is not None:
+    record, theirs, own = other.record, other.job, live.job
+    if record is not None and record.placement is not None:
         return True
-    theirs, own = other.job, live.job
+    if record is not None and record.retry_at_ms is not None:
+        return False
     if theirs.queue != own.queue or theirs.priority < own.priority:
         return False
-    return theirs.demand.on_one_device() == own.demand.on_one_device()
+    asked = theirs.demand if record is None else record.demand
+    return asked.on_one_device() == own.demand.on_one_device()

@@ -181,6 +181,13 @@ def _why_in_vain(
     return None
 
 
+def may_be_retried(reason: FailureReason, earlier: Sequence[FailedAttempt]) -> bool:
+    """Whether another failure for this reason may be tried again, as far as that is known before it."""
+    if reason.retry is RetryRule.ONCE:
+        return all(each.failure.reason != reason.key for each in earlier)
+    return reason.retry is not RetryRule.NEVER
+
+
 def is_same(failed: FailedAttempt, before: FailedAttempt) -> bool:
     """Whether it failed as it did before: same reason and lines, early or at the same step, not later."""
     now, then = failed.failure, before.failure

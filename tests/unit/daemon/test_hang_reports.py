@@ -18,13 +18,16 @@ from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import events_of
 from trainmaster.daemon.service_api import JobStatus
 from trainmaster.engines.local.run_follower import report_of
+from trainmaster.failures.retry_rules import FailedAttempt
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
+from trainmaster.model.failure import Failure, RetryRule
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import OnHang
 from trainmaster.text.messages import story_sentence
 
 RUN = Run("a", 1)
+HUNG = built_in_table().of("hung")
 NOW = 800_000
 WHY = "No step for 12 min where its longest was 40 s, no output for 12 min, and its device is idle."
 STACKS = ("Rank 0 waits in all_reduce (train.py:41).", "Rank 1 waits in main (train.py:27).")
@@ -59,6 +62,26 @@ def status(job: LiveJob) -> JobStatus:
 
 
 @pytest.mark.parametrize(
+    ("rule", "before", "done"),
+    [
+        (RetryRule.ALWAYS, "hung", OnHang.RESTART),
+        (RetryRule.ELSEWHERE, "hung", OnHang.RESTART),
+        (RetryRule.ONCE, "disk-full", OnHang.RESTART),
+        (RetryRule.ONCE, "hung", OnHang.REPORT),
+        (RetryRule.NEVER, "disk-full", OnHang.REPORT),
+    ],
+)
+def test_the_rule_of_the_table_for_hung_runs_is_asked_before_one_is_ended(
+    job: LiveJob, rule: RetryRule, before: str, done: OnHang
+) -> None:
+    job.stored = replace(job.stored, recipe=replace(job.recipe, on_hang=OnHang.RESTART))
+    job.job = replace(job.job, retries=5)
+    failed = FailedAttempt(Failure(before), ran_ms=1_000)
+    job.history = replace(job.history, failed_attempts=(failed,))
+    assert job.recipe_now(NOW, 1_000, replace(HUNG, retry=rule)).on_hang is done
+
+
+@pytest.mark.parametrize(
     ("retries", "failures", "done"),
     [
         *((0, 0, OnHang.REPORT), (1, 0, OnHang.RESTART), (1, 1, OnHang.REPORT)),
@@ -72,10 +95,10 @@ def test_a_run_is_only_ended_for_a_hang_where_it_would_be_tried_again(
     job.job = replace(job.job, retries=retries)
     assert job.record is not None
     job.record.failures = failures
-    assert job.recipe_now(NOW, 1_000).on_hang is done
+    assert job.recipe_now(NOW, 1_000, HUNG).on_hang is done
     assert job.recipe.on_hang is OnHang.RESTART
     said = story_sentence("hung", told(replace(hung(), restarts=False), job, NOW).detail)
-    assert said.startswith("Hangs, but is not ended, because no retry is left: No step for ")
+    assert said.startswith("Hangs, but is not ended, because it would not be tried again: No step for ")
 
 
 def test_a_hang_is_shown_with_why_since_when_and_where(job: LiveJob) -> None:
@@ -126,7 +149,7 @@ def test_one_that_was_ended_for_it_has_failed_and_tells_so_while_it_runs_again(
     assert logged.cause.detail == "It hung and was ended."
     assert isinstance(logged.event, e.RunFailed)
     assert logged.event.retryable
-    assert job.recipe_now(NOW, 1_000).longest_silence_ms == 40_000
+    assert job.recipe_now(NOW, 1_000, HUNG).longest_silence_ms == 40_000
     assert failure.reason == "hung"
     assert hang_notes([job]) == []
     assert hang_remarks(job.history.hang, Run("a", 2)) == (

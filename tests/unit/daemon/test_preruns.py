@@ -236,6 +236,27 @@ def test_where_the_first_ends_or_is_held_the_next_takes_its_turn() -> None:
     assert stage.after("b") == ["JobReleased c"]
 
 
+def test_one_that_waits_for_its_retry_or_for_other_devices_holds_nobody_up() -> None:
+    stage = Stage()
+    assert stage.submit("a", "b", "c") == ["b", "c"]
+    record = stage.jobs["a"].record
+    assert record is not None
+    record.retry_at_ms = 60_000
+    assert stage.after("a") == ["JobReleased b"], "and `c` waits for that"
+    assert stage.submit("d") == ["d"]
+    record.retry_at_ms = None
+    assert stage.after("a") == []
+    assert stage.passes("b") == [
+        *("PrerunWaived a", "PrerunWaived c", "JobReleased c", "PrerunWaived d", "JobReleased d")
+    ]
+    other = Stage()
+    assert other.submit("a", "b") == ["b"]
+    record = other.jobs["a"].record
+    assert record is not None
+    record.demand = replace(record.demand, avoid=(0,))
+    assert other.after("a") == ["JobReleased b"]
+
+
 def test_one_that_is_held_leads_only_those_that_are_held_likewise() -> None:
     stage = Stage()
     assert stage.submit("a", "b", hold=Hold.DEPENDENCY) == ["b"]
