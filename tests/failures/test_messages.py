@@ -148,6 +148,15 @@ RAISED = [
     ("unknown", "RuntimeError: cutlassF: no kernel found to launch!"),
 ]
 WRITTEN = [
+    ("import-error", 1, "ERROR: No module named 'apex'. Install it first."),
+    ("import-error", 1, "loading\n2026-11-17 04:00:00 ERROR No module named 'yaml'\nexiting"),
+    ("import-error", 1, "/usr/bin/python3: No module named train"),
+    (
+        "unknown",
+        1,
+        "Could not import the plugin: No module named 'wandb'\naccuracy below the target",
+    ),
+    ("unknown", 1, "warning: No module named 'apex', using plain Adam\naccuracy too low"),
     ("command-not-found", 127, "bash: line 1: foo: command not found"),
     ("command-not-found", 127, "sh: 1: trian.sh: not found"),
     (

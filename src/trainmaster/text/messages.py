@@ -205,7 +205,9 @@ def _paced(detail: Detail) -> Opening:
 
 def _hung(detail: Detail) -> Opening:
     ends = ", so it is ended to be started again" if detail.get("restarts") else ""
-    stays = ", but is not ended, because it would not be tried again" if detail.get("is_last") else ""
+    stays = (
+        ", but is not ended, because it would not be tried again" if detail.get("is_last") else ""
+    )
     return f"hangs{ends}{stays}", ("stacks", "restarts", "is_last", "attempt")
 
 

@@ -98,7 +98,9 @@ def test_a_run_is_only_ended_for_a_hang_where_it_would_be_tried_again(
     assert job.recipe_now(NOW, 1_000, HUNG).on_hang is done
     assert job.recipe.on_hang is OnHang.RESTART
     said = story_sentence("hung", told(replace(hung(), restarts=False), job, NOW).detail)
-    assert said.startswith("Hangs, but is not ended, because it would not be tried again: No step for ")
+    assert said.startswith(
+        "Hangs, but is not ended, because it would not be tried again: No step for "
+    )
 
 
 def test_a_hang_is_shown_with_why_since_when_and_where(job: LiveJob) -> None:
