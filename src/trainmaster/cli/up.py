@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ from trainmaster.cli.support.background import arguments_of, start_in_background
 from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import option
+from trainmaster.cli.support.peer_check import ROOT
 
 if TYPE_CHECKING:
     from trainmaster.config.limits import Limits
@@ -49,6 +51,10 @@ SYSTEM = (
 AS_USER = (
     "Run each job as the Unix user who submits it, and not as the manager's own; needs root. --system"
     " implies it."
+)
+PRINT_UNIT = (
+    "Print a systemd unit that starts the manager with these options, and start nothing: of the system for"
+    " root, else of the user."
 )
 DETACH = "Start in the background: return as soon as it answers."
 SETTING = "Option of the policy, by default of `trainmaster`; can be repeated."
@@ -97,6 +103,7 @@ def up(
     ] = False,
     self_test: Annotated[bool, option("--self-test", SELF_TEST)] = False,
     detach: Annotated[bool, option("-d --detach", DETACH)] = False,
+    prints_unit: Annotated[bool, option("--print-unit", PRINT_UNIT)] = False,
     ends_demo: Annotated[
         bool, option("--end-demo", "On Ctrl-C cancel the jobs of --demo; other jobs keep running.")
     ] = False,
@@ -113,6 +120,7 @@ def up(
         trainmaster up --slots 4 --policy tiresias-l
         trainmaster up --database postgresql://tm@localhost/trainmaster
         trainmaster up --data ./.trainmaster --demo
+        trainmaster up --print-unit > ~/.config/systemd/user/trainmaster.service
     """
     _refuse_network(host)
     if is_system and os.geteuid() != 0:
@@ -126,6 +134,9 @@ def up(
         raise unusable_folder(folder, error) from None
     if is_file:
         raise BadInput(f"--data {folder} is a file: name a folder.")
+    if prints_unit:
+        _print_unit(folder, arguments_of(context), is_system)
+        return
     if detach:
         start_in_background(folder, arguments_of(context))
         return
@@ -167,6 +178,20 @@ def up(
         runs_as_user or is_system,
     )
     run_manager(start, host, port)
+
+
+def _print_unit(folder: Path, arguments: Sequence[str], is_system: bool) -> None:
+    """Files are named in full, since a service starts elsewhere."""
+    from trainmaster.cli.support.console import remark
+    from trainmaster.cli.support.database_option import VARIABLE
+    from trainmaster.cli.support.service_unit import unit_text
+
+    if os.environ.get(VARIABLE):
+        remark("Note", (f"{VARIABLE} is not in the unit: use --database-file",))
+    named = [os.path.abspath(word) if Path(word).is_file() else word for word in arguments]
+    command = [sys.executable, "-m", "trainmaster", "up", "--data", str(folder), *named]
+    text = unit_text(command, folder, for_root=os.geteuid() == ROOT, is_system=is_system)
+    sys.stdout.write(text)
 
 
 def _cold_start(adopt: bool, starts_fresh: bool, folder: Path) -> ColdStart:

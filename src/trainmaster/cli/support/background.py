@@ -22,7 +22,7 @@ OUTPUT = "up.out"
 READY = "Trainmaster at "
 STANDBY = ", a standby:"
 LONGEST_S = 120.0
-LEFT_OUT = ("data", "detach")
+LEFT_OUT = ("data", "detach", "prints_unit")
 
 
 def arguments_of(context: typer.Context) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from trainmaster.cli.support.private_folder import keep_private, open_to_users
 from trainmaster.cli.support.remembered_file import Remembered
 from trainmaster.cli.support.remembered_reasons import REASONS, Reasons
 from trainmaster.cli.support.remembered_slots import Devices, remember_devices
+from trainmaster.cli.support.service_notifications import ServiceNotifications
 from trainmaster.config.limits import Limits
 from trainmaster.config.notifications import NotificationSettings
 from trainmaster.daemon.daemon import Daemon
@@ -43,6 +45,7 @@ from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.store.errors import StoreError
 from trainmaster.store.open import open_store, put_back_copy
 from trainmaster.store.store import Store
+from trainmaster.text.formatting import plural
 from trainmaster.whatif.forecast import forecast_start
 
 NOTIFICATIONS = "notifications.yaml"
@@ -131,6 +134,7 @@ def _unusable_port(host: str, port: int, error: OSError) -> str:
 
 
 async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -> None:
+    service = ServiceNotifications(os.environ)
     folder, engine, store = start.folder, _engine(start), _store(start)
     daemon = Daemon(
         store,
@@ -164,13 +168,26 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
     def when_up(link: str) -> None:
         lines = announcement(daemon, url_of(sock), folder, start.devices, start.reasons)
         say("\n".join((*lines, f"Open the page with {link} (once, within 10 min).")))
+        service.ready(_status(daemon))
 
+    pinging = asyncio.create_task(service.ping(lambda: _status(daemon)))
     try:
         last = before_end if start.ends_demo else None
         await serve(daemon, sock, local, folder / ADDRESS, when_up, when_active, last)
         say(farewell(daemon, folder))
     finally:
+        pinging.cancel()
+        service.stopping()
         store.close()
+
+
+def _status(daemon: Daemon) -> str:
+    """For `systemctl status`."""
+    health = daemon.health()
+    if health.trouble or not daemon.is_active.is_set():
+        return f"{health.role}: {health.trouble or 'another manager leads.'}"
+    running, waiting = daemon.live_jobs()
+    return f"{plural(running, 'job')} running, {waiting} waiting."
 
 
 def _engine(start: StartOptions) -> LocalEngine:
