@@ -108,6 +108,7 @@ def write_backup(
 def _add_folder(
     writer: BackupWriter, folder: Path, with_runs: bool, progress: Progress
 ) -> Iterator[str]:
+    folder = folder.resolve()  # no links in the paths from here on, unless a job puts one there
     found = [folder / name for name in SETTINGS if (folder / name).is_file()]
     if with_runs:
         found += [path for name in RUNS for path in _below(folder / name)]

@@ -6,16 +6,18 @@ First comes `manifest.json`, then the tables of the store (`store/NAME.jsonl`) a
 
 from __future__ import annotations
 
+import grp
 import hashlib
 import io
 import json
 import os
+import pwd
 import stat
 import tarfile
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -97,7 +99,10 @@ class BackupWriter:
             self._add(info, spool)
 
     def add_path(self, path: Path, name: str) -> str:
-        """Add a file, folder or link as it is now; what is to be said of it, empty if nothing."""
+        """Add a file, folder or link as it is now; what is to be said of it, empty if nothing.
+
+        The path has no links: where it leads through one by now, which a job has put there, it is left out.
+        """
         self._archive.inodes.clear()  # type: ignore[attr-defined]  # each name has its own content
         try:
             if stat.S_IFMT(path.lstat().st_mode) not in KINDS:
@@ -107,7 +112,10 @@ class BackupWriter:
             if not info.isreg():
                 self._archive.addfile(info)
                 return ""
-            with path.open("rb") as file:
+            opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(opened, "rb") as file:
+                if os.readlink(f"/proc/self/fd/{opened}") != str(path):
+                    return f"{path} leads elsewhere, and was left out"
                 return self._add(info, file)
         except FileNotFoundError:
             return ""  # its job, or the manager, has removed it meanwhile
@@ -279,8 +287,14 @@ def lines_of(path: Path, table: str) -> Iterator[bytes]:
 
 
 def unpack(path: Path, folder: Path, progress: Progress = lambda *_: None) -> int:
-    """Put files of a verified backup into a data folder where there are none; how many of runs were there."""
-    stayed, size = 0, path.stat().st_size
+    """Put files of a verified backup into a data folder where there are none; how many of runs were there.
+
+    Where root does so they belong to whom they did: to users, where jobs run as those. What is in a user's
+    folder is theirs to change, so nothing is put there; a folder is given away when all is in it.
+    """
+    stayed, size, is_root = 0, path.stat().st_size, os.geteuid() == 0
+    owners = {0, folder.stat().st_uid}
+    made: list[tuple[Path, tarfile.TarInfo]] = []
     with _readable(path) as archive:
         for info in archive:
             name = info.name.removeprefix(FOLDER)
@@ -288,11 +302,33 @@ def unpack(path: Path, folder: Path, progress: Progress = lambda *_: None) -> in
                 continue
             progress(_place(archive), size, name)
             target = folder / name
-            if os.path.lexists(target):
+            if os.path.lexists(target) or (is_root and _owner_of(target.parent) not in owners):
                 stayed += not info.isdir() and "/" in name
                 continue
             info.name = f"{name}{UNFINISHED}" if info.isreg() else name
             archive.extract(info, folder, filter="data")
             if info.isreg():
                 os.rename(folder / info.name, target)
+            made.append((target, info))
+    for target, info in reversed(made) if is_root else ():
+        if info.isdir():
+            target.chmod(info.mode & 0o755)
+        os.chown(target, *_owner(info), follow_symlinks=False)
     return stayed
+
+
+def _owner_of(folder: Path) -> int:
+    """Whose this folder is, or the nearest above it that is there."""
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    return folder.lstat().st_uid
+
+
+def _owner(info: tarfile.TarInfo) -> tuple[int, int]:
+    """By name, as this machine knows it, or else by number."""
+    uid, gid = info.uid, info.gid
+    with suppress(KeyError):
+        uid = pwd.getpwnam(info.uname).pw_uid
+    with suppress(KeyError):
+        gid = grp.getgrnam(info.gname).gr_gid
+    return uid, gid
