@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
+import socket
 import sys
 import time
-import urllib.error
 import urllib.request
 
 from trainmaster_sdk import wire
 from trainmaster_sdk.process_tree import stat_of, tree_below
 
 URL = "TRAINMASTER_URL"
+UNIX = "unix:"
+REFUSED = 400
+"""The lowest status of answers that are refusals."""
+PATIENCE_S = 30.0
 BUSY = 0.02
 """Part of one core above which processes count as working: prompts and their timers use less."""
 
@@ -53,15 +59,26 @@ def ask_to_be_suspended() -> bool:
             f"Idle, but {URL} is not set: cannot ask the manager to suspend this job.\n"
         )
         return False
-    asked = urllib.request.Request(
-        f"{url.rstrip('/')}/api/v1/jobs/{job}/idle",
-        data=b"{}",
-        method="POST",
-        headers={"Content-Type": "application/json"},
-    )
     try:
-        with urllib.request.urlopen(asked, timeout=30):
-            return True
-    except (urllib.error.URLError, OSError) as error:
+        _post(url.rstrip("/"), f"/api/v1/jobs/{job}/idle")
+        return True
+    except (http.client.HTTPException, OSError) as error:
         sys.stderr.write(f"Idle, but the manager did not suspend this job: {error}.\n")
         return False
+
+
+def _post(url: str, path: str) -> None:
+    """Post to a manager by its Unix socket, `unix:/PATH`, or by its address; OSError where it refuses."""
+    headers = {"Content-Type": "application/json"}
+    if not url.startswith(UNIX):
+        asked = urllib.request.Request(f"{url}{path}", b"{}", headers, method="POST")
+        with urllib.request.urlopen(asked, timeout=PATIENCE_S):
+            return
+    connection = http.client.HTTPConnection("localhost", timeout=PATIENCE_S)
+    with contextlib.closing(connection), socket.socket(socket.AF_UNIX) as connection.sock:
+        connection.sock.settimeout(PATIENCE_S)
+        connection.sock.connect(url.removeprefix(UNIX))
+        connection.request("POST", path, b"{}", headers)
+        answer = connection.getresponse()
+        if answer.status >= REFUSED:
+            raise OSError(f"it answered {answer.status} {answer.reason}")

@@ -21,9 +21,10 @@ from typing import ClassVar
 import pytest
 
 from tests.cli.answers import job_details, job_row
-from tests.cli.counterpart import Counterpart, serving
+from tests.cli.counterpart import Counterpart, refusal, serving
 from trainmaster.cli.main import main
 from trainmaster_sdk import terminal_protocol as frames
+from trainmaster_sdk.idle_detection import ask_to_be_suspended
 from trainmaster_sdk.terminal_protocol import Kind
 
 pytestmark = pytest.mark.live
@@ -193,6 +194,21 @@ def test_an_unused_session_asks_to_be_suspended_and_again_after_it_was_woken(
     session.process.send_signal(signal.SIGSTOP)
     session.process.send_signal(signal.SIGCONT)
     wait_until(lambda: suspensions(daemon) >= 2, "another suspension")
+
+
+def test_a_session_asks_by_the_managers_socket_where_it_has_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRAINMASTER_JOB", "5")
+    with serving(tmp_path / "m.sock") as manager:
+        monkeypatch.setenv("TRAINMASTER_URL", manager.url)
+        manager.on("POST", "/jobs/5/idle", job_row("5"), refusal(409, "conflict", "It has ended."))
+        assert ask_to_be_suspended()
+        assert not ask_to_be_suspended()
+    assert not ask_to_be_suspended()
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "Idle, but the manager did not suspend this job: it answered 409 Conflict."
+    assert len(said) == 2
 
 
 def test_a_session_that_works_is_not_idle(open_session, daemon: Counterpart) -> None:

@@ -15,6 +15,7 @@ import typer
 
 from trainmaster.cli.support.client import Client, job_path
 from trainmaster.cli.support.completion import live_jobs
+from trainmaster.cli.support.connection import UNIX, Place
 from trainmaster.cli.support.console import write, write_error
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.format import seconds_of, state_label
@@ -82,7 +83,7 @@ def shell(
             "queue": queue,
             "name": name or ("notebook" if notebook else "shell"),
         }
-        spec = _spec(client.url, stated, idle, command, notebook)
+        spec = _spec(_asked_at(client.place), stated, idle, command, notebook)
         with naming_flags():
             check_flags(spec)
             (submitted,) = send(client, [spec])
@@ -99,6 +100,11 @@ def shell(
         _note(f"\nSession {job} stays: `trainmaster cancel {job}` ends it.")
         raise
     raise typer.Exit(code)
+
+
+def _asked_at(place: Place) -> str:
+    """Where a session asks to be suspended; by the socket, which knows its user."""
+    return place.url if place.socket is None else f"{UNIX}{place.socket}"
 
 
 def _check_terminal() -> None:
