@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -12,10 +13,12 @@ import pytest
 from sqlalchemy import text
 
 from tests.contract.stores import JOB, batch, job, step
+from trainmaster.daemon.backup import copy_before_upgrade
+from trainmaster.daemon.backup_file import verify
 from trainmaster.store import schema
 from trainmaster.store.errors import StoreError
 from trainmaster.store.open import open_store
-from trainmaster.store.rows import JobFilter
+from trainmaster.store.rows import JobFilter, SnapshotRow
 from trainmaster.store.store import Store
 from trainmaster.store.tables import JOBS, values
 
@@ -150,6 +153,42 @@ def test_a_migration_that_fails_leaves_all_as_it_was(
     assert again.job("1") == JOB
     with pytest.raises(Exception, match="colour"):
         asked(again, "SELECT colour FROM jobs")
+
+
+def test_a_store_is_copied_before_its_tables_change(
+    store_url: str,
+    opened: Callable[[], Store],
+    next_version: Callable[[str], None],
+    tmp_path: Path,
+) -> None:
+    """A file that the earlier version can use, or a backup of what is on a server."""
+    with closing(open_store(store_url)) as store:
+        assert store.acquire_leadership()
+        fill(store)
+        store.keep_snapshot(SnapshotRow(2, 20, '{"home": "h"}'))
+    before = schema.VERSIONS[-1]
+    next_version(LATER)
+    later, made = opened(), []
+    later.before_migration = lambda found: made.append(copy_before_upgrade(later, tmp_path, found))
+    assert later.acquire_leadership()
+    (copy,) = made
+    assert copy.name.startswith(f"schema-{before}-step-2.")
+    if copy.suffix == ".db":
+        with closing(sqlite3.connect(copy)) as former:
+            found = former.execute(f"SELECT version_num FROM {schema.VERSION_TABLE}").fetchone()
+            assert (found, former.execute("SELECT count(*) FROM jobs").fetchone()) == (
+                (before,),
+                (2,),
+            )
+    else:
+        manifest = verify(copy)
+        assert (manifest.schema_version, manifest.tables["jobs"]) == (before, 2)
+    assert copy_before_upgrade(later, tmp_path, "9001") != copy
+    later.close()
+    again = opened()
+    again.before_migration = lambda found: made.append(Path(found))
+    assert again.acquire_leadership()
+    assert len(made) == 1, "a store that is up to date is not copied"
 
 
 def test_a_newer_schema_is_refused(opened: Callable[[], Store], store_url: str) -> None:

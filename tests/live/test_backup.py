@@ -66,10 +66,14 @@ def test_a_backup_is_restored_on_an_empty_machine(data: Path, tmp_path: Path, sa
         said("backup", "--data", data, "--to", made)
         assert made.stat().st_mode & 0o077 == 0
         story = manager.call("GET", f"/api/v1/jobs/{ended}/story")
-    assert not {each for each in file_in(made) if "token" in each or each.startswith("folder/runs")}
+        token = (data / "admin-token").read_text().strip()
+    assert token
+    assert token.encode() not in gzip.decompress(made.read_bytes()), "only its hash goes along"
+    assert not [each for each in file_in(made) if each.startswith("folder/runs")]
     assert "3 jobs" in said("backup", "--verify", made)
     assert "Restored 3 jobs" in said("restore", made, "--data", empty)
     with live(empty) as other:  # the slots and the policy are those of the backup
+        assert (empty / "admin-token").read_text().strip() != token
         assert other.call("GET", f"/api/v1/jobs/{ended}/story") == story
         assert states(other)[ended] == "succeeded"
         assert states(other)[held] == "pending"
@@ -106,6 +110,7 @@ def test_a_backup_is_restored_over_newer_runs(data: Path, tmp_path: Path, said: 
         assert all(map(is_running, before.values()))
         told = said("restore", made, "--data", data, "--replace")
         assert f"taken over at the next start: job {newer}" in told
+        assert f"never started, so gone: job {unstarted}." in told
         assert "trainmaster.db.replaced-1" in told
         assert (data / "trainmaster.db.replaced-1").exists()
         with restarted(manager):  # no flag: the restore has said what to do

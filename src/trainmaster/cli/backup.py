@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trainmaster.cli.support.address import state_folder
 from trainmaster.cli.support.console import remark, show_answer
 from trainmaster.cli.support.errors import BadInput, Failed, cannot_write
 from trainmaster.cli.support.files import check_writable
@@ -47,7 +46,7 @@ def backup(
         trainmaster backup --with-runs --to /mnt/backups/with-checkpoints.tar.gz
         trainmaster backup --verify /mnt/backups/trainmaster-20261117-041500.tar.gz
     """
-    from trainmaster.cli.support.own_store import refuse_others_folder, store_of
+    from trainmaster.cli.support.own_store import managed_folder, refuse_others_folder, store_of
     from trainmaster.daemon.backup import write_backup
     from trainmaster.store.errors import StoreError
     from trainmaster.store.open import open_store
@@ -55,7 +54,7 @@ def backup(
     if verify is not None:
         _verify(verify, as_json)
         return
-    folder = state_folder(data)
+    folder = managed_folder(data)
     if not folder.is_dir():
         raise BadInput(f"there is no data folder {folder}: name the manager's with --data.")
     refuse_others_folder(folder, root_may=True)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainmaster.cli.backup import DATABASE
-from trainmaster.cli.support.address import state_folder
 from trainmaster.cli.support.console import screen, write_json
 from trainmaster.cli.support.errors import FAILED
 from trainmaster.cli.support.options import AsJson, option
@@ -41,9 +40,9 @@ def doctor(
     """
     from trainmaster.cli.diagnosis.checks import Verdict, findings
     from trainmaster.cli.diagnosis.gather import gather
-    from trainmaster.cli.support.own_store import store_of
+    from trainmaster.cli.support.own_store import managed_folder, store_of
 
-    folder = state_folder(data)
+    folder = managed_folder(data)
     found = list(findings(gather(folder, store_of(folder, database, database_file))))
     if as_json:
         write_json([_row(each) for each in found])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from trainmaster.cli.backup import AFTER_S
-from trainmaster.cli.support.address import state_folder
 from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.errors import Failed, cannot_write
 from trainmaster.cli.support.options import AsJson, argument, option
@@ -43,14 +42,14 @@ def restore(
         trainmaster restore backup.tar.gz --data /srv/trainmaster --database-file ~/.tm-database
     """
     from trainmaster.cli.support.database_option import database_of
-    from trainmaster.cli.support.own_store import refuse_others_folder, sqlite_in
+    from trainmaster.cli.support.own_store import managed_folder, refuse_others_folder, sqlite_in
     from trainmaster.daemon import backup
     from trainmaster.daemon.backup_file import BadBackup
     from trainmaster.daemon.request_errors import RequestError
     from trainmaster.store.errors import StoreError
 
     os.umask(0o077)
-    folder = state_folder(data)
+    folder = managed_folder(data)
     refuse_others_folder(folder, root_may=False)
     stated = database_of(database, database_file)
     try:
@@ -66,6 +65,7 @@ def restore(
         "folder": str(folder),
         "aside": done.aside or None,
         "newer_jobs": list(done.newer),
+        "gone_jobs": list(done.waiting),
         **done.manifest.model_dump(),
     }
     show_answer(answer, as_json, "\n".join(_sentences(done, folder, data, stated)))
@@ -82,6 +82,9 @@ def _sentences(done: Restored, folder: Path, data: Path | None, url: str | None)
     if done.newer:
         named = first_of(done.newer, MOST_NAMED)
         said.append(f"Started after the backup, and taken over at the next start: job {named}.")
+    if done.waiting:
+        named = first_of(done.waiting, MOST_NAMED)
+        said.append(f"Submitted after the backup and never started, so gone: job {named}.")
     if done.stayed:
         said.append(f"{plural(done.stayed, 'file')} of runs that are there: left as they are.")
     where = f" --data {data}" if data is not None else ""

@@ -161,6 +161,8 @@ class Restored:
     """Files of runs that were there already, and stay as they are."""
     newer: tuple[str, ...]
     """Jobs of the folder that the backup does not know: the next start adopts their runs."""
+    waiting: tuple[str, ...]
+    """Jobs of the former store that are in neither: they waited, and are to be submitted again."""
 
 
 def restore(
@@ -193,7 +195,8 @@ def restore(
             raise
         known = last_number(database)
     newer = [job for job, _ in runs_in(folder) if int(job.partition("_")[0]) > known]
-    return Restored(manifest, before.aside, stayed, tuple(newer))
+    waiting = [job for job, number in before.live if number > known and job not in newer]
+    return Restored(manifest, before.aside, stayed, tuple(newer), tuple(waiting))
 
 
 def _refuse_unfit(folder: Path, manifest: Manifest) -> None:

@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from trainmaster.durable_files import put_in_place, sync
+from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.store import schema
 from trainmaster.store.copies import PARTS, move_parts
 from trainmaster.store.database import Database
@@ -140,6 +141,8 @@ class Replaced:
     last_number: int = 0
     """The largest number of its jobs, as far as that can be read."""
     epoch: int = 0
+    live: tuple[tuple[str, int], ...] = ()
+    """Its jobs that had not ended, each with its number."""
 
 
 def load(
@@ -168,7 +171,7 @@ def load(
             aside = _move_tables(connection)
             _fill(connection, version, tables, before.epoch)
             before_switch(before)
-        return Replaced(f"schema {aside}" if aside else "", before.last_number, before.epoch)
+        return replace(before, aside=f"schema {aside}" if aside else "")
 
 
 def has_contents(database: Database) -> bool:
@@ -194,8 +197,11 @@ def _before(database: Database) -> Replaced:
         with database.reader.connect() as connection:
             if schema.version(connection) is None:
                 return Replaced()
-            epoch = connection.scalar(select(func.max(LEDGER.c.epoch)))
-            return Replaced("", connection.scalar(select(func.max(JOBS.c.number))) or 0, epoch or 0)
+            epoch = connection.scalar(select(func.max(LEDGER.c.epoch))) or 0
+            last = connection.scalar(select(func.max(JOBS.c.number))) or 0
+            ids = select(JOBS.c.id, JOBS.c.number).where(JOBS.c.state.not_in(ENDED_STATES))
+            live = connection.execute(ids.order_by(JOBS.c.number, JOBS.c.place))
+            return Replaced("", last, epoch, tuple((id, number) for id, number in live))
     except SQLAlchemyError:
         if database.file.path is None:
             raise
@@ -234,7 +240,7 @@ def _load_file(
     finally:
         for part in PARTS:
             fresh.with_name(fresh.name + part).unlink(missing_ok=True)
-    return Replaced(moved[0] if moved else "", before.last_number, before.epoch)
+    return replace(before, aside=moved[0] if moved else "")
 
 
 def _move_tables(connection: Connection) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from trainmaster.cli.support.address import DATA, SYSTEM_FOLDER, state_folder
 from trainmaster.cli.support.database_option import database_of
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.peer_check import ROOT
@@ -16,6 +17,15 @@ USUAL = "trainmaster.db"
 
 def sqlite_in(folder: Path) -> str:
     return f"sqlite:///{folder}/{USUAL}"
+
+
+def managed_folder(stated: Path | None) -> Path:
+    """The data folder that is meant; for root that of the manager for everybody, where it has none itself."""
+    own = state_folder(stated)
+    is_usual = stated is None and not os.environ.get(DATA)
+    if is_usual and os.geteuid() == ROOT and not own.exists() and SYSTEM_FOLDER.is_dir():
+        return SYSTEM_FOLDER
+    return own
 
 
 def store_of(folder: Path, database: str | None, database_file: Path | None) -> str:
