@@ -35,6 +35,7 @@ from trainmaster.daemon.run_gpu_use import RunUse
 from trainmaster.daemon.self_tests import TestedDevice
 from trainmaster.daemon.service_api import (
     Accepted,
+    Asker,
     Conflict,
     Forecast,
     Health,
@@ -151,7 +152,11 @@ class MemoryService:
     # -- commands ------------------------------------------------------------------------------------
 
     async def submit(
-        self, asked: Sequence[Submission], key: str | None = None, request_hash: str = ""
+        self,
+        asked: Sequence[Submission],
+        key: str | None = None,
+        request_hash: str = "",
+        by: Asker | None = None,
     ) -> Sequence[Accepted]:
         self._needs_store()
         if key is not None and key in self.keys:
@@ -169,7 +174,7 @@ class MemoryService:
         await self._settle()
         return accepted
 
-    async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
+    async def check(self, asked: Submission, by: Asker | None = None) -> tuple[JobStatus, Forecast]:
         self._needs_store()
         known = Known(asked, self._row("0", asked, None, None), 0)
         return self._status(known), Forecast(self.now, "as if submitted now")
@@ -282,7 +287,7 @@ class MemoryService:
     def shares_files(self) -> bool:
         return True
 
-    async def cancel_unrecorded(self, job: str) -> Sequence[str]:
+    async def cancel_unrecorded(self, job: str, by: Asker) -> Sequence[str]:
         return ()
 
     async def status(self) -> StatusRow:
@@ -335,8 +340,15 @@ class MemoryService:
         self._needs_lead()
         return Counter(known.row.state for known in self.known.values())
 
-    async def job(self, job: str) -> JobStatus:
-        found = self._status(self._named(job))
+    def live_jobs_of(self, user: str) -> frozenset[str]:
+        return frozenset(
+            id
+            for id, known in self.known.items()
+            if known.row.user == user and known.row.state not in ENDS
+        )
+
+    async def job(self, job: str, by: Asker | None = None) -> JobStatus:
+        found = self._status(self._named(job, by))
         array = job if job in self.arrays else None
         if found.row.array is not None and job == found.row.name:
             array = found.row.array
@@ -551,15 +563,15 @@ class MemoryService:
         if self.trouble:
             raise Unavailable(self.trouble)
 
-    def _named(self, job: str) -> Known:
+    def _named(self, job: str, by: Asker | None = None) -> Known:
         self._needs_lead()
-        if job in self.arrays:
-            return self.known[self.arrays[job][0]]
-        if job in self.known:
-            return self.known[job]
-        for known in reversed(self.known.values()):
-            if known.row.name == job:
-                return known
+        id = self.arrays[job][0] if job in self.arrays else job
+        if id in self.known and (by is None or by.finds(self.known[id].row.user)):
+            return self.known[id]
+        named = [known for known in reversed(self.known.values()) if known.row.name == job]
+        own = [known for known in named if by is not None and known.row.user == by.user]
+        for known in own or (named if by is None or by.sees_all else ()):
+            return known
         raise NotFound(f"There is no job {job}.")
 
     def _live(self, job: str) -> list[Known]:
@@ -609,7 +621,14 @@ class MemoryService:
     def _tell(self, known: Known, what: str, detail: Mapping[str, object] | None = None) -> None:
         seq = len(self.seen) + 1
         self.seen.append(
-            ChangeRow(seq, self.now / 1000, what, known.row.id, response_models.plain(detail or {}))
+            ChangeRow(
+                seq,
+                self.now / 1000,
+                what,
+                known.row.id,
+                response_models.plain(detail or {}),
+                known.row.user,
+            )
         )
         known.story.append(
             StoryRow(known.row.id, self.now, len(self.seen), what, json.dumps(detail or {}))

@@ -200,7 +200,7 @@ def _denied(caller: Caller, need: Need) -> Response:
 
 MANAGER_ONLY = "Only the manager's own user may do this, on its machine over its Unix socket."
 NEEDS_TOKEN = (
-    "This needs a token: send `Authorization: Bearer TOKEN`. `trainmaster token create` makes one on the"
+    "This needs a token: send `Authorization: Bearer TOKEN`. `trainmaster token new` makes one on the"
     " manager's machine."
 )
 WRONG_TOKEN = "This token is not valid: it is unknown, has expired or was revoked."

@@ -56,9 +56,10 @@ class Caller:
 
 
 def asked_by(request: Request) -> Caller:
-    """The caller of a request, for routes: `caller: Annotated[Caller, Depends(asked_by)]`."""
+    """The caller of a request, for routes: `by: By`."""
     caller: Caller = request.state.caller
     return caller
 
 
-AskedBy = Annotated[Caller, Depends(asked_by)]
+By = Annotated[Caller, Depends(asked_by)]
+"""The parameter of a route that depends on who asks."""

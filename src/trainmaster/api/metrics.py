@@ -19,6 +19,7 @@ from trainmaster.store.rows import JobFilter
 PAGE, MOST_PAGES = 1_000, 10
 LOOKED_AT = frozenset(WAITING_STATES)
 UNKNOWN = "Unknown"
+IsShown = Callable[[str], bool]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -49,8 +50,12 @@ QUEUE_GAUGES: tuple[tuple[str, str, Callable[[QueueRow], float]], ...] = (
 )
 
 
-async def page(service: Daemon, metrics: Metrics) -> bytes:
-    """All of it as text."""
+async def page(service: Daemon, metrics: Metrics, shown: frozenset[str] | None = None) -> bytes:
+    """All of it as text; `shown` are the jobs that are named, None: all."""
+
+    def is_shown(job: str) -> bool:
+        return shown is None or job in shown
+
     health = service.health()
     works = health.role == "active" and not health.trouble
     up = "1 where this manager works; 0 where it has trouble or stands by."
@@ -66,11 +71,11 @@ async def page(service: Daemon, metrics: Metrics) -> bytes:
             _gauge("jobs", "Jobs in each state, ended ones included.", ("state",), states),
             await _unadmitted(service, counts),
             *_devices(service),
-            *_gpus(service),
-            *_progress(service),
-            _hung(service),
-            _inputs(service),
-            _slow_ranks(service),
+            *_gpus(service, is_shown),
+            *_progress(service, is_shown),
+            _hung(service, is_shown),
+            _inputs(service, is_shown),
+            _slow_ranks(service, is_shown),
         ]
     registry = CollectorRegistry()
     registry.register(_Now(families))
@@ -111,8 +116,8 @@ async def _unadmitted(service: Daemon, counts: Mapping[str, int]) -> Metric:
     return _gauge("unadmitted_jobs", words, ("reason",), found)
 
 
-def _progress(service: Daemon) -> list[Metric]:
-    found = service.queries.running_progress()
+def _progress(service: Daemon, is_shown: IsShown) -> list[Metric]:
+    found = [each for each in service.queries.running_progress() if is_shown(each[0])]
     own = ("job", "name")
     steps = [((id, name), at.step) for id, name, at in found]
     rates = [((id, name), at.steps_per_s) for id, name, at in found if at.steps_per_s is not None]
@@ -122,26 +127,32 @@ def _progress(service: Daemon) -> list[Metric]:
     ]
 
 
-def _inputs(service: Daemon) -> Metric:
-    found = [((each.path,), len(each.waiting)) for each in service.queries.inputs()]
+def _inputs(service: Daemon, is_shown: IsShown) -> Metric:
+    found = [
+        ((each.path,), len(each.waiting))
+        for each in service.queries.inputs()
+        if all(is_shown(job) for job in (*each.jobs, *each.waiting))
+    ]
     words = "Jobs that wait for an input which is set aside."
     return _gauge("input_waiting_jobs", words, ("path",), found)
 
 
-def _slow_ranks(service: Daemon) -> Metric:
+def _slow_ranks(service: Daemon, is_shown: IsShown) -> Metric:
     found = [
         ((live.id, live.recipe.name, str(rank), device), live.history.slow_percent / 100)
         for live, rank, device in service.queries.stragglers()
+        if is_shown(live.id)
     ]
     words = "Step time of a rank that is slower than its peers, divided by theirs."
     return _gauge("job_straggler_ratio", words, ("job", "name", "rank", "device"), found)
 
 
-def _hung(service: Daemon) -> Metric:
+def _hung(service: Daemon, is_shown: IsShown) -> Metric:
     now = service.queries.now_ms()
     found = [
         ((id, name), max(0, now - hang.since_ms) / 1000)
         for id, name, hang in service.queries.running_hangs()
+        if is_shown(id)
     ]
     words = "Since the last sign of life of a job that hangs."
     return _gauge("job_hung_seconds", words, ("job", "name"), found)
@@ -159,7 +170,7 @@ GPU_GAUGES: tuple[tuple[str, str, Callable[[GpuRow], float | None]], ...] = (
 )
 
 
-def _gpus(service: Daemon) -> list[Metric]:
+def _gpus(service: Daemon, is_shown: IsShown) -> list[Metric]:
     found = [
         ((node.name, node.type, device.name, device.gpu.uuid), device.gpu)
         for node in service.queries.nodes()
@@ -172,7 +183,7 @@ def _gpus(service: Daemon) -> list[Metric]:
         for name, words, of in GPU_GAUGES
         if found
     ]
-    uses = service.queries.running_gpu_use()
+    uses = [each for each in service.queries.running_gpu_use() if is_shown(each[0])]
     jobs = ("job", "name")
     memory = [((id, name), use.total_memory) for id, name, use in uses]
     busy = _known(((id, name), ratio(use.mean_util_ppm)) for id, name, use in uses)

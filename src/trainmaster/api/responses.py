@@ -70,6 +70,10 @@ NAMES_NOTHING = re.compile(r"(a|an|it|its|job|line|of|the|there|this|what)\b[^.=
 """How sentences begin that do not begin with the name of a field."""
 
 
+class NotAllowed(Exception):
+    """What the caller may not do: one sentence."""
+
+
 class ApiError(Exception):
     """An error answer: a status and one sentence."""
 
@@ -79,7 +83,7 @@ class ApiError(Exception):
 
 
 KINDS: tuple[type[Exception], ...] = (
-    *(ApiError, ConfigError, RequestError, StoreError),
+    *(ApiError, NotAllowed, ConfigError, RequestError, StoreError),
     *(HTTPException, RequestValidationError, Exception),
 )
 
@@ -178,6 +182,8 @@ def error_of(failure: Exception) -> JsonAnswer:
     match failure:
         case ApiError():
             return error(failure.status, said)
+        case NotAllowed():
+            return error(403, said, code="not_allowed")
         case ConfigError():
             return error(400 if failure.is_malformed else 422, said)
         case Unavailable() | StoreError():

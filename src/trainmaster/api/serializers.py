@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from trainmaster import __version__
 from trainmaster.api import messages
+from trainmaster.api.caller import Caller
+from trainmaster.api.visibility import shown_notes, without_names
 from trainmaster.daemon.array_rows import ranges
 from trainmaster.daemon.job_history import Progress
 from trainmaster.daemon.job_rows import (
@@ -253,10 +255,16 @@ def array_summary(status: JobStatus) -> ArraySummary:
     )
 
 
-def health_row(health: Health) -> HealthRow:
+def open_health_row(health: Health) -> HealthRow:
+    """What anybody may know: whether it works."""
+    trouble = "It cannot change anything now." if health.trouble else None
+    return HealthRow(health.role, health.state, trouble, [], __version__)
+
+
+def health_row(health: Health, by: Caller) -> HealthRow:
     signs = health.signs
     row = HealthRow(
-        health.role, health.state, health.trouble or None, list(health.notes), __version__
+        health.role, health.state, health.trouble or None, shown_notes(health, by), __version__
     )
     if signs is None:
         return row
@@ -322,12 +330,10 @@ def _deadline_remarks(status: JobStatus, now: int) -> list[str]:
     return [said] if said else []
 
 
-def holder(row: JobRow) -> Holder:
-    return Holder(**{each.name: getattr(row, each.name) for each in fields(Holder)})
-
-
-def story_entry(row: stored.StoryRow) -> StoryEntry:
+def story_entry(row: stored.StoryRow, by: Caller) -> StoryEntry:
+    """What happened to a job; other jobs are named to operators only."""
     detail = messages.details(row.detail_json)
+    detail = detail if by.is_operator else without_names(detail)
     sentence = story_sentence(row.what, detail)
     return StoryEntry(row.at_ms / 1000, row.step, row.what, sentence, detail)
 

@@ -45,6 +45,7 @@ from trainmaster.daemon.failure_evidence import FailureReader
 from trainmaster.daemon.folder_lock import FolderLock
 from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.job_outputs import JobOutputs
+from trainmaster.daemon.launch_record import LaunchRecord
 from trainmaster.daemon.lease import LeaderWatch, Lease
 from trainmaster.daemon.live_job import stored_submission
 from trainmaster.daemon.metrics import Metrics
@@ -61,7 +62,7 @@ from trainmaster.daemon.retention import (
     remove_leftovers,
 )
 from trainmaster.daemon.self_tests import SelfTests
-from trainmaster.daemon.service_api import Health, RequestError, Unavailable
+from trainmaster.daemon.service_api import Asker, Health, RequestError, Unavailable
 from trainmaster.daemon.submission_checks import SubmissionChecks
 from trainmaster.daemon.submissions import Submissions
 from trainmaster.daemon.submitted_files import SubmittedFiles
@@ -70,6 +71,7 @@ from trainmaster.engines.protocol import Engine, StrayRun
 from trainmaster.failures.reason_table import ReasonTable
 from trainmaster.model.events import PolicyChanged
 from trainmaster.model.inputs import InputBlock
+from trainmaster.model.job import Run
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.units import HOUR, MINUTE, SECOND
 from trainmaster.store.copies import keep_copy
@@ -535,23 +537,32 @@ class Daemon:
         trouble = (
             driver.writer.trouble or self._removed or self._damage or signs.trouble(self.limits)
         )
-        return Health(ACTIVE_ROLE, trouble, tuple(notes), signs)
+        return Health(ACTIVE_ROLE, trouble, tuple(notes), signs, driver.job_notes())
 
     @property
     def folder(self) -> Path:
         return self._folder
 
-    async def cancel_unrecorded(self, job: str) -> Sequence[str]:
+    async def cancel_unrecorded(self, job: str, by: Asker) -> Sequence[str]:
         """End runs of this job, or array, while the database is away; the ids of those that there were.
 
         Their journals say that they were cancelled, and so will the store once it can be reached.
         """
         if self._parts is not None or self._was_standby:
             return ()
-        ours = [run for run in self._engine.unwatched() if job in (run.job, run.job.split("_")[0])]
+        named = [run for run in self._engine.unwatched() if job in (run.job, run.job.split("_")[0])]
+        ours = [run for run in named if by.finds(self._owner_of(run))]
         ended = [run for run in ours if await asyncio.to_thread(self._engine.cancel_unwatched, run)]
         log.warning("cancelled while the database is away", runs=[str(run) for run in ended])
         return [run.job for run in ended]
+
+    def _owner_of(self, run: Run) -> str:
+        """The user of a run, by the record beside it; empty where that cannot be read."""
+        recorded = self._engine.recorded(run)
+        try:
+            return "" if recorded is None else LaunchRecord.from_json(recorded.record).row.user
+        except ValueError:
+            return ""
 
     @property
     def store_name(self) -> str:

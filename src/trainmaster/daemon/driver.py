@@ -176,6 +176,10 @@ class Driver:
         self._unsure: set[str] = set()
         """Jobs whose dependencies could not be looked up."""
 
+    def job_notes(self) -> tuple[str, ...]:
+        """Those that name jobs and their inputs."""
+        return (*hang_notes(self.jobs.values()), *self.inputs.notes())
+
     def notes(self) -> tuple[str, ...]:
         """What does not work as it should, and what to do: a sentence each."""
         state, notes = self.controller.state, [*self.policy_notes()]
@@ -185,7 +189,7 @@ class Driver:
                     f"Queue {queue.name} is in {queue.parent}, which is not defined, and counts as a"
                     f" queue of its own: define {queue.parent}, or remove it with `trainmaster queue rm`."
                 )
-        notes += [*hang_notes(self.jobs.values()), *self.inputs.notes()]
+        notes += self.job_notes()
         for node in sorted(state.draining):
             name = state.topology.nodes[node].name
             notes.append(
@@ -323,7 +327,7 @@ class Driver:
             await self.dispatcher.send(step.decision.orders)
             changed = [*self._changed_by_users(step.events), *self._ended_without_a_run(step)]
             await self.dispatcher.write_rows(dict.fromkeys(changed))
-            self.feed.tell(step.batch.stories)
+            self.feed.tell(step.batch.stories, self.owner_of)
         if self.dispatcher.unsent:
             self.inbox.wake_in(RETRY_S)
         touched = {id for step in steps for id in step.touched}
@@ -595,6 +599,16 @@ class Driver:
             return live.state
         row = self.store.job(id)
         return None if row is None else row.state
+
+    def owner_of(self, id: str) -> str:
+        """The user of a live job; empty for one that has ended."""
+        live = self.jobs.get(id)
+        return "" if live is None else live.job.user
+
+    def stored_owner_of(self, id: str) -> str | None:
+        """The user of any job, live or ended; blocks."""
+        row = None if id in self.jobs else self.store.job(id)
+        return self.owner_of(id) or (None if row is None else row.user)
 
     # -- finding ---------------------------------------------------------------------------------------
 

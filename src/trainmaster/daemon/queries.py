@@ -37,6 +37,7 @@ from trainmaster.daemon.response_models import (
 from trainmaster.daemon.retries import avoidance_reason, retry_reason
 from trainmaster.daemon.run_gpu_use import RunUse
 from trainmaster.daemon.service_api import (
+    Asker,
     Conflict,
     Forecast,
     JobStatus,
@@ -140,22 +141,35 @@ class Queries:
             self._counts_of = seq
         return self._counts
 
-    async def job(self, job: str) -> JobStatus:
-        """By id, by the id of an array, or by name: the newest of that name."""
+    async def job(self, job: str, by: Asker | None = None) -> JobStatus:
+        """By id, by the id of an array, or by name: the newest of that name, the asker's own first.
+
+        A job that the asker may not see is not there.
+        """
         store, now = self._driver.store, self._driver.clock.now()
         live = self._driver.jobs.get(job)
-        if live is not None and live.record is not None:  # followers of its log ask all the time
-            return self._status(live.row(now), now)
+        if live is not None and live.record is not None and _finds(by, live.job.user):
+            return self._status(live.row(now), now)  # followers of its log ask all the time
         row = await asyncio.to_thread(store.job, job)
-        if row is not None:
+        if row is not None and _finds(by, row.user):
             return self._status(row, now)
         elements = await asyncio.to_thread(store.jobs, JobFilter(array=job, limit=MOST_ELEMENTS))
-        if elements:
+        if elements and _finds(by, elements[0].user):
             return self._folded(job, await self._all(elements))
-        named = await asyncio.to_thread(store.named, job)
+        named = await asyncio.to_thread(self.newest_named, job, by)
         if named is not None:  # of an array, each element has its name: the array is meant
             return self._status(named, now) if named.array is None else await self.job(named.array)
         raise NotFound(f"there is no job {job}: `trainmaster ps -a` lists all.")
+
+    def newest_named(self, name: str, by: Asker | None) -> StoredJob | None:
+        """The newest job of this name: one of the asker's own, else of all that it may see; blocks."""
+        store = self._driver.store
+        own = None if by is None else store.named(name, by.user)
+        return store.named(name) if own is None and (by is None or by.sees_all) else own
+
+    def live_jobs_of(self, user: str) -> frozenset[str]:
+        """Ids of a user's jobs that have not ended."""
+        return frozenset(live.id for live in self._driver.jobs.values() if live.job.user == user)
 
     def _status(self, row: StoredJob, now: int) -> JobStatus:
         """All that is known of a job, by its stored row."""
@@ -576,6 +590,10 @@ class Queries:
             since_s=driver.policy_since_ms / 1000,
             trouble=" ".join(driver.policy_notes()) or driver.refused or None,
         )
+
+
+def _finds(by: Asker | None, user: str) -> bool:
+    return by is None or by.finds(user)
 
 
 def _aside_row(aside: GpuAside | None) -> SetAsideRow | None:

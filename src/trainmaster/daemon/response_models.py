@@ -560,6 +560,8 @@ class ChangeRow(ResponseModel):
     what: str
     job: str | None
     detail: dict[str, Any]
+    user: str | None = None
+    """Whose job it is."""
 
 
 class SentEvent(ResponseModel):

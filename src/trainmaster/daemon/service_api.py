@@ -50,6 +50,19 @@ class JobChanges(StrictModel):
 
 
 @dataclass(frozen=True, slots=True)
+class Asker:
+    """Who looks for a job: names are looked up among its own jobs first."""
+
+    user: str
+    sees_all: bool
+    """Whether it finds the jobs of others, by id and by name."""
+
+    def finds(self, user: str) -> bool:
+        """Whether it finds jobs of this user."""
+        return self.sees_all or self.user == user
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
     """A job as its user asked for it: checked, with every default filled in."""
 
@@ -144,6 +157,8 @@ class Health:
     """What does not work as it should although the manager does, and what to do."""
     signs: VitalSigns | None = None
     """Of the one that leads."""
+    about_jobs: tuple[str, ...] = ()
+    """Those of the notes that name jobs and their inputs."""
 
     @property
     def state(self) -> str:

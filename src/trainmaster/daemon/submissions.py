@@ -26,6 +26,7 @@ from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import (
     RELEASED_FIRST,
     Accepted,
+    Asker,
     Conflict,
     Forecast,
     JobStatus,
@@ -68,13 +69,19 @@ class Submissions:
         """Idempotency keys of submissions in progress."""
 
     async def submit(
-        self, asked: Sequence[Submission], key: str | None = None, request_hash: str = ""
+        self,
+        asked: Sequence[Submission],
+        key: str | None = None,
+        request_hash: str = "",
+        by: Asker | None = None,
     ) -> Sequence[Accepted]:
         """All of them or none; answered when they are durable."""
         while key is not None and key in self._in_flight:
             await self._driver.until_stored(self._in_flight[key])
         submitting = (
-            self._submit(asked, ()) if key is None else self._submit_once(asked, key, request_hash)
+            self._submit(asked, (), by)
+            if key is None
+            else self._submit_once(asked, key, request_hash, by)
         )
         # It goes on, and its key stays busy, until it is stored: even if its client does not wait.
         task, name = asyncio.create_task(submitting), key or uuid4().hex
@@ -84,16 +91,19 @@ class Submissions:
         return task.result()
 
     async def _submit_once(
-        self, asked: Sequence[Submission], key: str, request_hash: str
+        self, asked: Sequence[Submission], key: str, request_hash: str, by: Asker | None
     ) -> Sequence[Accepted]:
         known = await asyncio.to_thread(self._driver.store.key, key)
+        if known is None and " " in key:  # an earlier version stored keys without their users
+            bare = key.rpartition(" ")[2]
+            known = await asyncio.to_thread(self._driver.store.key, bare)
         if known is not None:
             return _answered(known, request_hash)
         row = KeyRow(key, self._driver.clock.now(), request_hash, "")
-        return await self._submit(asked, (row,))
+        return await self._submit(asked, (row,), by)
 
     async def _submit(
-        self, asked: Sequence[Submission], keys: Sequence[KeyRow]
+        self, asked: Sequence[Submission], keys: Sequence[KeyRow], by: Asker | None
     ) -> Sequence[Accepted]:
         self._checks.check_number(asked)
         queues = {each.job.queue for each in asked}
@@ -101,7 +111,7 @@ class Submissions:
         new_queues = await self._checks.new_queues(queues)
         checked = [self._checks.checked(each) async for each in _yielding(asked)]
         waits = [
-            await asyncio.to_thread(self._dependencies, each) if each.depends_on else ()
+            await asyncio.to_thread(self._dependencies, each, by) if each.depends_on else ()
             for each in checked
         ]
         self._driver.writer.refuse_in_trouble()
@@ -147,12 +157,12 @@ class Submissions:
         known = self._driver.known_profiles.of
         return [_submitted(live, known(live)) for live in new_jobs]
 
-    async def check(self, asked: Submission) -> tuple[JobStatus, Forecast]:
+    async def check(self, asked: Submission, by: Asker | None = None) -> tuple[JobStatus, Forecast]:
         """A dry run: what the job would be and when it would start, without submitting it."""
         self._checks.check_queues([asked.job.queue])
         asked = self._checks.checked(asked)
         await self._submitted_files.check(asked)
-        first = next(self._elements(asked, "0", self._dependencies(asked)))
+        first = next(self._elements(asked, "0", self._dependencies(asked, by)))
         new = await self._checks.new_queues([asked.job.queue])
         status = self._queries.draft(first)
         said = (*status.remarks, *(NEW_QUEUE.format(queue=name) for name in new))
@@ -161,20 +171,21 @@ class Submissions:
             forecast = replace(forecast, start_ms=None, basis=RELEASED_FIRST)
         return replace(status, remarks=said), forecast
 
-    def _dependencies(self, asked: Submission) -> tuple[Dependency, ...]:
+    def _dependencies(self, asked: Submission, by: Asker | None) -> tuple[Dependency, ...]:
         """What it depends on, arrays expanded; a RequestError where that can never be met."""
         found: list[Dependency] = []
         for wanted in asked.depends_on:
-            if self._driver.state_of(wanted.job) is not None:
+            owner = self._driver.stored_owner_of(wanted.job)
+            if owner is not None and (by is None or by.finds(owner)):
                 found.append(wanted)
                 continue
-            named = self._driver.store.named(wanted.job)
+            named = self._queries.newest_named(wanted.job, by)
             if named is not None and named.array is None:
                 found.append(replace(wanted, job=named.id))
                 continue
             array = wanted.job if named is None else named.array
             rows = self._driver.store.jobs(JobFilter(array=array, limit=MOST_ELEMENTS))
-            if not rows:
+            if not rows or not (by is None or by.finds(rows[0].user)):
                 raise NotFound(f"there is no job {wanted.job} to wait for.")
             found += [replace(wanted, job=row.id, covers_array=True) for row in reversed(rows)]
         for wanted in found:

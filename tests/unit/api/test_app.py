@@ -599,9 +599,10 @@ def test_changes_come_as_they_happen(service: MemoryService) -> None:
     """Through the application itself, because the test client waits for the end of an answer."""
 
     async def watched() -> list[str]:
+        from trainmaster.api.identity import manager_itself
         from trainmaster.api.routes.cluster import _changes
 
-        stream = _changes(service, None)
+        stream = _changes(service, None, manager_itself())
         first = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0)
         import httpx

@@ -6,15 +6,15 @@ import time
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
 
 from trainmaster.api.access import login_page
-from trainmaster.api.caller import Caller, Role, asked_by
+from trainmaster.api.caller import By, Role
 from trainmaster.api.identity import cookie_name
 from trainmaster.api.request_body import object_of
-from trainmaster.api.responses import ApiError, JsonAnswer, answer, answers, changes, takes
+from trainmaster.api.responses import JsonAnswer, NotAllowed, answer, answers, changes, takes
 from trainmaster.api.sessions import LINK_S, SESSION_S, Sessions
 from trainmaster.api.tcp_peer import peer_uid
 from trainmaster.config.job_file import Duration, Name
@@ -27,7 +27,6 @@ from trainmaster.store.rows import TokenRow, UserRow
 
 USUAL_LIFE = 90 * DAY
 PAGE_ONLY_ONCE = "This link has been used, or has expired."
-By = Annotated[Caller, Depends(asked_by)]
 TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,32}$", examples=["5f0c2e7b"])]
 UserName = Annotated[
     str, Path(min_length=1, max_length=100, pattern=r"^[^/\x00-\x1f\x7f]+$", examples=["ada"])
@@ -126,7 +125,7 @@ def _links(router: APIRouter, sessions: Sessions, url: str) -> None:
     async def login_link(by: By) -> Response:
         """It works once, for ten minutes, as whoever asks for it."""
         if by.via == "link":
-            raise ApiError(403, "A session of the page cannot begin another one.")
+            raise NotAllowed("A session of the page cannot begin another one.")
         made = models.LoginLink(link_of(url, sessions.new_link(by)), time.time() + LINK_S)
         return JsonAnswer(made, headers=NOT_STORED)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated
 
 from anyio import to_thread
@@ -15,11 +16,21 @@ from starlette.responses import Response, StreamingResponse
 
 from trainmaster.api import params, schema, serializers
 from trainmaster.api.access import is_manager
-from trainmaster.api.caller import AskedBy
+from trainmaster.api.caller import By, Caller
 from trainmaster.api.peer import user_name
 from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import object_of
-from trainmaster.api.responses import ApiError, JsonAnswer, answers, changes, errors, sends, takes
+from trainmaster.api.responses import (
+    ApiError,
+    JsonAnswer,
+    NotAllowed,
+    answers,
+    changes,
+    errors,
+    sends,
+    takes,
+)
+from trainmaster.api.visibility import shown_change, shown_inputs, shown_notes
 from trainmaster.catalog import policy_names
 from trainmaster.config.job_file import Name, read_name
 from trainmaster.config.queues import queues_from
@@ -183,9 +194,11 @@ def _inputs(router: APIRouter, service: Daemon) -> None:
         summary="Input paths that are set aside",
         **answers(models.InputList, 503),
     )
-    async def inputs() -> Response:
-        """Because job after job failed on them; jobs that name one wait."""
-        return JsonAnswer(models.InputList(list(service.queries.inputs())))
+    async def inputs(by: By) -> Response:
+        """Because job after job failed on them; jobs that name one wait. A plain user sees those of its own
+        jobs."""
+        own = service.queries.live_jobs_of(by.user)
+        return JsonAnswer(models.InputList(shown_inputs(service.queries.inputs(), by, own)))
 
     @router.delete(
         "/inputs/{path:path}",
@@ -271,15 +284,15 @@ def _policy(router: APIRouter, service: Daemon) -> None:
         summary="Change the scheduling policy",
         **takes(PolicyChoice, models.PolicyRow),
     )
-    async def set_policy(request: Request, caller: AskedBy) -> Response:
+    async def set_policy(request: Request, by: By) -> Response:
         """Running jobs stay where they are until the new policy decides otherwise.
 
         `source` and `files` are accepted over the manager's Unix socket from the manager's own user only:
         what a policy file says runs in the manager.
         """
         choice = checked(PolicyChoice, await object_of(request))
-        if (choice.source or choice.files) and not is_manager(caller):
-            raise ApiError(403, CONTENT_IS_PRIVATE.format(user=user_name(os.geteuid())))
+        if (choice.source or choice.files) and not is_manager(by):
+            raise NotAllowed(CONTENT_IS_PRIVATE.format(user=user_name(os.geteuid())))
         options = {name: _as_text(value) for name, value in choice.options.items()}
         files = tuple(choice.files.items())
         spec = PolicySpec(choice.name, tuple(sorted(options.items())), choice.source, files)
@@ -316,9 +329,10 @@ def _watching(router: APIRouter, service: Daemon) -> None:
         summary="The manager at a glance",
         **answers(models.StatusRow, 503),
     )
-    async def status() -> Response:
+    async def status(by: By) -> Response:
         """Also of a standby, and of a manager that waits for its database."""
-        return JsonAnswer(await service.status())
+        row = await service.status()
+        return JsonAnswer(replace(row, notes=shown_notes(service.health(), by)))
 
     @router.get(
         "/changes",
@@ -334,14 +348,15 @@ def _watching(router: APIRouter, service: Daemon) -> None:
             **errors(400, 401, 403, 422, 503),
         },
     )
-    async def changes(last_event_id: LastEventId = None) -> Response:
+    async def changes(by: By, last_event_id: LastEventId = None) -> Response:
         """From now on, or after Last-Event-ID as far as it is remembered. A comment every 15 seconds
-        keeps the connection open."""
+        keeps the connection open. Of other users' jobs only changes of their state are told, without
+        details, except to operators."""
         if service.health().role != "active":
             raise Unavailable("This manager is a standby: watch the active one.")
         after = None if last_event_id is None else int(last_event_id)
         return EventSourceResponse(
-            _changes(service, after), ping=PING_S, headers={"Cache-Control": "no-store"}
+            _changes(service, after, by), ping=PING_S, headers={"Cache-Control": "no-store"}
         )
 
 
@@ -353,10 +368,17 @@ def _recording(router: APIRouter, service: Daemon) -> None:
         **answers(models.FailureTable, 422, 503),
     )
     async def failures(
-        since: params.Since = None, user: params.Filter = None, queue: params.Filter = None
+        by: By,
+        since: params.Since = None,
+        user: params.Filter = None,
+        queue: params.Filter = None,
     ) -> Response:
         """As in the failure table of Microsoft's Philly study, and which programs, users, nodes, devices
-        and inputs stand behind it."""
+        and inputs stand behind it. For those who are no operators: of their own jobs."""
+        if not by.is_operator:
+            if user not in (None, by.user):
+                raise NotAllowed(f"Only operators see what the jobs of {user} cost.")
+            user = by.user
         since_ms = None if since is None else round(since * 1000)
         wanted = JobFilter(user=user, queue=queue, since_ms=since_ms)
         return JsonAnswer(as_json(await service.queries.failures(wanted)))
@@ -395,8 +417,13 @@ def _schema(router: APIRouter) -> None:
         return Response(schema.published(), media_type="application/json")
 
 
-async def _changes(service: Daemon, after: int | None) -> AsyncIterator[ServerSentEvent]:
-    async for each in service.queries.changes(after):
+async def _changes(
+    service: Daemon, after: int | None, by: Caller
+) -> AsyncIterator[ServerSentEvent]:
+    async for change in service.queries.changes(after):
+        each = shown_change(change, by)
+        if each is None:
+            continue
         said = json.dumps(vars(each), ensure_ascii=False)
         yield ServerSentEvent(said, event=each.what.replace("\n", " "), id=str(each.seq))
 

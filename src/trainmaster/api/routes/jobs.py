@@ -12,10 +12,28 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
 from trainmaster.api import params, serializers
+from trainmaster.api.caller import By, Caller, Role
 from trainmaster.api.job_lookup import find_job, named_as
 from trainmaster.api.last_lines import lines_after_failure
 from trainmaster.api.request_body import object_of
-from trainmaster.api.responses import ApiError, JsonAnswer, answer, answers, changes, sends, takes
+from trainmaster.api.responses import (
+    ApiError,
+    JsonAnswer,
+    NotAllowed,
+    answer,
+    answers,
+    changes,
+    sends,
+    takes,
+)
+from trainmaster.api.visibility import (
+    asker,
+    sees_secrets,
+    shown_holder,
+    shown_notes,
+    shown_row,
+    shown_spec,
+)
 from trainmaster.config.job_file import Name
 from trainmaster.config.validation import StrictModel, checked
 from trainmaster.daemon import response_models as models
@@ -59,6 +77,7 @@ def _list(router: APIRouter, service: Daemon) -> None:
         **answers(models.JobList, 422, 503),
     )
     async def list_jobs(
+        by: By,
         state: params.States = None,
         user: params.Filter = None,
         queue: params.Filter = None,
@@ -68,7 +87,12 @@ def _list(router: APIRouter, service: Daemon) -> None:
         before: params.Before = None,
         limit: params.Limit = 100,
     ) -> Response:
-        """All jobs that match every parameter given; `text` is part of the name or id."""
+        """All jobs that match every parameter given; `text` is part of the name or id. Of other users' jobs
+        a plain user sees id, user, queue, state and GPUs, and does not find them by `text`."""
+        if text is not None and by.role is Role.USER:
+            if user not in (None, by.user):
+                return JsonAnswer(models.JobList([], None, {}, []))
+            user = by.user
         wanted = JobFilter(
             states=_states(state),
             user=user,
@@ -82,9 +106,9 @@ def _list(router: APIRouter, service: Daemon) -> None:
         found = await service.queries.jobs(wanted)
         now = service.queries.now_ms()
         last = found[-1].row.id if len(found) == limit else None
-        listed = [serializers.job_row(status, now) for status in found]
+        listed = [shown_row(serializers.job_row(status, now), by) for status in found]
         health = service.health()
-        notes = [note for note in (health.trouble, *health.notes) if note]
+        notes = [note for note in (health.trouble, *shown_notes(health, by)) if note]
         counts = dict(await service.queries.counts())
         return JsonAnswer(models.JobList(listed, last, counts, notes))
 
@@ -97,29 +121,30 @@ def _details(router: APIRouter, service: Daemon) -> None:
         summary="A job with all its details",
         **answers(models.JobDetails, 404, 422, 503),
     )
-    async def show_job(job: params.JobId) -> Response:
-        status = await find_job(service, job)
+    async def show_job(job: params.JobId, by: By) -> Response:
+        status = await find_job(service, job, by)
         lines = await lines_after_failure(service, status)
-        return JsonAnswer(serializers.job_details(status, service.queries.now_ms(), lines))
+        details = serializers.job_details(status, service.queries.now_ms(), lines)
+        return JsonAnswer(replace(details, spec=shown_spec(details.spec, by, details.user)))
 
     @router.get(
         "/jobs/{job}/explain",
         summary="Why a job waits",
         **answers(models.Explanation, 404, 422, 503),
     )
-    async def explain(job: params.JobId) -> Response:
+    async def explain(job: params.JobId, by: By) -> Response:
         """The reason with its numbers, the jobs that block it, and a simulated start."""
-        return JsonAnswer(await _explanation(service, await find_job(service, job)))
+        return JsonAnswer(await _explanation(service, await find_job(service, job, by), by))
 
     @router.get(
         "/jobs/{job}/story",
         summary="What happened to a job",
         **answers(models.Story, 404, 422, 503),
     )
-    async def story(job: params.JobId) -> Response:
-        status = await find_job(service, job)
+    async def story(job: params.JobId, by: By) -> Response:
+        status = await find_job(service, job, by)
         story = await service.queries.story(status.row.id)
-        return JsonAnswer(models.Story([serializers.story_entry(each) for each in story]))
+        return JsonAnswer(models.Story([serializers.story_entry(each, by) for each in story]))
 
 
 def _reports(router: APIRouter, service: Daemon) -> None:
@@ -130,8 +155,8 @@ def _reports(router: APIRouter, service: Daemon) -> None:
         summary="Progress reports of a job",
         **answers(models.ProgressList, 404, 422, 503),
     )
-    async def progress(job: params.JobId) -> Response:
-        status = await find_job(service, job)
+    async def progress(job: params.JobId, by: By) -> Response:
+        status = await find_job(service, job, by)
         reports = await service.queries.progress(status.row.id)
         return JsonAnswer(
             models.ProgressList([serializers.progress_report(each) for each in reports])
@@ -142,8 +167,8 @@ def _reports(router: APIRouter, service: Daemon) -> None:
         summary="What a job wrote in its copy of the code",
         **answers(models.Outputs, 404, 409, 422, 503),
     )
-    async def outputs(job: params.JobId) -> Response:
-        recipe, files = await service.job_outputs.outputs(await find_job(service, job))
+    async def outputs(job: params.JobId, by: By) -> Response:
+        recipe, files = await service.job_outputs.outputs(await find_job(service, job, by))
         folder = recipe.workdir
         return JsonAnswer(models.Outputs(folder, [models.OutputFile(*each) for each in files]))
 
@@ -152,8 +177,8 @@ def _reports(router: APIRouter, service: Daemon) -> None:
         summary="The same files as a tar archive",
         **sends("application/x-tar", "string", 404, 409, 422, 503),
     )
-    async def archive(job: params.JobId) -> Response:
-        recipe, _ = await service.job_outputs.outputs(await find_job(service, job))
+    async def archive(job: params.JobId, by: By) -> Response:
+        recipe, _ = await service.job_outputs.outputs(await find_job(service, job, by))
         pieces = service.job_outputs.outputs_archive(recipe)
         return StreamingResponse(pieces, media_type="application/x-tar")
 
@@ -162,8 +187,10 @@ def _reports(router: APIRouter, service: Daemon) -> None:
         summary="Where a job's first rank runs, and its environment",
         **answers(models.RunEnvironment, 404, 409, 422, 503),
     )
-    async def environment(job: params.JobId) -> Response:
-        status = await find_job(service, job)
+    async def environment(job: params.JobId, by: By) -> Response:
+        status = await find_job(service, job, by)
+        if not sees_secrets(by, status.row.user):
+            raise NotAllowed(f"The environment of a job is its owner's, {status.row.user}.")
         with named_as(job, status.row.id):
             workdir, variables = await service.queries.environment(status.row.id)
         return JsonAnswer(models.RunEnvironment(str(workdir), dict(variables)))
@@ -200,17 +227,15 @@ def _cancel(router: APIRouter, service: Daemon) -> None:
         operation_id="cancel",
         **changes(JobRow, accepted=answer(models.UnrecordedCancel, UNRECORDED)),
     )
-    async def cancel(
-        job: params.JobId, user: params.User = "", now: params.Now = False
-    ) -> Response:
+    async def cancel(job: params.JobId, by: By, now: params.Now = False) -> Response:
         try:
-            status = await find_job(service, job)
+            status = await find_job(service, job, by)
         except Unavailable:
-            ended = await service.cancel_unrecorded(job)
+            ended = await service.cancel_unrecorded(job, asker(by))
             if not ended:
                 raise
             return JsonAnswer(models.UnrecordedCancel(list(ended), UNRECORDED), 202)
-        cancelling = service.job_control.cancel(status.row.id, user, now=now)
+        cancelling = service.job_control.cancel(status.row.id, by.user, now=now)
         return await _done(service, job, status, cancelling)
 
 
@@ -224,11 +249,9 @@ def _suspend(router: APIRouter, service: Daemon) -> None:
         operation_id="suspend",
         **changes(JobRow),
     )
-    async def suspend(
-        job: params.JobId, user: params.User = "", force: params.Force = False
-    ) -> Response:
-        status = await find_job(service, job)
-        suspending = service.job_control.suspend(status.row.id, user, force=force)
+    async def suspend(job: params.JobId, by: By, force: params.Force = False) -> Response:
+        status = await find_job(service, job, by)
+        suspending = service.job_control.suspend(status.row.id, by.user, force=force)
         return await _done(service, job, status, suspending)
 
 
@@ -238,9 +261,9 @@ def _move(router: APIRouter, service: Daemon) -> None:
         summary="Move a job to another node",
         **takes(Destination, JobRow),
     )
-    async def move(job: params.JobId, request: Request) -> Response:
+    async def move(job: params.JobId, request: Request, by: By) -> Response:
         wanted = checked(Destination, await object_of(request))
-        status = await find_job(service, job)
+        status = await find_job(service, job, by)
         if status.nodes == (wanted.node,):
             raise ApiError(409, f"Job {status.row.id} is on {wanted.node} already.")
         moving = service.job_control.move(status.row.id, wanted.node, force=wanted.force)
@@ -253,12 +276,12 @@ def _change(router: APIRouter, service: Daemon) -> None:
         summary="Change a job",
         **takes(JobChanges, JobRow),
     )
-    async def change(job: params.JobId, request: Request) -> Response:
+    async def change(job: params.JobId, request: Request, by: By) -> Response:
         wanted = checked(JobChanges, await object_of(request))
         if not wanted.model_fields_set:
             names = ", ".join(JobChanges.model_fields)
             raise ApiError(422, f"There is nothing to change: give one of {names}.")
-        status = await find_job(service, job)
+        status = await find_job(service, job, by)
         changing = service.job_control.change(status.row.id, wanted)
         return await _done(service, job, status, changing)
 
@@ -266,9 +289,9 @@ def _change(router: APIRouter, service: Daemon) -> None:
 def _action(router: APIRouter, service: Daemon, name: str) -> None:
     summary, description = ACTIONS[name]
 
-    async def do(job: params.JobId, user: params.User = "") -> Response:
-        status = await find_job(service, job)
-        doing = getattr(service.job_control, name)(status.row.id, user)
+    async def do(job: params.JobId, by: By) -> Response:
+        status = await find_job(service, job, by)
+        doing = getattr(service.job_control, name)(status.row.id, by.user)
         return await _done(service, job, status, doing)
 
     router.add_api_route(
@@ -304,7 +327,7 @@ def _is_limited(reason: Reason) -> bool:
     return reason.why is Why.ARRAY_LIMIT
 
 
-async def _explanation(service: Daemon, status: JobStatus) -> models.Explanation:
+async def _explanation(service: Daemon, status: JobStatus, by: Caller) -> models.Explanation:
     """Why it waits, with the jobs that block it as they are now."""
     queries, array = service.queries, None
     if status.elements:
@@ -317,7 +340,7 @@ async def _explanation(service: Daemon, status: JobStatus) -> models.Explanation
     for other in () if status.reason is None else status.reason.held_by[: serializers.MOST_HOLDERS]:
         with suppress(NotFound):
             other_row = serializers.job_row(await queries.job(other), queries.now_ms())
-            holders.append(serializers.holder(other_row))
+            holders.append(shown_holder(other_row, by))
     waits = status.row.state in WAITING_STATES
     forecast = await queries.forecast(status.row.id) if waits else None
     lines = await lines_after_failure(service, status)

@@ -17,6 +17,7 @@ from starlette.concurrency import iterate_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from trainmaster.api import params
+from trainmaster.api.caller import By
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.logs import Follower, Log
 from trainmaster.api.messages import waiting_sentence
@@ -68,6 +69,7 @@ def routes(service: Daemon) -> APIRouter:
     )
     async def logs(
         job: params.JobId,
+        by: By,
         attempt: params.Attempt = None,
         rank: params.Rank = "0",
         tail: params.Tail = None,
@@ -82,7 +84,7 @@ def routes(service: Daemon) -> APIRouter:
             raise ApiError(
                 422, "rank=all needs follow=true: without, ask for each rank by its number."
             )
-        status = await find_job(service, job)
+        status = await find_job(service, job, by)
         own = status.row.id
         if status.elements:
             raise ApiError(
@@ -108,9 +110,9 @@ def routes(service: Daemon) -> APIRouter:
             **errors(401, 403, 404, 422, 503),
         },
     )
-    async def stacks(job: params.JobId, attempt: params.Attempt = None) -> Response:
+    async def stacks(job: params.JobId, by: By, attempt: params.Attempt = None) -> Response:
         """Of the last attempt that hung, unless another is asked for."""
-        own = (await find_job(service, job)).row.id
+        own = (await find_job(service, job, by)).row.id
         found = await service.queries.stack_files(own)
         wanted = max(found, default=None) if attempt is None else attempt
         if wanted is None or wanted not in found:

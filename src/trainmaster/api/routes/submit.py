@@ -14,8 +14,10 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from trainmaster.api import serializers
-from trainmaster.api.caller import Caller, asked_by
+from trainmaster.api.caller import By, Caller
+from trainmaster.api.identity import ROOT
 from trainmaster.api.messages import copy_sentences
+from trainmaster.api.peer import user_name
 from trainmaster.api.request_body import (
     JSON,
     YAML_TYPES,
@@ -24,8 +26,9 @@ from trainmaster.api.request_body import (
     read_json,
     text_of,
 )
-from trainmaster.api.responses import ApiError, JsonAnswer, answer, errors, schema
+from trainmaster.api.responses import ApiError, JsonAnswer, NotAllowed, answer, errors, schema
 from trainmaster.api.submission import Defaults, submission_of
+from trainmaster.api.visibility import asker
 from trainmaster.config.job_file import JobFile, Raw, jobs_in_json, jobs_in_yaml
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.response_models import AcceptedJob, AcceptedJobs, CheckedJob, CheckedJobs
@@ -95,23 +98,29 @@ def routes(service: Daemon) -> APIRouter:
         },
         openapi_extra={"requestBody": BODY},
     )
-    async def submit(request: Request, dry_run: DryRun = False, key: Key = None) -> Response:
-        """All jobs of the body are submitted, or none. A YAML body may hold several documents."""
+    async def submit(
+        request: Request, by: By, dry_run: DryRun = False, key: Key = None
+    ) -> Response:
+        """All jobs of the body are submitted, or none. A YAML body may hold several documents. They are the
+        caller's; operators may submit for others by `user`."""
         kind = content_type(request)
         if kind != JSON and kind not in YAML_TYPES:
             raise ApiError(415, "Send jobs as application/json or application/yaml.")
-        body, caller = await body_of(request), asked_by(request)
+        body = await body_of(request)
         defaults = Defaults(
-            user=caller.user,
+            user=by.user,
             device_type=_device_type(service),
             snapshot=not service.queries.shares_files,
             command_bytes=service.limits.command_bytes,
-            account_of=_accounts(service, caller),
+            account_of=_accounts(service, by),
         )
         asked, digest = await to_thread.run_sync(_read, body, kind, defaults)
+        for each in asked:
+            _refuse_other_user(each.job.user, by)
         if dry_run:
-            return JsonAnswer(CheckedJobs([await _checked(service, each) for each in asked]))
-        accepted = await service.submissions.submit(asked, key, digest)
+            return JsonAnswer(CheckedJobs([await _checked(service, each, by) for each in asked]))
+        own_key = None if key is None else f"{by.user} {key}"
+        accepted = await service.submissions.submit(asked, own_key, digest, asker(by))
         known = any(each.was_known for each in accepted)
         now = service.queries.now_ms()
         listed = [
@@ -133,8 +142,8 @@ def _read(body: bytes, kind: str, defaults: Defaults) -> tuple[list[Submission],
     return [submission_of(model, defaults, raw) for model, raw in found], digest
 
 
-async def _checked(service: Daemon, asked: Submission) -> CheckedJob:
-    status, forecast = await service.submissions.check(asked)
+async def _checked(service: Daemon, asked: Submission, by: Caller) -> CheckedJob:
+    status, forecast = await service.submissions.check(asked, asker(by))
     now, notice = service.queries.now_ms(), forecast.deadline
     said = (*_deadline_remarks(service, asked, notice, now), *status.remarks)
     history = replace(status.history, deadline=notice)
@@ -170,6 +179,18 @@ def _accounts(service: Daemon, caller: Caller) -> Callable[[str], Account] | Non
     if not service.runs_as_user:
         return None
     return partial(account_for, caller=caller.user, uid=caller.uid)
+
+
+def _refuse_other_user(user: str, by: Caller) -> None:
+    """Operators submit for others, but not as those who may do more than they."""
+    if user == by.user or by.is_admin:
+        return
+    if not by.is_operator:
+        raise NotAllowed(
+            f"You are {by.user} here: only operators submit jobs of others (user: {user})."
+        )
+    if user in (user_name(ROOT), user_name(os.geteuid())):
+        raise NotAllowed(f"Only admins submit jobs of {user}.")
 
 
 def _device_type(service: Daemon) -> str | None:

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from anyio import to_thread
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
 from trainmaster import __version__
 from trainmaster.api import messages, metrics, params, serializers
+from trainmaster.api.access import PAGE_HEADERS as HEADERS
+from trainmaster.api.caller import By, Caller, Role
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.last_lines import last_lines
 from trainmaster.api.responses import JsonAnswer, answer, errors, sends
+from trainmaster.api.visibility import shown_notes, shown_row
 from trainmaster.daemon.array_rows import fold
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.job_rows import ProgressRow
@@ -38,12 +41,6 @@ LOOKED_AT = 1000
 """Jobs of which the first lines are made: an array is one line."""
 ENDED = frozenset(ENDED_STATES)
 LAST_LINES = 40
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
 
 
 def routes(service: Daemon, counters: Metrics) -> APIRouter:
@@ -60,9 +57,13 @@ def routes(service: Daemon, counters: Metrics) -> APIRouter:
             **errors(400),
         },
     )
-    async def healthz() -> Response:
-        health = service.health()
-        return JsonAnswer(serializers.health_row(health), 503 if health.trouble else 200)
+    async def healthz(request: Request) -> Response:
+        """Without a token only the role, and whether it works."""
+        health, by = service.health(), request.state.caller
+        row = serializers.open_health_row(health)
+        if by is not None:
+            row = serializers.health_row(health, by)
+        return JsonAnswer(row, 503 if health.trouble else 200)
 
     @router.get(
         "/metrics",
@@ -70,17 +71,19 @@ def routes(service: Daemon, counters: Metrics) -> APIRouter:
         summary="Metrics for Prometheus",
         **sends("text/plain", "string", 503),
     )
-    async def for_prometheus() -> Response:
-        return Response(await metrics.page(service, counters), media_type=metrics.CONTENT_TYPE)
+    async def for_prometheus(by: By) -> Response:
+        """Of jobs a plain user sees its own; others see all."""
+        page = await metrics.page(service, counters, _shown_jobs(service, by))
+        return Response(page, media_type=metrics.CONTENT_TYPE)
 
     @router.get("/", include_in_schema=False, response_class=HTMLResponse)
-    async def overview() -> Response:
-        return HTMLResponse(await _overview(service), headers=HEADERS)
+    async def overview(by: By) -> Response:
+        return HTMLResponse(await _overview(service, by), headers=HEADERS)
 
     @router.get("/jobs/{job}", include_in_schema=False, response_class=HTMLResponse)
-    async def job_page(job: params.JobId) -> Response:
+    async def job_page(job: params.JobId, by: By) -> Response:
         try:
-            return HTMLResponse(await _job(service, job), headers=HEADERS)
+            return HTMLResponse(await _job(service, job, by), headers=HEADERS)
         except RequestError as refusal:
             page = render("job.html", {"title": "Trainmaster", "refusal": refusal}, refresh_s=60)
             return HTMLResponse(page, 404, headers=HEADERS)
@@ -88,22 +91,29 @@ def routes(service: Daemon, counters: Metrics) -> APIRouter:
     return router
 
 
-async def _overview(service: Daemon) -> str:
+def _shown_jobs(service: Daemon, by: Caller) -> frozenset[str] | None:
+    """The live jobs whose names a caller sees; None: all."""
+    if by.role is not Role.USER or service.health().role != "active":
+        return None
+    return service.queries.live_jobs_of(by.user)
+
+
+async def _overview(service: Daemon, by: Caller) -> str:
     health = service.health()
     page = {
         "title": "Trainmaster",
         "version": __version__,
         "trouble": health.trouble,
-        "notes": health.notes,
+        "notes": shown_notes(health, by),
     }
     try:
-        found = await _cluster(service)
+        found = await _cluster(service, by)
     except RequestError as refusal:
         found = {"refusal": "" if health.trouble else str(refusal)}
     return render("overview.html", {**page, **found})
 
 
-async def _cluster(service: Daemon) -> dict[str, object]:
+async def _cluster(service: Daemon, by: Caller) -> dict[str, object]:
     """Everything that the first page shows."""
     queries = service.queries
     now, counts = queries.now_ms(), await queries.counts()
@@ -116,15 +126,17 @@ async def _cluster(service: Daemon) -> dict[str, object]:
         "nodes": queries.nodes(),
         "queues": serializers.with_default(queries.queues()),
         "counts": ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count),
-        "live": fold(serializers.job_row(each, now) for each in live)[:SHOWN],
-        "ended": fold(serializers.job_row(each, now) for each in ended)[:SHOWN_ENDED],
+        "live": fold(shown_row(serializers.job_row(each, now), by) for each in live)[:SHOWN],
+        "ended": fold(shown_row(serializers.job_row(each, now), by) for each in ended)[
+            :SHOWN_ENDED
+        ],
         "shown": SHOWN,
     }
 
 
-async def _job(service: Daemon, job: str) -> str:
+async def _job(service: Daemon, job: str, by: Caller) -> str:
     queries = service.queries
-    status = await find_job(service, job)
+    status = await find_job(service, job, by)
     now, id = queries.now_ms(), status.row.id
     details = serializers.job_details(status, now)
     page = {
@@ -134,7 +146,7 @@ async def _job(service: Daemon, job: str) -> str:
         "sentence": _sentence(status, now),
         "elements": [serializers.job_row(each, now) for each in status.elements[:SHOWN]],
         "facts": _facts(details),
-        "story": [serializers.story_entry(each) for each in await queries.story(id)],
+        "story": [serializers.story_entry(each, by) for each in await queries.story(id)],
         "lines": await to_thread.run_sync(last_lines, await queries.log_files(id), LAST_LINES),
     }
     return render("job.html", page)
