@@ -24,6 +24,7 @@ class MeasuringClient:
         assert daemon.url is not None
         assert daemon.process is not None
         self.url, self._pid = daemon.url, daemon.process.pid
+        self._headers = {"content-type": "application/json", **daemon.bearer()}
         self._connection: http.client.HTTPConnection | None = None
         self._used = 0.0
 
@@ -41,7 +42,7 @@ class MeasuringClient:
             host, port = place.hostname or "", place.port
             self._connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
         said = None if body is None else json.dumps(body)
-        self._connection.request(method, path, said, {"content-type": "application/json"})
+        self._connection.request(method, path, said, self._headers)
         answer = self._connection.getresponse()
         content = answer.read()
         self._used = time.monotonic()

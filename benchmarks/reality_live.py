@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,7 +113,7 @@ def _all_ended(daemon: LiveDaemon, count: int) -> bool:
 
 
 def _download(daemon: LiveDaemon, path: str) -> str:
-    with urllib.request.urlopen(f"{daemon.url}{path}", timeout=60) as answer:
+    with daemon.open(path) as answer:
         return str(answer.read().decode())
 
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from starlette.types import ASGIApp
+
+from trainmaster.api.peer import FromPeer, Peer
 from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.config.limits import Limits
 from trainmaster.config.options import OptionError, read_options
@@ -84,6 +88,11 @@ class Known:
     progress: list[StoredProgress] = field(default_factory=list)
     total_steps: int | None = None
     story: list[StoryRow] = field(default_factory=list)
+
+
+def by_us(app: ASGIApp, uid: int | None = None) -> ASGIApp:
+    """The application as the manager's own user asks it over the Unix socket, or another Unix user."""
+    return FromPeer(app, Peer(os.getpid(), os.geteuid() if uid is None else uid, 0))
 
 
 class MemoryAccounts:

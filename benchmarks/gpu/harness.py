@@ -361,7 +361,11 @@ class Manager:
         return found
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}/api/v1{path}", timeout=20) as answer:
+        token = (self.data / "admin-token").read_text().strip()
+        asked = urllib.request.Request(
+            f"{self.url}/api/v1{path}", headers={"Authorization": f"Bearer {token}"}
+        )
+        with urllib.request.urlopen(asked, timeout=20) as answer:
             return json.loads(answer.read())
 
     def state(self, job: str) -> str:

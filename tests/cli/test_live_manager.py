@@ -160,7 +160,8 @@ def test_the_page_of_a_standby_says_so(daemon: LiveDaemon) -> None:
         try:
             assert standby.stdout is not None
             url = standby.stdout.readline().split()[2].rstrip(",")
-            with urllib.request.urlopen(url, timeout=60) as answer:
+            asked = urllib.request.Request(url, headers=daemon.bearer())
+            with urllib.request.urlopen(asked, timeout=60) as answer:
                 page = answer.read().decode()
             assert page.count("This manager is a standby: another one leads.") == 1
             assert json.loads((daemon.folder / "address").read_text()) == before

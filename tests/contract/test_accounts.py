@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from tests.contract.stores import batch, job
 from trainmaster.daemon import accounts as tokens
 from trainmaster.daemon.accounts import Accounts
-from trainmaster.daemon.admin_token import FILE, ensure_admin_token
+from trainmaster.daemon.admin_token import FILE, ensure_admin_token, token_in_file
 from trainmaster.daemon.request_errors import NotFound, RequestError, Unavailable
+from trainmaster.daemon.unix_users import own_name
 from trainmaster.store.store import Store
 
 DAY_MS = 24 * 3600 * 1000
@@ -76,16 +78,30 @@ def test_what_was_valid_stays_so_while_the_store_is_away_and_nothing_else(store:
     asyncio.run(act())
 
 
+def test_the_token_of_the_data_folder_is_valid_while_the_store_is_away(
+    store: Store, tmp_path: Path
+) -> None:
+    asyncio.run(ensure_admin_token(Accounts(store), tmp_path))
+    text = (tmp_path / FILE).read_text().strip()
+    store.close()
+    after_a_restart = Accounts(store, partial(token_in_file, tmp_path))
+    found = asyncio.run(after_a_restart.token_of(text))
+    assert found is not None
+    assert found.role == "admin"
+    with pytest.raises(Unavailable):
+        asyncio.run(after_a_restart.token_of(f"{text}x"))
+
+
 def test_when_a_token_was_last_used_is_kept(store: Store) -> None:
     accounts = Accounts(store)
 
     async def act() -> None:
         _, text = await accounts.create_token("ada", "user")
         await accounts.token_of(text)
+        while store.tokens()[0].used_ms is None:
+            await asyncio.sleep(0.01)
 
-    asyncio.run(act())
-    (row,) = store.tokens()
-    assert row.used_ms is not None
+    asyncio.run(asyncio.wait_for(act(), 60))
 
 
 def test_roles_are_set_and_changed(store: Store) -> None:
@@ -122,7 +138,7 @@ def test_the_admin_token_is_written_once_and_renewed_where_it_is_gone_or_open(
     accounts, place = Accounts(store), tmp_path / FILE
 
     def ensure() -> bool:
-        return asyncio.run(ensure_admin_token(accounts, tmp_path, "root", "admin"))
+        return asyncio.run(ensure_admin_token(accounts, tmp_path))
 
     def user() -> str | None:
         row = asyncio.run(accounts.token_of(place.read_text().strip()))
@@ -130,12 +146,12 @@ def test_the_admin_token_is_written_once_and_renewed_where_it_is_gone_or_open(
 
     assert ensure()
     assert place.stat().st_mode & 0o777 == 0o600
-    assert user() == "root admin"
+    assert user() == f"{own_name()} admin"
     assert not ensure()
     first = place.read_text()
     place.unlink()
     assert ensure()
-    assert user() == "root admin"
+    assert user() == f"{own_name()} admin"
     assert asyncio.run(accounts.token_of(first.strip())) is None, "the lost one is revoked"
     place.chmod(0o644)
     assert ensure()

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import uvicorn
 
-from tests.api_service import MemoryService
+from tests.api_service import MemoryService, by_us
 from trainmaster.api.app import create_app
 
 pytestmark = pytest.mark.live
@@ -39,7 +39,7 @@ class Served:
         self.loop = asyncio.get_running_loop()
         self.service = MemoryService(self.folder)
         config = uvicorn.Config(
-            create_app(self.service),
+            by_us(create_app(self.service)),
             port=0,
             log_level="error",
             lifespan="off",

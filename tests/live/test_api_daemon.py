@@ -64,17 +64,19 @@ def harmless(body: Any) -> Any:
 def test_a_real_daemon_answers_as_its_document_says(tmp_path: Path) -> None:
     with live(tmp_path / "state", "--slots", "3") as daemon:
         jobs = started(daemon)
-        schema = schemathesis.openapi.from_url(f"{daemon.url}/api/v1/openapi.json")
+        schema = schemathesis.openapi.from_url(
+            f"{daemon.url}/api/v1/openapi.json", headers=daemon.bearer()
+        )
         document = create_app(MemoryService(tmp_path)).openapi()
         for path, known in document["paths"].items():
             for method in known:
                 if path != ENDLESS:
-                    _try(schema, method.upper(), path, jobs)
+                    _try(schema, method.upper(), path, jobs, daemon.bearer())
         said = (daemon.folder / "manager.log").read_text()
         assert "Traceback" not in said, said[-3000:]
 
 
-def _try(schema: Any, method: str, path: str, jobs: list[str]) -> None:
+def _try(schema: Any, method: str, path: str, jobs: list[str], headers: dict[str, str]) -> None:
     operation = schema[path][method]
 
     @BOUNDED
@@ -92,6 +94,6 @@ def _try(schema: Any, method: str, path: str, jobs: list[str]) -> None:
             case.body = harmless(case.body)
         elif path in GOOD_BODIES and method == "PUT" and data.draw(st.booleans()):
             case.body, case.media_type = GOOD_BODIES[path], "application/json"
-        case.call_and_validate(checks=CHECKS)
+        case.call_and_validate(checks=CHECKS, headers=headers)
 
     each()

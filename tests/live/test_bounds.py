@@ -208,18 +208,20 @@ def test_live_jobs_and_names_of_queues_have_a_limit(narrow: LiveDaemon) -> None:
 
 def test_the_log_says_who_asked_for_what(narrow: LiveDaemon, tmp_path: Path) -> None:
     job = narrow.submit(command="sleep 600", workdir=str(tmp_path))
-    narrow.call("POST", f"/api/v1/jobs/{job}/cancel", **{"Trainmaster-User": "ada"})
+    narrow.call("POST", f"/api/v1/jobs/{job}/cancel", **narrow.bearer_of("ada", "operator"))
+    log = narrow.folder / "audit.log"
 
     def line() -> dict[str, object] | None:
-        lines = (narrow.folder / "manager.log").read_text().splitlines()
-        every = [json.loads(each) for each in lines]
-        said = [each for each in every if each["logger"] == "trainmaster.audit"]
+        said = [json.loads(each) for each in log.read_text().splitlines()]
         return next((each for each in said if each["path"].endswith(f"/{job}/cancel")), None)
 
     said = until(line, "the line")
     assert (said["verb"], said["status"], said["user"]) == ("POST", 200, "ada")
-    assert said["uid"] == os.getuid()
+    assert (said["role"], said["via"], said["uid"]) == ("operator", "token", os.getuid())
     assert said["peer"].startswith("127.0.0.1:")
+    assert said["token"] in [each["id"] for each in narrow.call("GET", "/api/v1/tokens")["tokens"]]
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert "tm_" not in log.read_text()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])

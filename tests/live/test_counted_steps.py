@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,7 +59,7 @@ def test_an_unmodified_program_shows_its_steps(daemon: LiveDaemon, tmp_path: Pat
 
 
 def _page(daemon: LiveDaemon, path: str) -> str:
-    with urllib.request.urlopen(f"{daemon.url}{path}", timeout=60) as answer:
+    with daemon.open(path) as answer:
         return str(answer.read().decode())
 
 

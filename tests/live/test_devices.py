@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,7 @@ def stored(folder: Path) -> dict[str, list[Any]]:
 
 
 def lost_work(daemon: LiveDaemon) -> float:
-    with urllib.request.urlopen(f"{daemon.url}/metrics", timeout=60) as answer:
+    with daemon.open("/metrics") as answer:
         lines = answer.read().decode().splitlines()
     return float(next(line for line in lines if line.startswith(COUNTER)).removeprefix(COUNTER))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -72,7 +71,7 @@ def test_a_slot_that_fails_every_job_is_set_aside_and_brought_back(tmp_path: Pat
         assert why.endswith("GiB/s.")
         assert "failed there one after another" in why
         assert any(why in note for note in daemon.call("GET", "/api/v1/status")["notes"])
-        with urllib.request.urlopen(f"{daemon.url}/metrics", timeout=60) as answer:
+        with daemon.open("/metrics") as answer:
             assert f'device_set_aside{{device="{name}"' in answer.read().decode()
         waiting = daemon.submit(command="true", gpus=2, workdir=str(code))
         assert "1 is set aside" in daemon.job(waiting)["reason"]["sentence"]

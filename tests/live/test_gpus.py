@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ def test_jobs_use_gpus_that_are_read_and_known_again(
         gpu = devices_of(daemon)["0"]["gpu"]
         assert (gpu["uuid"], gpu["bookable_bytes"]) == (uuids[0], 40 * GIB)
         assert gpu["memory_used_bytes"] >= 4 * GIB
-        with urllib.request.urlopen(f"{daemon.url}/metrics", timeout=60) as answer:
+        with daemon.open("/metrics") as answer:
             said = answer.read().decode()
         assert f'trainmaster_job_gpu_memory_bytes{{job="{job}",name=' in said
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -60,9 +59,9 @@ def test_a_gang_that_hangs_is_found_shown_with_its_stacks_and_restarted(tmp_path
         again = until(lambda: _second_attempt(daemon.job(job)), "it to be started again", 180)
         daemon.until_state(job, "succeeded")
         story = daemon.call("GET", f"/api/v1/jobs/{job}/story")["story"]
-        with urllib.request.urlopen(f"{daemon.url}/api/v1/jobs/{job}/stacks?attempt=1") as answer:
+        with daemon.open(f"/api/v1/jobs/{job}/stacks?attempt=1") as answer:
             stacks = answer.read().decode()
-        with urllib.request.urlopen(f"{daemon.url}/metrics") as answer:
+        with daemon.open("/metrics") as answer:
             metrics = answer.read().decode()
     assert [each["what"] for each in story if each["what"] in {"hung", "failed"}] == [
         "hung",

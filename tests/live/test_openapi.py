@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 
-from tests.api_service import MemoryService
+from tests.api_service import MemoryService, by_us
 from trainmaster.api.app import create_app
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.config.job_file import jobs_in_json
@@ -83,14 +83,18 @@ def operations() -> list[tuple[str, str]]:
 def running(tmp_path: Path) -> Any:
     """An API whose jobs run and wait."""
     service = populated(tmp_path, ends_at_once=False)
-    return schemathesis.openapi.from_asgi(DOCUMENT, create_app(service, hosts=["testserver"]))
+    return schemathesis.openapi.from_asgi(
+        DOCUMENT, by_us(create_app(service, hosts=["testserver"]))
+    )
 
 
 @pytest.fixture
 def ended(tmp_path: Path) -> Any:
     """An API whose jobs have ended, so that streams end too."""
     service = populated(tmp_path, ends_at_once=True)
-    return schemathesis.openapi.from_asgi(DOCUMENT, create_app(service, hosts=["testserver"]))
+    return schemathesis.openapi.from_asgi(
+        DOCUMENT, by_us(create_app(service, hosts=["testserver"]))
+    )
 
 
 def tried(schema: Any, method: str, path: str, *, may_follow: bool) -> set[int]:

@@ -196,6 +196,7 @@ def story(daemon: LiveDaemon, id: str) -> list[str]:
 
 def test_a_story_says_who_and_which_job_suspended_it(folder: Path) -> None:
     with live(folder, "--slots", "1", "--policy", "trainmaster", "--set", "min_run_s=0") as daemon:
+        ada, bob = (daemon.bearer_of(name, "operator") for name in ("ada", "bob"))
         id = busy(daemon, name="low")
         urgent = busy(daemon, name="bert", priority=10)
         suspended = daemon.until_state(id, "suspended")
@@ -203,11 +204,11 @@ def test_a_story_says_who_and_which_job_suspended_it(folder: Path) -> None:
         assert suspended["reason"]["sentence"].startswith("Waiting to resume: it needs 1 GPU")
         explained = daemon.call("GET", f"/api/v1/jobs/{id}/explain")["sentence"]
         assert explained.startswith(f"Suspended to make room for job {urgent}. Waiting to resume:")
-        daemon.call("POST", f"/api/v1/jobs/{urgent}/suspend", **{"Trainmaster-User": "ada"})
+        daemon.call("POST", f"/api/v1/jobs/{urgent}/suspend", **ada)
         daemon.until_state(id, "running")
-        daemon.call("POST", f"/api/v1/jobs/{urgent}/resume", **{"Trainmaster-User": "ada"})
+        daemon.call("POST", f"/api/v1/jobs/{urgent}/resume", **ada)
         daemon.until_state(urgent, "running")
-        daemon.call("POST", f"/api/v1/jobs/{id}/cancel", **{"Trainmaster-User": "bob"})
+        daemon.call("POST", f"/api/v1/jobs/{id}/cancel", **bob)
         ended = daemon.until_state(id, "cancelled")
         assert (ended["end_reason"]["by"], ended["end_reason"]["sentence"]) == (
             "bob",
@@ -225,9 +226,10 @@ def test_a_story_says_who_and_which_job_suspended_it(folder: Path) -> None:
 
 def test_a_job_that_was_never_started_is_held_and_not_suspended(folder: Path) -> None:
     with live(folder, "--slots", "1") as daemon:
+        ada = daemon.bearer_of("ada", "operator")
         busy(daemon)
         id, _ = waits(daemon)
-        daemon.call("POST", f"/api/v1/jobs/{id}/suspend", **{"Trainmaster-User": "ada"})
+        daemon.call("POST", f"/api/v1/jobs/{id}/suspend", **ada)
         row = daemon.job(id)
         assert (row["state"], row["reason"]["code"]) == ("pending", "Held")
         assert row["reason"]["sentence"].startswith("Held by ada:")

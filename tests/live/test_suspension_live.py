@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import sys
-import urllib.request
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -31,7 +30,7 @@ def submitted(daemon: LiveDaemon, **fields: object) -> str:
 
 
 def metric(daemon: LiveDaemon, name: str) -> float:
-    with urllib.request.urlopen(f"{daemon.url}/metrics", timeout=60) as answer:
+    with daemon.open("/metrics") as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 

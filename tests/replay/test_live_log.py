@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,8 +35,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         rest.append(daemon.submit(command=["false"], workdir=str(daemon.folder), retries=1))
         for id in (stays, leaves, *rest):
             daemon.until_state(id, "succeeded", "failed")
-        url = f"{daemon.url}/api/v1/record/events"
-        with urllib.request.urlopen(url, timeout=60) as answer:
+        with daemon.open("/api/v1/record/events") as answer:
             return answer.read().decode().splitlines()
 
 

@@ -166,14 +166,18 @@ class AccessControl:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
+        scope.setdefault("state", {})["caller"] = None
         try:
             caller = await self._identify(scope)
         except Exception as failure:  # such as a store that is away
-            await error_of(failure)(scope, receive, send)
-            return
-        scope.setdefault("state", {})["caller"] = caller
-        refusal = self._refusal(scope, caller)
+            refusal: Response | None = None if self._is_open(scope) else error_of(failure)
+        else:
+            scope["state"]["caller"] = caller
+            refusal = self._refusal(scope, caller)
         await (refusal or self._app)(scope, receive, send)
+
+    def _is_open(self, scope: Scope) -> bool:
+        return self._refusal(scope, None) is None
 
     def _refusal(self, scope: Scope, caller: Caller | None) -> Response | None:
         found = [rule for rule in self._rules if rule.pattern.match(scope["path"])]

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
-from starlette.datastructures import Headers
-from starlette.types import Scope
 
 from trainmaster import __version__
 from trainmaster.api import responses, schema
 from trainmaster.api.access import AccessControl
-from trainmaster.api.audit_log import AuditLog
-from trainmaster.api.caller import Caller
+from trainmaster.api.audit_log import AuditFile, AuditLog
 from trainmaster.api.host_check import HostCheck
-from trainmaster.api.identity import Identity, manager_itself
+from trainmaster.api.identity import Identity
 from trainmaster.api.request_limits import RequestLimits
 from trainmaster.api.routes import accounts, cluster, jobs, logs, submit, web
 from trainmaster.api.sessions import Sessions
@@ -52,9 +50,10 @@ def create_app(
     *,
     url: str = "",
     sessions: Sessions | None = None,
+    audit: Path | None = None,
 ) -> FastAPI:
     """The application of one manager, which answers at `url`; `hosts` are host names that it serves besides
-    localhost."""
+    localhost, `audit` is where it writes who asked for what."""
     sessions = Sessions() if sessions is None else sessions
     identity = Identity(service.accounts, sessions)
     app = FastAPI(
@@ -76,23 +75,12 @@ def create_app(
     responses.install(app)
     app.state.limits = service.limits
     app.add_middleware(RequestLimits, limits=service.limits)
-    app.add_middleware(AccessControl, identify=_trusting(identity))
+    app.add_middleware(AccessControl, identify=identity.of)
     app.add_middleware(HostCheck, hosts=hosts)
-    app.add_middleware(AuditLog)
+    app.add_middleware(AuditLog, file=AuditFile(audit))
     app.add_middleware(StoreHeader, service=service)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app
-
-
-def _trusting(identity: Identity) -> Callable[[Scope], Awaitable[Caller | None]]:
-    """For as long as clients have no tokens: over TCP without any, everyone is the manager's own user."""
-
-    async def of(scope: Scope) -> Caller | None:
-        found = await identity.of(scope)
-        is_shown = "authorization" in Headers(scope=scope)
-        return manager_itself() if found is None and not is_shown else found
-
-    return of
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

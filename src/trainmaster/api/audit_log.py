@@ -1,31 +1,72 @@
-"""Who asked for what: one line in the manager's log for each request that may change something."""
+"""Who asked for what: a line of JSON for each request that changes something, is refused or shows secrets.
+
+`audit.log` in the data folder, which only the manager's user can read; rotated, the newest last.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import os
+from datetime import UTC, datetime
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Any
 
-import structlog
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trainmaster.api.caller import Caller
 from trainmaster.api.host_check import SAFE_METHODS
+from trainmaster.api.peer import SCOPE
 from trainmaster.api.tcp_peer import peer_uid
 
-log = structlog.get_logger("trainmaster.audit")
+FILE = "audit.log"
+MOST_BYTES, MOST_FILES = 16 << 20, 9
+REFUSED = frozenset({401, 403})
+PRIVATE = "/environment"
+"""The end of paths that show secrets."""
+LONGEST = 200
+
+
+class AuditFile:
+    """Where the lines go; None: nowhere."""
+
+    def __init__(self, place: Path | None) -> None:
+        self._handler = None if place is None else _PrivateFile(place)
+
+    def write(self, line: dict[str, Any]) -> None:
+        if self._handler is not None:
+            text = json.dumps(line, ensure_ascii=True)
+            record = logging.LogRecord("audit", logging.INFO, "", 0, text, (), None)
+            self._handler.handle(record)
+
+
+class _PrivateFile(RotatingFileHandler):
+    """A file that is closed to others, and is not a link to somewhere else."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place, maxBytes=MOST_BYTES, backupCount=MOST_FILES, delay=True)
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        return open(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8")
 
 
 class AuditLog:
     """Writes the line when the request has been answered."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, file: AuditFile) -> None:
         self._app = app
+        self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in SAFE_METHODS:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status = 0
-        uid = peer_uid(scope)  # now: it may be gone when it is answered
+        state, status = scope.setdefault("state", {}), 0
+        is_noted = scope["method"] not in SAFE_METHODS or scope["path"].endswith(PRIVATE)
+        uid = _uid(scope) if is_noted else None  # now: it may be gone when it is answered
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -36,16 +77,29 @@ class AuditLog:
         try:
             await self._app(scope, receive, sent)
         finally:
-            log.info("request", **_said(scope, uid, status))
+            if is_noted or status in REFUSED:
+                uid = _uid(scope) if uid is None else uid
+                self._file.write(_said(scope, state.get("caller"), uid, status))
 
 
-def _said(scope: Scope, uid: int | None, status: int) -> dict[str, Any]:
+def _said(scope: Scope, caller: Caller | None, uid: int | None, status: int) -> dict[str, Any]:
     host, port = scope.get("client") or ("", 0)
     return {
-        "peer": f"{host}:{port}",
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "user": None if caller is None else caller.user,
+        "role": None if caller is None else caller.role.value,
+        "via": None if caller is None else caller.via,
         "uid": uid,
-        "user": Headers(scope=scope).get("trainmaster-user", "")[:100] or None,
+        "pid": None if caller is None else caller.pid,
+        "token": None if caller is None else caller.token,
+        "peer": f"{host}:{port}" if host else None,
         "verb": scope["method"],
-        "path": scope["path"][:200],
+        "path": scope["path"][:LONGEST],
         "status": status,
     }
+
+
+def _uid(scope: Scope) -> int | None:
+    """The Unix user at the other end, as the kernel says, over the Unix socket or TCP."""
+    peer = scope.get(SCOPE)
+    return peer_uid(scope) if peer is None else peer.uid

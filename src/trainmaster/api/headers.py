@@ -2,7 +2,5 @@
 
 from __future__ import annotations
 
-USER_HEADER = "Trainmaster-User"
-"""Who asks, for stories: `Cancelled by ada`."""
 STORE_HEADER = "Trainmaster-Store"
 """Which database a manager leads, in each of its answers; empty from a standby."""

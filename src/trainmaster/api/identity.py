@@ -11,10 +11,11 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from trainmaster.api.caller import Caller, Role
-from trainmaster.api.peer import SCOPE, Peer, ourselves, user_name
+from trainmaster.api.peer import SCOPE, Peer, ourselves
 from trainmaster.api.sessions import Sessions
 from trainmaster.api.tcp_peer import peer_uid
 from trainmaster.daemon.accounts import Accounts
+from trainmaster.daemon.unix_users import own_name, user_name
 from trainmaster.store.rows import TokenRow
 
 ROOT = 0
@@ -93,5 +94,4 @@ def cookie_in(headers: Headers, scope: Scope) -> str | None:
 
 def manager_itself() -> Caller:
     """The manager's own user, for the link that `up` prints."""
-    uid = os.geteuid()
-    return Caller(user_name(uid), Role.ADMIN, uid, "socket", os.getpid())
+    return Caller(own_name(), Role.ADMIN, os.geteuid(), "socket", os.getpid())

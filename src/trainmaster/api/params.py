@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Header, Path, Query
+from fastapi import Path, Query
 
-from trainmaster.api.headers import USER_HEADER
 from trainmaster.config.units import LARGEST_INDEX
-from trainmaster.text.control_characters import BASIC_UNSAFE
 
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 LATEST_S = 100_000_000_000
@@ -22,16 +20,6 @@ JobId = Annotated[
         pattern=r"^[^/\x00-\x1f\x7f]+$",
         description="A job's id, or its name: then the newest of that name.",
         examples=["12", "12_3", "resnet"],
-    ),
-]
-User = Annotated[
-    str,
-    Header(
-        alias=USER_HEADER,
-        max_length=100,
-        pattern=rf"^[^{BASIC_UNSAFE}]*$",
-        description="Who asks, for the job's story. It is not checked.",
-        examples=["ada"],
     ),
 ]
 Force = Annotated[bool, Query(description="Do it even if work is lost that the job has not saved.")]

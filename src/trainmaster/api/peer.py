@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import pwd
 import socket
 import struct
 from asyncio import BaseTransport
 from dataclasses import dataclass
-from functools import lru_cache
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -37,15 +35,6 @@ def peer_of(transport: BaseTransport) -> Peer | None:
 def ourselves() -> Peer:
     """This process, as it would connect."""
     return Peer(os.getpid(), os.geteuid(), os.getegid())
-
-
-@lru_cache(1000)
-def user_name(uid: int) -> str:
-    """The name of a Unix user; `uid-N` for one without a name."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid-{uid}"
 
 
 class FromPeer:

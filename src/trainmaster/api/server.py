@@ -18,6 +18,7 @@ import structlog
 import uvicorn
 
 from trainmaster.api.app import create_app
+from trainmaster.api.audit_log import FILE
 from trainmaster.api.connections import bounded_protocol
 from trainmaster.api.host_check import names_of
 from trainmaster.api.identity import manager_itself
@@ -151,7 +152,14 @@ def _signalled() -> asyncio.Event:
 
 def _server(daemon: Daemon, sock: socket.socket, local: LocalSocket, sessions: Sessions) -> Server:
     config = uvicorn.Config(
-        create_app(daemon, daemon.metrics, names_of(sock), url=url_of(sock), sessions=sessions),
+        create_app(
+            daemon,
+            daemon.metrics,
+            names_of(sock),
+            url=url_of(sock),
+            sessions=sessions,
+            audit=daemon.folder / FILE,
+        ),
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=LAST_ANSWERS_S,
@@ -221,8 +229,7 @@ async def _announce(
 
 async def _write_token(daemon: Daemon) -> None:
     """The admin token, for clients that cannot use the Unix socket; a manager without one still works."""
-    owner = manager_itself()
     try:
-        await ensure_admin_token(daemon.accounts, daemon.folder, owner.user, owner.role.value)
+        await ensure_admin_token(daemon.accounts, daemon.folder)
     except (OSError, RequestError) as error:
         log.error("the admin token could not be written", why=str(error))

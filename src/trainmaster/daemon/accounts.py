@@ -49,12 +49,17 @@ class AccountStore(Protocol):
 class Accounts:
     """Checks tokens, and makes and revokes them; only the leader can write."""
 
-    def __init__(self, store: AccountStore) -> None:
+    def __init__(
+        self, store: AccountStore, otherwise: Callable[[str], TokenRow | None] = lambda _: None
+    ) -> None:
         self._store = store
+        self._otherwise = otherwise
+        """Finds a token by its digest while the store is away."""
         self._known: dict[str, TokenRow] = {}
         """Tokens that were valid when the store last answered: they stay so while it is away."""
         self._roles: dict[str, str | None] = {}
         """The same of roles."""
+        self._noting: set[asyncio.Task[None]] = set()
 
     # -- tokens --------------------------------------------------------------------------------------
 
@@ -66,7 +71,7 @@ class Accounts:
         try:
             row = await asyncio.to_thread(self._store.token, digest)
         except StoreError as error:
-            row = self._known.get(digest)
+            row = self._known.get(digest) or await asyncio.to_thread(self._otherwise, digest)
             if row is None:
                 raise Unavailable(f"this token cannot be checked now: {error}") from None
         if row is None or not hmac.compare_digest(row.digest, digest) or not is_valid(row):
@@ -74,7 +79,9 @@ class Accounts:
             return None
         _remember(self._known, digest, row)
         if row.used_ms is None or now_ms() - row.used_ms > USED_EVERY:
-            await self._note_use(row)
+            noting = asyncio.create_task(self._note_use(row))  # nobody waits for it
+            self._noting.add(noting)
+            noting.add_done_callback(self._noting.discard)
         return row
 
     async def is_valid(self, id: str) -> bool:

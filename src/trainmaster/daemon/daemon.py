@@ -20,6 +20,7 @@ from trainmaster.config.limits import Limits
 from trainmaster.config.notifications import NO_SETTINGS, NotificationSettings
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.daemon.accounts import Accounts
+from trainmaster.daemon.admin_token import token_in_file
 from trainmaster.daemon.adoption import adopt
 from trainmaster.daemon.backup import copy_before_upgrade
 from trainmaster.daemon.cluster_control import ClusterControl
@@ -132,8 +133,8 @@ class Daemon:
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
-        self.accounts = Accounts(store)
         store.before_migration = self._copy_before_upgrade
+        self.accounts = Accounts(store, partial(token_in_file, folder))
         self._engine = engine
         self._folder = folder
         self._stated_policy = policy

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from tests.api_service import MemoryService
+from tests.api_service import MemoryService, by_us
 from trainmaster.api.app import create_app
 
 
@@ -19,5 +19,5 @@ def service(tmp_path: Path) -> MemoryService:
 
 @pytest.fixture
 def client(service: MemoryService) -> Iterator[TestClient]:
-    with TestClient(create_app(service), base_url="http://127.0.0.1:8470") as client:
+    with TestClient(by_us(create_app(service)), base_url="http://127.0.0.1:8470") as client:
         yield client

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from starlette.testclient import TestClient
 
-from tests.api_service import MemoryService
+from tests.api_service import MemoryService, by_us
 from trainmaster.api import serializers
 from trainmaster.api.app import create_app
 from trainmaster.api.host_check import names_of
@@ -443,7 +443,7 @@ def test_metrics_count_what_happens(service: MemoryService) -> None:
     metrics.passes.observe(0.002)
     metrics.steps.inc()
     metrics.store_errors.inc()
-    with TestClient(create_app(service, metrics), base_url="http://localhost") as client:
+    with TestClient(by_us(create_app(service, metrics)), base_url="http://localhost") as client:
         submit(client, gpus=3)
         submit(client, gpus=2)
         submit(client, held=True)
@@ -506,7 +506,7 @@ def test_pages_show_everything_escaped(client: TestClient, service: MemoryServic
     ],
 )
 def test_only_our_host_names_are_served(service: MemoryService, host: str, status: int) -> None:
-    with TestClient(create_app(service, hosts=["tower"])) as client:
+    with TestClient(by_us(create_app(service, hosts=["tower"]))) as client:
         answer = client.get("/healthz", headers={"host": host})
     assert answer.status_code == status
 
@@ -564,7 +564,7 @@ def test_what_breaks_inside_shows_no_traceback(
         raise RuntimeError("secret detail")
 
     monkeypatch.setattr(service, "nodes", broken)
-    app = create_app(service)
+    app = by_us(create_app(service))
     with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as client:
         answer = client.get(f"{V1}/nodes")
     assert answer.status_code == 500
@@ -585,7 +585,7 @@ def events(text: str) -> list[dict[str, str]]:
 
 def test_changes_go_on_after_the_last_one_seen(tmp_path: Path) -> None:
     service = MemoryService(tmp_path, ends_at_once=True)
-    with TestClient(create_app(service), base_url="http://localhost") as client:
+    with TestClient(by_us(create_app(service)), base_url="http://localhost") as client:
         submit(client)
         all_of_them = events(client.get(f"{V1}/changes", headers={"Last-Event-ID": "0"}).text)
         assert [each["event"] for each in all_of_them] == ["submitted", "started", "succeeded"]
@@ -607,7 +607,7 @@ def test_changes_come_as_they_happen(service: MemoryService) -> None:
         await asyncio.sleep(0)
         import httpx
 
-        transport = httpx.ASGITransport(create_app(service))
+        transport = httpx.ASGITransport(by_us(create_app(service)))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             answer = await client.post(f"{V1}/jobs", json={"command": "x"})
             assert answer.status_code == 201

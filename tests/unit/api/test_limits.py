@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from tests.api_service import MemoryService
+from tests.api_service import MemoryService, by_us
 from trainmaster.api.app import create_app
 from trainmaster.api.command_parsing import program_of
 from trainmaster.api.request_limits import RequestLimits, kind_of
@@ -22,7 +22,7 @@ YAML = {"content-type": "application/yaml"}
 
 def limited(service: MemoryService, *stated: str) -> TestClient:
     service.limits = limits_of(stated)
-    return TestClient(create_app(service), base_url="http://localhost")  # type: ignore[arg-type]
+    return TestClient(by_us(create_app(service)), base_url="http://localhost")  # type: ignore[arg-type]
 
 
 def test_a_command_is_not_endless(service: MemoryService) -> None:

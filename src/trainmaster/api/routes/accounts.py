@@ -6,6 +6,7 @@ import time
 from typing import Annotated
 from urllib.parse import quote
 
+from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
@@ -21,6 +22,7 @@ from trainmaster.config.job_file import Duration, Name
 from trainmaster.config.validation import StrictModel, checked
 from trainmaster.daemon import response_models as models
 from trainmaster.daemon.accounts import now_ms
+from trainmaster.daemon.admin_token import forget_admin_token
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.model.units import DAY
 from trainmaster.store.rows import TokenRow, UserRow
@@ -86,7 +88,9 @@ def _tokens(router: APIRouter, service: Daemon) -> None:
     @router.delete("/tokens/{id}", summary="Revoke a token", **changes(models.TokenInfo))
     async def revoke_token(id: TokenId) -> Response:
         """From now on it is refused, and so are sessions of the page that it began."""
-        return JsonAnswer(_token(await service.accounts.revoke_token(id)))
+        revoked = await service.accounts.revoke_token(id)
+        await to_thread.run_sync(forget_admin_token, service.folder, revoked)
+        return JsonAnswer(_token(revoked))
 
 
 NOT_STORED = {"Cache-Control": "no-store"}

@@ -17,7 +17,6 @@ from trainmaster.api import serializers
 from trainmaster.api.caller import By, Caller
 from trainmaster.api.identity import ROOT
 from trainmaster.api.messages import copy_sentences
-from trainmaster.api.peer import user_name
 from trainmaster.api.request_body import (
     JSON,
     YAML_TYPES,
@@ -35,6 +34,7 @@ from trainmaster.daemon.response_models import AcceptedJob, AcceptedJobs, Checke
 from trainmaster.daemon.service_api import Accepted, Submission
 from trainmaster.daemon.submission_checks import NEW_QUEUE
 from trainmaster.daemon.unix_accounts import account_for
+from trainmaster.daemon.unix_users import own_name, user_name
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.launch_spec import Account
 from trainmaster.model.topology import CPU_TYPE
@@ -189,7 +189,7 @@ def _refuse_other_user(user: str, by: Caller) -> None:
         raise NotAllowed(
             f"You are {by.user} here: only operators submit jobs of others (user: {user})."
         )
-    if user in (user_name(ROOT), user_name(os.geteuid())):
+    if user in (user_name(ROOT), own_name()):
         raise NotAllowed(f"Only admins submit jobs of {user}.")
 
 

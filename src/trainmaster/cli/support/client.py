@@ -23,7 +23,7 @@ from ssl import SSLCertVerificationError, SSLError
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from trainmaster.api.headers import STORE_HEADER, USER_HEADER
+from trainmaster.api.headers import STORE_HEADER
 from trainmaster.cli.support.address import find_address, is_manager, place_of
 from trainmaster.cli.support.connection import Place, connection_to
 from trainmaster.cli.support.errors import BadInput, Failed
@@ -252,7 +252,6 @@ class Client:
         stated = {key: value for key, value in (query or {}).items() if value is not None}
         target = f"{self.place.prefix}{ROOT}{path}" + (f"?{urlencode(stated)}" if stated else "")
         headers = {"Accept": "application/json", "User-Agent": "trainmaster", "Connection": "close"}
-        headers[USER_HEADER] = my_name().encode("ascii", "replace").decode()
         if body is None:
             return Request(method, target, headers)
         headers["Content-Type"] = "application/json"
