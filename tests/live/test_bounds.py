@@ -155,6 +155,7 @@ def test_a_request_that_does_not_come_is_not_waited_for(narrow: LiveDaemon) -> N
 def test_a_body_that_does_not_come_is_not_waited_for(narrow: LiveDaemon) -> None:
     head = "POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with connected(narrow) as sock:
+        head += "".join(f"{name}: {value}\r\n" for name, value in narrow.bearer().items())
         sock.sendall(f"{head}Content-Length: 1000\r\nConnection: close\r\n\r\n{{".encode())
         said = answered(sock)
         assert said.startswith("HTTP/1.1 408 ")
