@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated
@@ -17,7 +16,6 @@ from starlette.responses import Response, StreamingResponse
 from trainmaster.api import params, schema, serializers
 from trainmaster.api.access import is_manager
 from trainmaster.api.caller import By, Caller
-from trainmaster.api.peer import user_name
 from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import (
@@ -38,6 +36,7 @@ from trainmaster.config.validation import ConfigError, StrictModel, checked
 from trainmaster.daemon import response_models as models
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.service_api import Unavailable
+from trainmaster.daemon.unix_users import own_name
 from trainmaster.model.failure_report import as_json
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
@@ -292,7 +291,7 @@ def _policy(router: APIRouter, service: Daemon) -> None:
         """
         choice = checked(PolicyChoice, await object_of(request))
         if (choice.source or choice.files) and not is_manager(by):
-            raise NotAllowed(CONTENT_IS_PRIVATE.format(user=user_name(os.geteuid())))
+            raise NotAllowed(CONTENT_IS_PRIVATE.format(user=own_name()))
         options = {name: _as_text(value) for name, value in choice.options.items()}
         files = tuple(choice.files.items())
         spec = PolicySpec(choice.name, tuple(sorted(options.items())), choice.source, files)

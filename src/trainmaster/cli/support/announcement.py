@@ -12,16 +12,25 @@ from trainmaster.cli.support.format import found_again
 from trainmaster.cli.support.remembered_reasons import Reasons, changed_rows
 from trainmaster.cli.support.remembered_slots import Devices
 from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.unix_users import own_name
 from trainmaster.text.formatting import listing, plural
 
 AS_ROOT = (
-    "Note: it was started as root, and everyone logged in to this machine can run commands as root through"
-    " it: start it as a user of its own."
+    "Note: jobs run as root here, whoever submits them: start it as a user of its own, or with --system,"
+    " where jobs run as their users."
+)
+ONE_ACCOUNT = (
+    "Jobs run as {user}, whoever submits them: give tokens only to people who may use this account."
 )
 
 
 def announcement(
-    daemon: Daemon, url: str, folder: Path, devices: Devices, reasons: Reasons | None = None
+    daemon: Daemon,
+    url: str,
+    folder: Path,
+    devices: Devices,
+    reasons: Reasons | None = None,
+    link: str = "",
 ) -> Iterator[str]:
     """What it does, where it is, what it found, and how to reach it."""
     health = daemon.health()
@@ -32,6 +41,8 @@ def announcement(
         return
     else:
         yield f"Trainmaster at {url}, state in {folder}"
+        if link:
+            yield f"Its page, once and within 10 min: {link}"
         if devices.is_remembered:
             yield f"{devices.shown}, as at the last start: --slots says otherwise."
         if devices.has_remembered_memory:
@@ -54,8 +65,8 @@ def announcement(
                 f"Note: {plural(former, 'job')} from before --run-as-user"
                 f" {'runs' if former == 1 else 'run'} as root: `trainmaster ps` lists them."
             )
-    elif os.geteuid() == 0:
-        yield AS_ROOT
+    else:
+        yield AS_ROOT if os.geteuid() == 0 else ONE_ACCOUNT.format(user=own_name())
 
 
 def farewell(daemon: Daemon, folder: Path) -> str:

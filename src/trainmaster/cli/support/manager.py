@@ -166,8 +166,8 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         await end_demonstration(active, folder)
 
     def when_up(link: str) -> None:
-        lines = announcement(daemon, url_of(sock), folder, start.devices, start.reasons)
-        say("\n".join((*lines, f"Open the page with {link} (once, within 10 min).")))
+        lines = announcement(daemon, url_of(sock), folder, start.devices, start.reasons, link)
+        say("\n".join(lines))
         service.ready(_status(daemon))
 
     pinging = asyncio.create_task(service.ping(lambda: _status(daemon)))
