@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from trainmaster import __version__
 from trainmaster.api import messages
 from trainmaster.api.caller import Caller
 from trainmaster.api.visibility import shown_notes, without_names
+from trainmaster.config.secret_names import HIDDEN, looks_secret
 from trainmaster.daemon.array_rows import ranges
 from trainmaster.daemon.job_history import Progress
 from trainmaster.daemon.job_rows import (
@@ -232,7 +233,9 @@ def job_details(status: JobStatus, now: int, last_lines: Sequence[str] = ()) -> 
         memory_enforced=status.memory_enforced or None,
         failure=failure_row(status),
         last_lines=list(last_lines),
-        spec=plain(spec.get("spec", spec)),  # the file alone, without what the manager made of it
+        spec=plain(
+            _without_secrets(spec.get("spec", spec))
+        ),  # the file alone, without what the manager made of it
     )
 
 
@@ -347,3 +350,12 @@ def with_default(queues: Sequence[QueueRow]) -> list[QueueRow]:
     if any(queue.name == DEFAULT_QUEUE for queue in queues):
         return list(queues)
     return [QueueRow(DEFAULT_QUEUE, None, 1, 0, None, True, False, 0, 0, 0, 0), *queues]
+
+
+def _without_secrets(spec: object) -> object:
+    """The job file without the values of variables that look like secrets."""
+    env = spec.get("env") if isinstance(spec, Mapping) else None
+    if not isinstance(spec, Mapping) or not isinstance(env, Mapping):
+        return spec
+    shown = {name: HIDDEN if looks_secret(str(name)) else value for name, value in env.items()}
+    return {**spec, "env": shown}

@@ -66,14 +66,16 @@ def submission_of(model: JobFile, defaults: Defaults, spec: Mapping[str, object]
         stays_in_memory=_may_stay_in_memory(model),
         max_runtime_ms=model.max_runtime,
     )
+    recipe = replace(_recipe(model, workdir, user, program, home), account=account)
     return Submission(
         job=job,
-        recipe=replace(_recipe(model, workdir, user, program, home), account=account),
+        recipe=recipe,
         spec=spec,
         array=model.array,
         depends_on=model.depends_on,
         keeps_code=keeps_code,
-        data=tuple(str(_absolute("data", each, workdir, home)) for each in model.data),
+        data=tuple(str(_absolute("data", each, workdir, home)) for each in model.data)
+        + tuple(path for _, path in recipe.secrets),
         is_held=model.held,
     )
 
@@ -113,7 +115,7 @@ def _recipe(model: JobFile, workdir: Path, user: str, program: str, home: Path) 
         name=model.name or _fit_name(program),
         user=user,
         env=tuple(model.env.items()),
-        prefix=prefix_of(model.container, model.env, model.grace_period),
+        prefix=prefix_of(model.container, (*model.env, *model.secrets), model.grace_period),
         ranks=ranks,
         launcher=launcher_of(command),
         umask=model.umask,
@@ -127,6 +129,10 @@ def _recipe(model: JobFile, workdir: Path, user: str, program: str, home: Path) 
         preflight=model.preflight,
         prerun_steps=model.preflight_steps,
         tolerance_ppm=model.tolerance,
+        secrets=tuple(
+            (name, str(_absolute("secrets", path, workdir, home)))
+            for name, path in model.secrets.items()
+        ),
     )
 
 

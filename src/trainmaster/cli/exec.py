@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import typer
 
@@ -12,6 +13,7 @@ from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import Failed, print_error, system_reason
 from trainmaster.cli.support.options import Command, JobName
+from trainmaster.engines.local.secret_files import SecretProblem, problem_sentence, read_secrets
 from trainmaster_sdk import wire
 
 CONTEXT = {"allow_interspersed_args": False}
@@ -46,6 +48,7 @@ def execute(client: Client, job: JobName, command: Command) -> None:
     variables: Mapping[str, str] = answer["environment"]
     if client.is_mine(row["user"]):
         _enter(job, answer)
+        variables = {**variables, **_secrets(row.get("spec") or {})}
     else:
         remark(
             "Note", [f"job {row['id']} is {row['user']}'s: only its devices and ranks are used."]
@@ -59,6 +62,19 @@ def execute(client: Client, job: JobName, command: Command) -> None:
         print_error(f"{words[0]} cannot be run: {system_reason(error)}.")
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
         raise typer.Exit(code) from None
+
+
+def _secrets(spec: Json) -> dict[str, str]:
+    """Of one's own job, from one's own files."""
+    files = {
+        name: str(Path(path).expanduser().absolute())
+        for name, path in (spec.get("secrets") or {}).items()
+    }
+    try:
+        return read_secrets(files)
+    except SecretProblem as problem:
+        remark("Note", [problem_sentence(files, problem.code)])
+        return {}
 
 
 def _enter(job: str, answer: Json) -> None:

@@ -29,6 +29,7 @@ from trainmaster.cli.support.submit_request import (
     check_flags,
     environment_of,
     naming_flags,
+    secrets_of,
     send,
     show_dry_run,
     with_environment,
@@ -45,6 +46,10 @@ GRACE = "Time to save and leave when told to, before it is killed: 30s, 5m."
 NO_PREEMPT = "Once it runs, leave it alone: policies neither suspend, move nor resize it."
 HELD = "Do not start it before `trainmaster resume`."
 ARRAY = "Run an array: indices 0 to 99, at most 8 at once."
+SECRET = (
+    "Variable whose value is in a file that only you can read: it is read when the job starts, and hidden in"
+    " its output; can be repeated."
+)
 CONTAINER = "Container to run in: apptainer:…, enroot:… or docker:…"
 NO_PREFLIGHT = "Start on all GPUs at once, without a pre-run on one of them."
 ON_HANG = "When it hangs: only report it (the default), or restart it, which is a retry."
@@ -67,6 +72,7 @@ NoPreflight = Annotated[bool, option("--no-preflight", NO_PREFLIGHT)]
 OnHang = Annotated[str | None, option("--on-hang report|restart", ON_HANG)]
 Array = Annotated[str | None, option("--array 0-99%8", ARRAY)]
 Workdir = Annotated[Path | None, option("--workdir DIR", "Working directory. Default: this one.")]
+Secret = Annotated[list[str] | None, option("--secret NAME=FILE", SECRET)]
 ContainerImage = Annotated[str | None, option("--container KIND:IMAGE", CONTAINER)]
 Detach = Annotated[bool, option("-d --detach", DETACH)]
 AllRanks = Annotated[bool, option("--all-ranks", ALL_RANKS)]
@@ -94,6 +100,7 @@ def run(
     array: Array = None,
     env: Env = None,
     env_file: EnvFile = None,
+    secret: Secret = None,
     export_all: ExportAll = False,
     workdir: Workdir = None,
     snapshot: Snapshot = None,
@@ -111,7 +118,7 @@ def run(
     Examples:
         trainmaster run -- python train.py
         trainmaster run --gpus 4 -n bert -t 12h -- torchrun train.py --lr 1e-4
-        trainmaster run --gpus H100:2 --env WANDB_API_KEY -d -- python train.py
+        trainmaster run --gpus H100:2 --secret WANDB_API_KEY=~/.secrets/wandb -d -- python train.py
         trainmaster run --array 0-99%8 -- python sweep.py
         trainmaster run --after 12:any -- python evaluate.py
         trainmaster run --after prep -- python train.py
@@ -135,6 +142,7 @@ def run(
         "on_hang": on_hang,
         "array": array,
         "env": environment_of(env or (), env_file or ()),
+        "secrets": secrets_of(secret or ()) or None,
         "workdir": None if workdir is None else str(workdir),
         "snapshot": snapshot,
         "ranks": ranks,

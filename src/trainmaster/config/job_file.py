@@ -16,7 +16,6 @@ from trainmaster.config.validation import (
     FileModel,
     Lines,
     checked,
-    mistake,
     scaled,
     shown,
 )
@@ -26,11 +25,6 @@ from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.text.control_characters import BASIC_UNSAFE
 
 Raw = dict[str, object]
-LATER = {
-    "secrets": "secrets come with users and tokens, which this version does not have: pass the value in"
-    " env, or let the program read a file that only you can read.",
-}
-"""Fields that are planned, and what to do until then."""
 OTHER_WORDS = {
     "accelerators": "gpus",
     "after": "depends_on",
@@ -137,6 +131,16 @@ def read_env(value: object) -> dict[str, str]:
     return found
 
 
+def read_secrets(value: object) -> dict[str, str]:
+    found = read_env(value)
+    for name, path in found.items():
+        if not path.startswith(("/", "~", "./", "../")):
+            raise ValueError(
+                f"has {name} = {shown(path)}: name a file such as ~/.secrets/wandb, never the value itself"
+            )
+    return found
+
+
 def read_path(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"must be a path, not {shown(value)}")
@@ -231,6 +235,13 @@ Command = Annotated[
 ]
 GpuAmount = Annotated[Gpus, PlainValidator(units.gpus_of), WithJsonSchema(GPUS_SCHEMA)]
 Cores = Annotated[int, PlainValidator(read_cpus), WithJsonSchema(CPUS_SCHEMA)]
+SECRETS_SCHEMA = {
+    "type": "object",
+    "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+    "additionalProperties": PATH_SCHEMA,
+    "examples": [{"WANDB_API_KEY": "~/.secrets/wandb"}],
+}
+Secrets = Annotated[dict[str, str], PlainValidator(read_secrets), WithJsonSchema(SECRETS_SCHEMA)]
 Variables = Annotated[dict[str, str], PlainValidator(read_env), WithJsonSchema(ENV_SCHEMA)]
 PathText = Annotated[str, PlainValidator(read_path), WithJsonSchema(PATH_SCHEMA)]
 PathTexts = Annotated[tuple[str, ...], PlainValidator(read_paths), WithJsonSchema(PATHS_SCHEMA)]
@@ -344,6 +355,11 @@ class JobFile(FileModel):
     env: Variables = Field(
         default_factory=dict, description="Environment variables of its processes."
     )
+    secrets: Secrets = Field(
+        default_factory=dict,
+        description="Environment variables whose values are in files that only you can read: names, and"
+        " paths. They are read when it starts, and hidden in its output.",
+    )
     workdir: PathText | None = Field(
         None, description="The folder that it runs in; by default where it was submitted from."
     )
@@ -427,14 +443,6 @@ class JobFile(FileModel):
     held: bool = Field(
         False, description="Submit it, but do not run it before `trainmaster resume`."
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_planned_keys(cls, raw: object) -> object:
-        for key in raw if isinstance(raw, Mapping) else ():
-            if key in LATER:
-                raise mistake(LATER[key], key)
-        return raw
 
     @model_validator(mode="after")
     def _fits_together(self) -> JobFile:

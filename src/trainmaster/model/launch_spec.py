@@ -102,3 +102,5 @@ class LaunchSpec:
     """The job as the store has it, as JSON; only in what an engine is given to launch."""
     account: Account | None = None
     """Who its processes run as; None: the manager's own account."""
+    secrets: tuple[tuple[str, str], ...] = ()
+    """Variables whose values its processes read from files when they start: names and paths."""

@@ -17,9 +17,11 @@ from trainmaster.cli.support.console import remark, screen, write_json
 from trainmaster.cli.support.environment import NAME, exported
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import read_text
+from trainmaster.cli.support.secret_references import by_reference, folder
+from trainmaster.config.secret_names import looks_secret
 from trainmaster.config.validation import ConfigError
 from trainmaster.daemon.job_rows import JobRow
-from trainmaster.text.formatting import plural
+from trainmaster.text.formatting import listing, plural
 
 SOON_S = 1.0
 """A start that is expected within this many seconds counts as now."""
@@ -93,6 +95,17 @@ def environment_of(texts: Sequence[str], files: Sequence[Path]) -> dict[str, str
     return found
 
 
+def secrets_of(texts: Sequence[str]) -> dict[str, str]:
+    """`--secret NAME=FILE`, each with an absolute path."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals or not path or not NAME.fullmatch(name):
+            raise BadInput(f"--secret {text}: write NAME=FILE, a file that only you can read.")
+        found[name] = str(Path(path).expanduser().absolute())
+    return found
+
+
 def _read_file(file: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, line in enumerate(read_text(file, "--env-file").splitlines(), start=1):
@@ -161,10 +174,27 @@ def _in_flags(sentence: str) -> str:
 
 def send(client: Client, specs: Sequence[Json]) -> list[Submitted]:
     """Submit them, all or none, exactly once."""
-    answer = client.submit({"jobs": list(specs)}, uuid.uuid4().hex)
+    sent = [_without_secrets(client, each) for each in specs]
+    answer = client.submit({"jobs": sent}, uuid.uuid4().hex)
     for each in answer["jobs"]:
         remark("Note", each.get("remarks") or ())
     return [Submitted(each) for each in answer["jobs"]]
+
+
+def _without_secrets(client: Client, spec: Json) -> Json:
+    """On one machine the values stay with their user; elsewhere they go along, and a note says so."""
+    if client.place.socket is not None:
+        return by_reference(spec, folder())
+    clear = [name for name in spec.get("env") or () if looks_secret(str(name))]
+    if clear:
+        remark(
+            "Note",
+            [
+                f"{listing(clear)} goes to the manager as it is: --secret NAME=FILE names a file there"
+                " instead."
+            ],
+        )
+    return spec
 
 
 def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:

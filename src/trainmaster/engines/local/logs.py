@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from trainmaster.engines.local.secret_files import Mask
 
 TAIL_BYTES = 4096
 TAIL_LINES = 20
@@ -36,11 +38,20 @@ class RankLog:
         self._files = max(1, files)
         self._file: int | None = None
         self._size = 0
+        self._mask = Mask(())
         self._lost = 0
         """Bytes that could not be written; noted in the log once writing works again."""
 
+    def hide(self, values: Iterable[str]) -> None:
+        """Write *** instead of these from now on."""
+        self._mask = Mask(values)
+
     def write(self, piece: bytes) -> None:
-        """Append; a file that is full is put aside first, so that none grows beyond its limit."""
+        """Append; an empty piece is the end, before which nothing is held back any more."""
+        self._write(self._mask.hide(piece) if piece else self._mask.rest())
+
+    def _write(self, piece: bytes) -> None:
+        """A file that is full is put aside first, so that none grows beyond its limit."""
         left = memoryview(piece)
         while left:
             if self._size >= self._limit:
@@ -67,6 +78,11 @@ class RankLog:
         return "\n".join(text.splitlines()[-TAIL_LINES:])
 
     def close(self) -> None:
+        """No more comes."""
+        self._write(self._mask.rest())
+        self._close()
+
+    def _close(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -104,5 +120,5 @@ class RankLog:
         except OSError:
             if self._file is not None:
                 os.ftruncate(self._file, 0)
-        self.close()
+        self._close()
         self._size = 0

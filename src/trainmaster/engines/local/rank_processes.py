@@ -19,13 +19,14 @@ from trainmaster.engines.local.cgroups import RunCgroups
 from trainmaster.engines.local.logs import RankLog
 from trainmaster.engines.local.process_freezer import send
 from trainmaster.engines.local.runfile import RunFile
+from trainmaster.engines.local.secret_files import SecretProblem, problem_sentence, read_secrets
 from trainmaster_sdk.process_tree import descendants_by_scan, is_alive
 
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """What shells use for commands that cannot be started."""
-AT_SETUP, AT_WORKDIR, AT_COMMAND, AT_ACCOUNT = 0, 1, 2, 3
+AT_SETUP, AT_WORKDIR, AT_COMMAND, AT_ACCOUNT, AT_SECRETS = 0, 1, 2, 3, 4
 JOBS_OWN_FAULT = frozenset(
     {
         *(errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR),
@@ -103,8 +104,9 @@ class Gang:
             errors.append(error)
         for number, error in enumerate(errors):
             with open(error, "rb") as reading:  # ends when the program has been executed
-                changed, failed = reading.readline(), reading.read()
-            self.changed_files += json.loads(changed or "[]")
+                told, failed = json.loads(reading.readline() or "{}"), reading.read()
+            self.changed_files += told.get("changed", ())
+            self.ranks[number].log.hide(told.get("secrets", ()))
             if failed and problem is None:
                 problem = _not_started(run, number, *struct.unpack("ii", failed))
         return problem
@@ -231,14 +233,20 @@ def _become(
         os.chdir(run.workdir)
         stage = AT_SETUP
         changed = program_files.changed(listed)
-        os.write(error, json.dumps(changed).encode() + b"\n")
+        stage = AT_SECRETS
+        secrets = read_secrets(run.secrets)
+        stage = AT_SETUP
+        told = {"changed": changed, "secrets": [*secrets.values()]}
+        os.write(error, json.dumps(told).encode() + b"\n")
         stage = AT_COMMAND
-        os.execvpe(spec.argv[0], spec.argv, env)
+        os.execvpe(spec.argv[0], spec.argv, env | secrets)
+    except SecretProblem as problem:
+        code = problem.code
     except OSError as problem:
         code = problem.errno or 0
     except BaseException:
         code = errno.EINVAL
-    line = b"" if stage == AT_COMMAND else b"[]\n"
+    line = b"" if stage == AT_COMMAND else b"{}\n"
     os.write(error, line + struct.pack("ii", stage, code))
     os._exit(NOT_FOUND)
 
@@ -254,6 +262,8 @@ def _not_started(run: RunFile, rank: int, stage: int, number: int) -> NotStarted
             reason = _words(number)
         why = f"It could not be started as its user {run.account.name}: {reason}."
         return NotStarted(rank, NOT_EXECUTABLE, why, is_final=False)
+    if stage == AT_SECRETS:
+        return NotStarted(rank, NOT_EXECUTABLE, problem_sentence(run.secrets, number))
     if stage == AT_SETUP or number not in JOBS_OWN_FAULT:
         what = f"use {run.workdir}" if stage == AT_WORKDIR else f"start {command!r}"
         why = f"The machine could not {what}: {_words(number)}."

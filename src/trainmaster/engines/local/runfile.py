@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from trainmaster.durable_files import write_whole
@@ -98,12 +98,15 @@ class RunFile:
     """... or after so many steps; 0 in both: it is not a pre-run."""
     account: Account | None = None
     """Who its ranks run as; None: as their supervisor."""
+    secrets: dict[str, str] = field(default_factory=dict)
+    """Variables whose values ranks read from files, as their user, when they start."""
 
 
 LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_folder", "hang"}) | {
     "prerun_ms",
     "prerun_steps",
     "account",
+    "secrets",
 }
 FIELDS = frozenset(each.name for each in fields(RunFile))
 

@@ -121,6 +121,7 @@ def run_file(
         prerun_ms=spec.prerun_ms if is_prerun else 0,
         prerun_steps=spec.prerun_steps if is_prerun else 0,
         account=spec.account,
+        secrets=dict(spec.secrets),
     )
 
 
