@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -20,6 +23,7 @@ from trainmaster.cli.diagnosis.facts import (
     Runs,
     StoreFacts,
 )
+from trainmaster.cli.diagnosis.machine import is_stranger
 
 DISK = FileSystem("ext4", frozenset({"rw"}), 100 << 30, 1_000_000)
 NFS = FileSystem("nfs4", frozenset({"rw", "hard"}), 100 << 30, None)
@@ -195,3 +199,22 @@ def test_every_check_has_a_sentence_for_every_case() -> None:
         for found in findings(facts):
             assert found.check in CHECKS
             assert found.sentence[-1] in ".)"
+
+
+def test_what_a_manager_or_a_job_started_is_not_another_program() -> None:
+    asleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
+    job = {**os.environ, "TRAINMASTER_JOB": "1"}
+    with (
+        subprocess.Popen(asleep, stdout=subprocess.PIPE) as other,
+        subprocess.Popen(asleep, stdout=subprocess.PIPE, env=job) as started,
+    ):
+        try:
+            for each in (other, started):
+                assert each.stdout is not None
+                each.stdout.readline()
+            assert is_stranger(other.pid, frozenset())
+            assert not is_stranger(other.pid, frozenset({os.getpid()}))
+            assert not is_stranger(started.pid, frozenset())
+        finally:
+            other.kill()
+            started.kill()

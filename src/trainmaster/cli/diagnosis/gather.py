@@ -24,7 +24,7 @@ def gather(folder: Path, database: str) -> Facts:
         folder=folder_facts(folder),
         store=store_facts(folder, look),
         manager=manager,
-        gpus=gpus(),
+        gpus=gpus(frozenset(manager.processes)),
         runs=runs_facts(folder, look, bool(manager.processes)),
         places=place_facts(look),
     )

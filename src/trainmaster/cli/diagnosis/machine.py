@@ -9,7 +9,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
 from trainmaster.cli.diagnosis.facts import FileSystem, GpuDevice, Gpus, Machine
@@ -17,8 +17,9 @@ from trainmaster.engines.local.cgroup_probe import probe
 from trainmaster.engines.local.descriptors import HARD
 from trainmaster.engines.local.processes import variables_of
 from trainmaster.engines.local.stack_dump import py_spy
-from trainmaster.gpu.driver import FAKE_GPUS, Driver, DriverError, GpuProcess, open_driver
+from trainmaster.gpu.driver import FAKE_GPUS, Driver, DriverError, open_driver
 from trainmaster.gpu.mps import control_program
+from trainmaster_sdk.process_tree import stat_of
 
 SHM = Path("/dev/shm")
 PTRACE = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -93,14 +94,15 @@ def _mount_of(path: Path) -> tuple[str, Sequence[str]]:
     return found[0], found[1].split(",")
 
 
-def gpus() -> Gpus:
+def gpus(managers: Set[int]) -> Gpus:
+    """`managers`: processes whose own self-tests do not count as other programs."""
     has_files = any(Path("/dev").glob("nvidia[0-9]*"))
     driver = open_driver()
     version, trouble, devices = "", "", tuple[GpuDevice, ...]()
     try:
         version = driver.version
         if version:
-            devices = _devices(driver)
+            devices = _devices(driver, managers)
     except DriverError as error:
         trouble = str(error)
     finally:
@@ -122,9 +124,9 @@ def _has_cuda_core() -> bool:
         return False
 
 
-def _devices(driver: Driver) -> tuple[GpuDevice, ...]:
+def _devices(driver: Driver, managers: Set[int]) -> tuple[GpuDevice, ...]:
     readings = {each.uuid: each for each in driver.readings()}
-    strangers = [each for each in driver.processes() if _is_stranger(each)]
+    strangers = [each for each in driver.processes() if is_stranger(each.pid, managers)]
     persistent = _persistence()
     found = []
     for gpu in driver.gpus():
@@ -162,6 +164,14 @@ def _persistence() -> dict[int, bool]:
         return {}
 
 
-def _is_stranger(process: GpuProcess) -> bool:
-    """Whether no job started it, as far as this user can see."""
-    return variables_of(process.pid, (JOB,)) is None
+def is_stranger(pid: int, managers: Set[int]) -> bool:
+    """Whether neither a job nor a manager started it, as far as this user can see."""
+    return variables_of(pid, (JOB,)) is None and not managers & {*_line_of(pid)}
+
+
+def _line_of(pid: int) -> Iterator[int]:
+    """A process and those above it."""
+    while pid > 1:
+        yield pid
+        fields = stat_of(pid)
+        pid = int(fields[1]) if fields else 0
