@@ -15,7 +15,7 @@ from trainmaster.cli.support.progress_bar import ProgressBar
 from trainmaster.cli.up import DATABASE_FILE
 
 if TYPE_CHECKING:
-    from trainmaster.daemon.backup_file import Manifest
+    from trainmaster.daemon.backup_file import Manifest, Progress
 
 TO = "File to write, or a folder for it. Default: trainmaster-TIME.tar.gz in the current folder."
 DATA = "Data folder of the manager. Default: TRAINMASTER_DATA, or the user data folder."
@@ -62,7 +62,7 @@ def backup(
     url = store_of(folder, database, database_file)
     try:
         with closing(open_store(url)) as store, ProgressBar("Writing", after_s=AFTER_S) as bar:
-            made = write_backup(store, folder, target, with_runs=with_runs, progress=bar.update)
+            made = write_backup(store, folder, target, with_runs=with_runs, progress=percent(bar))
     except StoreError as error:
         raise Failed(str(error)) from None
     except OSError as error:
@@ -74,12 +74,17 @@ def backup(
     show_answer(answer, as_json, f"Wrote {target} ({_size(target)}): {_holds(made.manifest)}.")
 
 
+def percent(bar: ProgressBar) -> Progress:
+    """Parts of the work count bytes, rows or files: each is shown in percent."""
+    return lambda done, of, what: bar.update(100 * done // max(1, of), 100, what)
+
+
 def _verify(path: Path, as_json: bool) -> None:
     from trainmaster.daemon.backup_file import BadBackup, verify
 
     try:
         with ProgressBar("Checking", after_s=AFTER_S) as bar:
-            manifest = verify(path, bar.update)
+            manifest = verify(path, percent(bar))
     except BadBackup as error:
         raise Failed(str(error)) from None
     answer = {"file": str(path), **manifest.model_dump()}

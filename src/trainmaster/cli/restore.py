@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trainmaster.cli.backup import AFTER_S
+from trainmaster.cli.backup import AFTER_S, percent
 from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.errors import Failed, cannot_write
 from trainmaster.cli.support.options import AsJson, argument, option
@@ -55,7 +55,7 @@ def restore(
     try:
         with ProgressBar("Restoring", after_s=AFTER_S) as bar:
             done = backup.restore(
-                file, folder, stated or sqlite_in(folder), replaces=replace, progress=bar.update
+                file, folder, stated or sqlite_in(folder), replaces=replace, progress=percent(bar)
             )
     except (BadBackup, RequestError, StoreError) as error:
         raise Failed(str(error)) from None

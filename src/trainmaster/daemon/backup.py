@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -51,6 +51,8 @@ SETTINGS = ("slots", "gpu_memory", "failure_reasons.yaml", "self-tests.json")
 """Files of the data folder that say how the manager was started. Only these: others may hold secrets."""
 RUNS = ("runs", "jobs", "programs")
 LAST = "last-backup.json"
+EVERY = 1000
+"""Rows between two words of progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +97,26 @@ def write_backup(
             has_runs=with_runs,
         )
         writer.add_text(MANIFEST, manifest.model_dump_json(indent=2) + "\n")
-        done, rows = 0, sum(dump.counts.values())
-        for table, count in dump.counts.items():
-            progress(done, rows, table)
-            writer.add_lines(f"{STORE}{table}{ROWS_END}", dump.lines(table))
-            done += count
+        told = _Told(progress, sum(dump.counts.values()))
+        for table in dump.counts:
+            writer.add_lines(f"{STORE}{table}{ROWS_END}", told.count(table, dump.lines(table)))
         remarks += _add_folder(writer, folder, with_runs, progress)
     write_whole(folder / LAST, json.dumps({"at": manifest.made_at, "file": str(target)}), 0o600)
     return Backup(target, manifest, tuple(remarks))
+
+
+class _Told:
+    """Counts rows on their way, and tells how many were there of all."""
+
+    def __init__(self, progress: Progress, rows: int) -> None:
+        self._progress, self._rows, self._done = progress, rows, 0
+
+    def count(self, table: str, lines: Iterable[bytes]) -> Iterator[bytes]:
+        for line in lines:
+            self._done += 1
+            if self._done % EVERY == 0:
+                self._progress(self._done, self._rows, f"table {table}")
+            yield line
 
 
 def _add_folder(
@@ -186,7 +200,8 @@ def restore(
         set_copies_aside(folder / COPIES)
 
     with _alone(folder, url) as database:
-        tables = {name: partial(lines_of, path, name) for name in manifest.tables}
+        told = _Told(progress, sum(manifest.tables.values()))
+        tables = {name: partial(_lines, path, name, told) for name in manifest.tables}
         version = manifest.schema_version
         try:
             before = load(database, version, tables, replaces=replaces, before_switch=finish)
@@ -197,6 +212,10 @@ def restore(
     newer = [job for job, _ in runs_in(folder) if int(job.partition("_")[0]) > known]
     waiting = [job for job, number in before.live if number > known and job not in newer]
     return Restored(manifest, before.aside, stayed, tuple(newer), tuple(waiting))
+
+
+def _lines(path: Path, table: str, told: _Told) -> Iterator[bytes]:
+    return told.count(table, lines_of(path, table))
 
 
 def _refuse_unfit(folder: Path, manifest: Manifest) -> None:
