@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import os
 import signal
 import stat
@@ -75,7 +76,7 @@ def test_a_job_is_its_user_in_all_ways(place: Place) -> None:
     """User, groups, variables, folder, rights of its files; and the same for what it starts."""
     script = (
         "id -u; id -g; id -G; umask; pwd; echo $HOME $USER $LOGNAME $SHELL $TMPDIR;"
-        " cat /proc/self/status | grep -E '^(CapEff|CapPrm|CapAmb)';"
+        " cat /proc/self/status | grep -E '^(CapEff|CapPrm|CapAmb)'; echo $(ls /proc/self/fd);"
         " echo to-the-terminal > /dev/stdout;"
         " touch made; (setsid sh -c 'id -u > of-child'); echo weights > $TRAINMASTER_CHECKPOINT_DIR/model"
     )
@@ -88,9 +89,11 @@ def test_a_job_is_its_user_in_all_ways(place: Place) -> None:
         ada = place.ada
         none = "0000000000000000"
         assert said == [
-            *(str(ada.uid), str(ada.gid), str(ada.gid), "0027", ada.home),
+            *(str(ada.uid), str(ada.gid), f"{ada.gid} {grp.getgrnam('users').gr_gid}"),
+            *("0027", ada.home),
             f"{ada.home} {ada.name} {ada.name} /bin/bash",
             *(f"CapPrm:\t{none}", f"CapEff:\t{none}", f"CapAmb:\t{none}"),
+            "0 1 2 3",  # the last is of ls itself
             "to-the-terminal",
         ]
         made, of_child = Path(ada.home, "made"), Path(ada.home, "of-child")

@@ -45,7 +45,10 @@ def unix_user(homes: Path) -> Iterator[Account]:
     name = f"tmtest{os.getpid()}x{next(_numbers)}"
     home = homes / name
     subprocess.run(
-        ["useradd", "--create-home", "--home-dir", str(home), "--shell", "/bin/bash", name],
+        [
+            *("useradd", "--create-home", "--home-dir", str(home), "--shell", "/bin/bash"),
+            *("--groups", "users", name),
+        ],
         check=True,
         capture_output=True,
     )
