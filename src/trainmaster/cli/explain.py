@@ -68,10 +68,14 @@ def last_lines(answer: Json) -> list[str]:
 
 
 def _holder(holder: Json) -> str:
-    """A blocking job, and what it holds."""
+    """A blocking job, and what it holds; of another user's, without its name and devices."""
     devices = ", ".join(holder["devices"])
-    holds = f"holds {devices}" if devices else f"asks for GPUs: {holder['gpus']:g}"
-    return f"job {holder['id']} {holder['name']} of {holder['user']}, {holder['state']}, {holds}"
+    if not holder["name"]:
+        which, holds = holder["id"], f"GPUs: {holder['gpus']:g}"
+    else:
+        which = f"{holder['id']} {holder['name']}"
+        holds = f"holds {devices}" if devices else f"asks for GPUs: {holder['gpus']:g}"
+    return f"job {which} of {holder['user']}, {holder['state']}, {holds}"
 
 
 def _forecast(forecast: Json) -> str:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainmaster.cli.support.address import DATA, user_data_folder
+from trainmaster.cli.support.address import DATA, SYSTEM_FOLDER, user_data_folder
 from trainmaster.cli.support.format import found_again
 from trainmaster.cli.support.remembered_reasons import Reasons, changed_rows
 from trainmaster.cli.support.remembered_slots import Devices
@@ -56,7 +56,7 @@ def announcement(
         found = [plural(number, kind) for number, kind in kinds if number]
         if found:
             yield f"Found {' and '.join(found)}."
-    if folder != user_data_folder():
+    if folder not in (user_data_folder(), SYSTEM_FOLDER):
         yield f"In other terminals: export {DATA}={shlex.quote(str(folder))}"
     if daemon.runs_as_user:
         yield "Jobs run as the users who submit them."
