@@ -33,11 +33,19 @@ def last_lines(files: Sequence[LogFile], count: int, rank: int = 0) -> str:
 
 async def lines_after_failure(service: Daemon, status: JobStatus) -> list[str]:
     """The last lines of a job that ended without success; of the rank that failed first."""
-    row, end = status.row, status.history.end
+    row = status.row
     is_bad = row.state in ENDED_STATES and row.state != JobState.SUCCEEDED
     if not is_bad or row.start_ms is None:
         return []
     files = await service.queries.log_files(row.id)
-    rank = end.rank if end is not None and end.rank is not None else 0
-    text = await to_thread.run_sync(last_lines, files, SHOWN, rank)
+    text = await to_thread.run_sync(last_lines, files, SHOWN, process_shown(status))
     return text.splitlines()
+
+
+def process_shown(status: JobStatus) -> int:
+    """Whose output is looked at first: of a job that failed, that of the process which shows it; else 0."""
+    failed, end = status.history.failed_by, status.history.end
+    if status.row.state != JobState.FAILED or end is None:
+        return 0
+    shown = end.rank if failed is None or failed.process is None else failed.process
+    return shown or 0

@@ -187,6 +187,11 @@ def prerun(status: JobStatus) -> PrerunRow | None:
         sentence = (
             f"It was seen to make no step on one device in {words['ran']}: that shows nothing."
         )
+    if result == "passed" and found.has_finished:
+        sentence = (
+            f"Its program ended on one device, in {words['ran']}; nothing of that is kept, and it runs again "
+            "on all its devices (`preflight: false` spares it that)."
+        )
     if result == "waiting" and found.failed_as:
         sentence += f" The same program has just failed its pre-run as job {found.failed_as}."
     if result == "skipped" and not found.passed_as:

@@ -21,6 +21,7 @@ from trainmaster.daemon.device_names import device_key, device_name
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.retries import devices_of_failure
 from trainmaster.failures.device_blocks import counts, is_lasting, may_set_aside
 from trainmaster.failures.reason_table import Accuses, ReasonTable
 from trainmaster.failures.xid import XIDS, Xid, XidAction, xid_of
@@ -297,15 +298,15 @@ def program_key(live: LiveJob) -> str:
 def failed_devices(
     topology: Topology, record: JobRecord, ranks: Ranks, failure: Failure | None
 ) -> Sequence[int]:
-    """The devices that the failure names, or that of the rank that failed first; none where not known."""
+    """The devices that the failure names, or the one of the process that failed first; none where not known.
+
+    A process for each node that has several of them does not say which.
+    """
     placement = record.placement
     if placement is None:
         return ()
-    gpus: Sequence[int] = list(placement.gpus())
-    if failure is not None and failure.devices:
-        return [gpu for gpu in gpus if device_key(topology, gpu) in failure.devices]
-    if len(gpus) == 1:
-        return gpus
-    rank = None if failure is None else failure.rank
-    is_known = rank is not None and ranks is Ranks.PER_GPU and rank < len(gpus)
-    return [gpus[rank]] if is_known and rank is not None else ()
+    gpus = list(placement.gpus())
+    if failure is None:
+        return gpus if len(gpus) == 1 else ()
+    found = [gpu for _, gpu in devices_of_failure(topology, placement, failure, ranks)]
+    return found if failure.devices or len(found) == 1 else ()

@@ -92,6 +92,8 @@ class Prerun:
     """What it may have failed for want of: devices, checkpoints; empty: of nothing."""
     failed_as: str = ""
     """The job whose pre-run of the same program failed just before."""
+    has_finished: bool = False
+    """The program ended by itself in it, with success: its work is done again on all its devices."""
 
 
 @dataclass(frozen=True, slots=True)

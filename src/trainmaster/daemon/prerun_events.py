@@ -61,7 +61,9 @@ def passed_event(
     reason = "" if failure is None else failure.reason
     if failure is not None and is_failed and may_need_several(failure):
         wants = DEVICES
+    has_finished = said.code == 0 and said.asked is r.StopOrder.NOTHING
     prerun = replace(before, result=result, reason=reason, title=title, wants=wants)
+    prerun = replace(prerun, has_finished=has_finished)
     live.history = replace(live.history, prerun=prerun)
     if is_failed:
         return None
@@ -70,8 +72,9 @@ def passed_event(
 
 
 def doubt(live: LiveJob) -> dict[str, object]:
-    """For its story: what it may have failed for want of, or that it was seen to make no step."""
+    """For its story: what it may have failed for want of, that no step was seen, or that it ended."""
     prerun = live.history.prerun or Prerun()
     is_stepless = prerun.result == "unsure" and not prerun.reason
     stepless: dict[str, object] = {"stepless": True} if is_stepless else {}
-    return stepless | ({"wants": prerun.wants} if prerun.wants else {})
+    ended: dict[str, object] = {"finished": True} if prerun.has_finished else {}
+    return stepless | ended | ({"wants": prerun.wants} if prerun.wants else {})

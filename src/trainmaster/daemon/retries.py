@@ -119,7 +119,9 @@ def devices_of_failure(
 ) -> tuple[Device, ...]:
     """The devices of the run that its failure names; else those of the rank that failed first."""
     if not failure.devices:
-        return devices_of_rank(placement, failure.rank, ranks)
+        is_launched = ranks is Ranks.PER_NODE  # its launcher counts ranks of its own
+        first = failure.shown_by if is_launched else failure.rank
+        return devices_of_rank(placement, first, ranks)
     named = (
         piece for piece in placement.slices if device_key(topology, piece.gpu) in failure.devices
     )

@@ -123,7 +123,8 @@ def classify(evidence: Evidence, table: ReasonTable) -> Failure:
         found = _in_log(parts_of(other.lines), table)
         if found is not None and found.row is not None and found.is_cause:
             rank = other.rank if found.rank is None else found.rank
-            return _failure(Finding(found.row, found.lines, rank, found.path), evidence)
+            own = Finding(found.row, found.lines, rank, found.path)
+            return _failure(own, evidence, other.rank)
     if own is not None:
         return _failure(own, evidence)
     signal = evidence.signal or _child_signal(evidence.lines)
@@ -158,16 +159,20 @@ def _named(found: Finding | None, lines: Sequence[str]) -> Finding | None:
     return replace(found, rank=_root_rank(lines))
 
 
-def _failure(found: Finding, evidence: Evidence) -> Failure:
+def _failure(found: Finding, evidence: Evidence, process: int | None = None) -> Failure:
+    """`process`: whose output shows it, where that is not the one which ended first."""
     row = found.row
+    rank = evidence.rank if found.rank is None else found.rank
+    process = evidence.rank if process is None else process
     return Failure(
         reason=UNKNOWN_REASON if row is None else row.key,
         blame=Blame.UNKNOWN if row is None else row.blame,
-        rank=evidence.rank if found.rank is None else found.rank,
+        rank=rank,
         lines=tuple(_shown(found.lines)),
         exit_code=evidence.exit_code,
         signal=evidence.signal,
         path=found.path,
+        process=None if process == rank else process,
     )
 
 

@@ -56,3 +56,10 @@ class Failure:
     """The input that it could not read."""
     devices: tuple[str, ...] = ()
     """Devices that are known to be at fault, by names that stay (a UUID, `node:slot`); mostly none is."""
+    process: int | None = None
+    """The process of the run whose output shows it, where a launcher has ranks of its own; None: `rank`."""
+
+    @property
+    def shown_by(self) -> int | None:
+        """The process of the run whose output shows it: a rank, or one for each node."""
+        return self.rank if self.process is None else self.process

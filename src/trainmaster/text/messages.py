@@ -255,11 +255,16 @@ def _launching(detail: Detail) -> Opening:
 
 
 def _prerun_passed(detail: Detail) -> Opening:
-    worded_keys = ("prerun", "reason", "title", "attempt", "stepless", "wants")
+    worded_keys = ("prerun", "reason", "title", "attempt", "stepless", "finished", "wants")
     reason = detail.get("title") or detail.get("reason")
     if detail.get("stepless"):
         return (
             "its pre-run was seen to make no step in its time: it waits for all its devices all the same",
+            worded_keys,
+        )
+    if not reason and detail.get("finished"):
+        return (
+            "its program ended within its pre-run, which keeps nothing: it waits for all its devices to run again",
             worded_keys,
         )
     if not reason:

@@ -291,6 +291,15 @@ def test_of_a_gang_the_device_of_the_rank_that_failed_first_counts() -> None:
     assert found(Ranks.PER_GPU, replace(ranked, devices=("c", "a"))) == [2], "it had an XID"
 
 
+def test_of_a_gang_with_a_process_for_each_node_the_device_counts_where_a_node_has_one() -> None:
+    two_nodes = gpus(("n0", "H100", "ab"), ("n1", "H100", "cd"))
+    world = Strings(two_nodes, can_freeze=False).running("x", 1, 2).running("y", 0, 3)
+    launched = Failure("gpu-ecc-error", rank=0, process=1)
+    first, other = world.job("x"), world.job("y")
+    assert failed_devices(two_nodes, first, Ranks.PER_NODE, launched) == [2]
+    assert failed_devices(two_nodes, other, Ranks.PER_NODE, replace(launched, process=0)) == [0]
+
+
 def test_of_a_gang_the_gpu_that_had_the_xid_is_accused_and_avoided() -> None:
     stage, asides = Stage(), list[e.GpuSetAside]()
     for job in "xyz":

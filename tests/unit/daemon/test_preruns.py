@@ -11,6 +11,7 @@ import pytest
 
 from tests.builders import a_job
 from tests.unit.core.stage import Strings
+from trainmaster.api.messages import prerun
 from trainmaster.config.limits import Limits
 from trainmaster.core.job_record import JobRecord
 from trainmaster.core.lifecycle import Phase
@@ -23,12 +24,14 @@ from trainmaster.daemon.preruns import Preruns, program_digest
 from trainmaster.daemon.report_events import LoggedEvent, events_of
 from trainmaster.daemon.retries import RetryTerms
 from trainmaster.daemon.runtime_limits import RuntimeLimits
+from trainmaster.daemon.service_api import JobStatus
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.failure import Failure
 from trainmaster.model.job import Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.store.rows import KEYS_LIVE_MS, KeyRow
+from trainmaster.text.messages import story_sentence
 
 RECIPE = LaunchSpec(("python", "a.py"), "/w", "/c", preflight=True, program_digest="f00")
 
@@ -331,6 +334,21 @@ def test_one_that_was_seen_to_make_no_step_in_its_time_goes_on_and_is_not_rememb
             ("passed", {}) if has_stepped else ("unsure", {"stepless": True})
         )
         assert bool(list(stage.preruns.note([LoggedEvent(event)], 0))) is has_stepped
+
+
+def test_of_a_program_that_ended_within_it_it_is_said_that_it_runs_again() -> None:
+    stage = Stage()
+    stage.submit("a")
+    live = stage.jobs["a"]
+    assert live.record is not None
+    said = r.Ended(Run("a", 1), 0, code=0)
+    assert prerun_events.passed_event(said, live, live.record, None, has_stepped=False)
+    told = prerun_events.doubt(live)
+    assert "ended within its pre-run, which keeps nothing" in story_sentence("pre-run passed", told)
+    row = prerun(JobStatus(live.row(0), live.history, 0))
+    assert row is not None
+    assert "it runs again on all its" in row.sentence
+    assert JobHistory.from_json(live.history.to_json()) == live.history
 
 
 def test_the_time_limit_of_a_job_does_not_count_its_pre_run() -> None:

@@ -18,6 +18,7 @@ from trainmaster.daemon.retries import (
     RetryTerms,
     avoidance_reason,
     delay_ms,
+    devices_of_failure,
     devices_of_rank,
     failed_run,
     judged,
@@ -138,6 +139,15 @@ def test_a_device_is_avoided_by_its_uuid_when_the_order_of_the_gpus_has_changed(
     assert found.event.avoid == ((0, 0), (1, 3)), "c, where it failed now, and b"
     gone = Strings(gpus_of(("n0", "H100", "ac")), can_freeze=False).running("a", 0)
     assert judge(gone, replace(ECC, lines=("more",)), stored).event.avoid == ((0, 0),)
+
+
+def test_a_node_of_a_launcher_is_known_by_its_process_and_not_by_a_rank_of_the_launcher() -> None:
+    world = Strings()
+    at, failed = world.on(0, 1, 4, 5), Failure("gpu-ecc-error", rank=1, process=0)
+    topology = world.topology
+    assert devices_of_failure(topology, at, failed, Ranks.PER_NODE) == ((0, 0), (0, 1))
+    last = replace(failed, rank=3, process=1)
+    assert devices_of_failure(topology, at, last, Ranks.PER_NODE) == ((1, 4), (1, 5))
 
 
 def test_the_devices_of_a_rank() -> None:

@@ -161,6 +161,18 @@ def test_of_a_gang_the_rank_with_the_cause_is_named() -> None:
     assert (found.reason, found.rank) == ("cuda-out-of-memory", 2)
 
 
+def test_the_process_that_shows_it_is_told_apart_from_the_rank_that_its_launcher_names() -> None:
+    named = (*traceback(OUT_OF_MEMORY), "Root Cause (first observed failure):", "[0]:")
+    third = (*named, "  rank      : 3 (local_rank: 1)")
+    found = failure_of(
+        *traceback(PEER_GONE), others=(RankLog(1, tuple(f"[rank3]: {line}" for line in third)),)
+    )
+    assert (found.reason, found.rank, found.shown_by) == ("cuda-out-of-memory", 3, 1)
+    found = failure_of(*third)
+    assert (found.rank, found.shown_by) == (3, 0)
+    assert failure_of(*traceback(OUT_OF_MEMORY)).process is None, "it is the rank itself"
+
+
 def test_the_first_rank_counts_where_its_own_exception_is_unknown() -> None:
     others = (RankLog(1, traceback(OUT_OF_MEMORY)),)
     found = failure_of(*traceback("ValueError: stage 3 is not there"), others=others)

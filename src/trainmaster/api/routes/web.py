@@ -17,7 +17,7 @@ from trainmaster.api import messages, metrics, params, serializers
 from trainmaster.api.access import PAGE_HEADERS as HEADERS
 from trainmaster.api.caller import By, Caller, Role
 from trainmaster.api.job_lookup import find_job
-from trainmaster.api.last_lines import last_lines
+from trainmaster.api.last_lines import last_lines, process_shown
 from trainmaster.api.responses import JsonAnswer, answer, errors, sends
 from trainmaster.api.visibility import shown_notes, shown_row
 from trainmaster.daemon.array_rows import fold
@@ -147,7 +147,9 @@ async def _job(service: Daemon, job: str, by: Caller) -> str:
         "elements": [serializers.job_row(each, now) for each in status.elements[:SHOWN]],
         "facts": _facts(details),
         "story": [serializers.story_entry(each, by) for each in await queries.story(id)],
-        "lines": await to_thread.run_sync(last_lines, await queries.log_files(id), LAST_LINES),
+        "lines": await to_thread.run_sync(
+            last_lines, await queries.log_files(id), LAST_LINES, process_shown(status)
+        ),
     }
     return render("job.html", page)
 
