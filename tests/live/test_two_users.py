@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import stat
 import tarfile
+import urllib.error
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,14 @@ from typing import Any
 import pytest
 
 from tests.live.daemons import LiveDaemon, until
-from tests.live.unix_users import as_user, asked, shared_folder, system_manager, unix_user
+from tests.live.unix_users import (
+    as_user,
+    asked,
+    command_as,
+    shared_folder,
+    system_manager,
+    unix_user,
+)
 from trainmaster.api.local_socket import SYSTEM
 from trainmaster.model.launch_spec import Account
 
@@ -89,6 +98,45 @@ def test_each_ones_job_runs_as_that_user_at_home(shared: Shared) -> None:
     job = shared.submit(None, command="id -un")
     assert shared.ended(job) == "succeeded"
     assert shared.log(None, job) == "root\n"
+
+
+def test_each_sees_and_touches_only_their_own(shared: Shared) -> None:
+    """For another user a job is as one that does not exist; of its row only what it takes up is told."""
+    adas = shared.submit(
+        shared.ada, command="echo of-ada; sleep 600", name="adas-work", env={"KEY": "s3cret"}
+    )
+    until(lambda: "of-ada" in shared.log(shared.ada, adas), "the job of ada to run")
+    for method, path in (
+        *(("GET", f"{adas}{part}") for part in ("", "/explain", "/story", "/progress", "/outputs")),
+        *(
+            ("GET", f"{adas}/{part}")
+            for part in ("logs", "stacks", "environment", "outputs/archive")
+        ),
+        *(("POST", f"{adas}/{verb}") for verb in ("cancel", "suspend", "resume", "save", "idle")),
+        ("PATCH", adas),
+    ):
+        body = {"priority": 5} if method == "PATCH" else {} if method == "POST" else None
+        status, said = asked(SYSTEM, shared.bob, method, f"/api/v1/jobs/{path}", body)
+        assert status == 404, (method, path, status, said)
+        nowhere = path.replace(adas, "999", 1)
+        _, unknown = asked(SYSTEM, shared.bob, method, f"/api/v1/jobs/{nowhere}", body)
+        assert str(said).replace(adas, "999") == str(unknown)
+    _, listed = asked(SYSTEM, shared.bob, "GET", "/api/v1/jobs?all=true")
+    shown = str(listed)
+    assert "adas-work" not in shown
+    assert "s3cret" not in shown
+    assert "sleep 600" not in shown
+    for words in (("logs", adas), ("cancel", adas), ("show", "adas-work"), ("explain", adas)):
+        said = command_as(shared.bob, *words)
+        assert said.startswith(f"Error: There is no job {words[1]}"), said
+    assert "adas-work" not in command_as(shared.bob, "ps", "-a")
+    assert "adas-work" in command_as(shared.ada, "ps", "-a")
+    assert command_as(shared.ada, "logs", adas) == "of-ada\n"
+    assert shared.get(shared.ada, adas)["state"] == "running"
+    assert shared.get(shared.ada, f"{adas}/environment")["environment"]["KEY"] == "s3cret"
+    status, _ = asked(SYSTEM, shared.ada, "POST", f"/api/v1/jobs/{adas}/cancel", {})
+    assert status == 200
+    assert shared.ended(adas) == "cancelled"
 
 
 def test_the_folder_of_the_manager_is_closed_to_both(shared: Shared) -> None:
@@ -220,3 +268,21 @@ def test_git_runs_nothing_of_the_folder(shared: Shared) -> None:
     shared.ended(job)
     assert "ignored.bin -> " in shared.log(shared.ada, job), "Git has said what is ignored"
     assert not Path(shared.ada.home, "ran").exists()
+
+
+def test_a_token_is_the_account_of_its_user_and_never_roots(shared: Shared) -> None:
+    def submitted(user: str) -> Any:
+        bearer = shared.daemon.bearer_of(user, "admin")
+        job = {"command": "id -un", "snapshot": False}
+        try:
+            return shared.daemon.call("POST", "/api/v1/jobs", job, **bearer)
+        except urllib.error.HTTPError as refusal:
+            return json.loads(refusal.read())["error"]["sentence"]
+
+    job = submitted(shared.ada.name)["jobs"][0]["id"]
+    assert shared.ended(job) == "succeeded"
+    assert shared.log(shared.ada, job) == f"{shared.ada.name}\n"
+    assert submitted("root").startswith("jobs of root are taken only from root itself")
+    assert "this machine has no account tm-nobody-of-that-name" in submitted(
+        "tm-nobody-of-that-name"
+    )
