@@ -17,6 +17,7 @@ from tests.live.stage import state_of
 from trainmaster.engines.local import journal, processes, runfile
 from trainmaster.engines.local.journal import JournalEntry
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
+from trainmaster.engines.local.socket_paths import for_orders
 from trainmaster.gpu import fake_driver
 from trainmaster.gpu.driver import FAKE_GPUS
 from trainmaster_sdk.wire import SOCKET, encode_message
@@ -179,7 +180,7 @@ class FrozenRun:
         def is_said() -> bool:
             with socket.socket(socket.AF_UNIX) as line:
                 try:
-                    line.connect(self.socket)
+                    line.connect(for_orders(self.socket))
                 except (FileNotFoundError, ConnectionRefusedError):
                     return False
                 line.sendall(encode_message({"order": order, **more}))

@@ -160,11 +160,11 @@ _TRACKERS = "WANDB_MODE|WANDB_DIR|MLFLOW_TRACKING_URI|CLEARML_OFFLINE_MODE|SWANL
 _SCRIPTS = {
     "apptainer": 'exec apptainer exec ${{CUDA_VISIBLE_DEVICES:+--nv}} --bind "$PWD"'
     ' ${{TRAINMASTER_CHECKPOINT_DIR:+--bind "$TRAINMASTER_CHECKPOINT_DIR"}}'
-    ' ${{TRAINMASTER_SOCKET:+--bind "${{TRAINMASTER_SOCKET%/*}}"}}'
+    ' ${{TRAINMASTER_SOCKET:+--bind "$TRAINMASTER_SOCKET"}}'
     ' --pwd "$PWD" {options} {image} "$@"',
     "enroot": 'exec enroot start --rw --mount "$PWD:$PWD"'
     ' ${{TRAINMASTER_CHECKPOINT_DIR:+--mount "$TRAINMASTER_CHECKPOINT_DIR:$TRAINMASTER_CHECKPOINT_DIR"}}'
-    ' ${{TRAINMASTER_SOCKET:+--mount "${{TRAINMASTER_SOCKET%/*}}:${{TRAINMASTER_SOCKET%/*}}"}}'
+    ' ${{TRAINMASTER_SOCKET:+--mount "$TRAINMASTER_SOCKET:$TRAINMASTER_SOCKET"}}'
     " {names} {variables} {options} {image}"
     ' /bin/sh -c \'cd "$0" && exec "$@"\' "$PWD" "$@"',
     "docker": 'name="trainmaster-$TRAINMASTER_RUN-${{RANK:-0}}-$$"; timer=\n'
@@ -179,7 +179,7 @@ _SCRIPTS = {
     ' ${{CUDA_VISIBLE_DEVICES:+--gpus "\\"device=$CUDA_VISIBLE_DEVICES\\""}}'
     " ${{TRAINMASTER_CHECKPOINT_DIR:+--volume"
     ' "$TRAINMASTER_CHECKPOINT_DIR:$TRAINMASTER_CHECKPOINT_DIR"}}'
-    ' ${{TRAINMASTER_SOCKET:+--volume "${{TRAINMASTER_SOCKET%/*}}:${{TRAINMASTER_SOCKET%/*}}"}}'
+    ' ${{TRAINMASTER_SOCKET:+--volume "$TRAINMASTER_SOCKET:$TRAINMASTER_SOCKET"}}'
     ' {names} {variables} {options} {image} "$@" & client=$!\n'
     'while :; do wait "$client"; code=$?; kill -0 "$client" 2>/dev/null || break; done\n'
     'gone; [ -z "$timer" ] || kill -KILL "$timer" 2>/dev/null; exit "$code"',

@@ -1,4 +1,8 @@
-"""The supervisor's socket: programs, the manager and tools send it lines of JSON."""
+"""The supervisor's two sockets, for lines of JSON: one for its programs, one for the manager's orders.
+
+Programs know only theirs. Orders that come there are not carried out, so that a job, in a container or under
+its own user, cannot end or freeze another one.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import socket
 from collections.abc import Callable, Iterable
 
 from trainmaster.engines.local.privileges import CLOSED, OPEN, is_users
+from trainmaster.engines.local.socket_paths import for_orders
 from trainmaster.model.launch_spec import Account
 from trainmaster_sdk.wire import Message, MessageReader, encode_message
 
@@ -19,8 +24,10 @@ MOST_UNREAD = 8 << 20
 class Connection:
     """One connection: a program's rank, a follower of the journal, or a client with an order."""
 
-    def __init__(self, accepted: socket.socket) -> None:
+    def __init__(self, accepted: socket.socket, may_order: bool) -> None:
         self.socket = accepted
+        self.may_order = may_order
+        """Whether it came by the socket for orders."""
         self.lines = MessageReader()
         self.unread = bytearray()
         self.rank: int | None = None
@@ -32,7 +39,7 @@ class Connection:
 
 
 class ControlSocket:
-    """Listens, and passes on every line with the connection that it came from."""
+    """Listens on both, and passes on every line with the connection that it came from."""
 
     def __init__(
         self,
@@ -41,37 +48,45 @@ class ControlSocket:
         on_line: Callable[[Connection, Message], None],
         account: Account | None = None,
     ) -> None:
-        self._path = path
+        self._paths = {for_orders(path): True, path: False}
+        """Each with whether orders are taken there; that one first, so that it is there if the other is."""
         self._account = account
         """Whose programs connect to it."""
         self._selector = selector
         self._on_line = on_line
         self._connections: list[Connection] = []
-        self._listener: socket.socket | None = None
+        self._listeners: dict[str, socket.socket] = {}
         self.listen()
 
     def listen(self) -> None:
-        """Bind again if the socket file was removed: cleaners of /tmp do that."""
-        if self._listener is not None:
-            if os.path.exists(self._path):
-                return
-            self._selector.unregister(self._listener)
-            self._listener.close()
+        """Bind again if a socket file was removed: cleaners of /tmp do that."""
+        for path, may_order in self._paths.items():
+            former = self._listeners.get(path)
+            if former is not None and os.path.exists(path):
+                continue
+            if former is not None:
+                self._selector.unregister(former)
+                former.close()
+            self._listeners[path] = self._bound(path, None if may_order else self._account)
+
+    def _bound(self, path: str, account: Account | None) -> socket.socket:
+        """Closed to everybody but us, and the account that is to connect."""
         mode = OPEN if is_users(self._account) else CLOSED
-        os.makedirs(os.path.dirname(self._path), mode=mode, exist_ok=True)
+        os.makedirs(os.path.dirname(path), mode=mode, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            os.unlink(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)
         try:
-            self._listener.bind(self._path)
+            listener.bind(path)
         finally:
             os.umask(before)
-        if is_users(self._account):
-            os.chown(self._path, self._account.uid, self._account.gid, follow_symlinks=False)
-        self._listener.listen(128)
-        self._listener.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        if is_users(account):
+            os.chown(path, account.uid, account.gid, follow_symlinks=False)
+        listener.listen(128)
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ, lambda _: self._accept(path))
+        return listener
 
     def ranks(self) -> set[int]:
         """Ranks that have sent `hello`."""
@@ -107,6 +122,10 @@ class ControlSocket:
         if len(connection.unread) > MOST_UNREAD:
             self._disconnect(connection)
 
+    def refuse(self, connection: Connection) -> None:
+        """Close a connection that gives orders where none are taken; a manager connects again, rightly."""
+        self._disconnect(connection)
+
     def forget_ranks(self) -> None:
         """Those programs have ended: a later hello comes from another one."""
         for connection in self._connections:
@@ -116,7 +135,8 @@ class ControlSocket:
         """Read what was already sent, also by programs that have ended since."""
         for _ in range(128):
             before = len(self._connections)
-            self._accept(selectors.EVENT_READ)
+            for path in self._paths:
+                self._accept(path)
             if len(self._connections) == before:
                 break
         for connection in [*self._connections]:
@@ -130,17 +150,16 @@ class ControlSocket:
     def close(self) -> None:
         for connection in [*self._connections]:
             self._disconnect(connection)
-        if self._listener is not None:
-            self._listener.close()
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
+        for path, listener in self._listeners.items():
+            listener.close()
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
-    def _accept(self, mask: int) -> None:
-        assert self._listener is not None
+    def _accept(self, path: str) -> None:
         with contextlib.suppress(BlockingIOError):
-            accepted, _ = self._listener.accept()
+            accepted, _ = self._listeners[path].accept()
             accepted.setblocking(False)
-            connection = Connection(accepted)
+            connection = Connection(accepted, self._paths[path])
             self._connections.append(connection)
             self._watch(connection)
 
@@ -167,7 +186,8 @@ class ControlSocket:
         except OSError:
             piece = b""
         for said in connection.lines.feed(piece):
-            self._on_line(connection, said)
+            if not connection.is_gone:
+                self._on_line(connection, said)
         if not piece:
             self._disconnect(connection)
         return bool(piece)

@@ -270,7 +270,7 @@ class LocalEngine:
         try:
             with socket.socket(socket.AF_UNIX) as line:
                 line.settimeout(CANCEL_S)
-                line.connect(runfile.socket_of(str(folder)) or usual)
+                line.connect(socket_paths.takes_orders(runfile.socket_of(str(folder)) or usual))
                 line.sendall(encode_message({"order": "kill", "cancels": True}))
         except OSError as error:
             log.warning("a run could not be told to end", run=run, why=str(error))

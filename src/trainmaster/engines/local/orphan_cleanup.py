@@ -15,6 +15,7 @@ from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.exit_status import withdrawal
 from trainmaster.engines.local.process_freezer import send
 from trainmaster.engines.local.runfile import CgroupPlan
+from trainmaster.engines.local.socket_paths import for_orders
 from trainmaster.engines.local.worker_environment import RUN
 from trainmaster_sdk import wire
 from trainmaster_sdk.process_tree import is_alive
@@ -136,7 +137,7 @@ def kill_remains(remains: RunRemains) -> bool:
         time.sleep(0.005)
     for group in groups:
         group.remove()
-    for socket in sockets:
+    for socket in (each for path in sockets for each in (path, for_orders(path))):
         with contextlib.suppress(OSError):
             os.unlink(socket)
     return True

@@ -15,6 +15,7 @@ from trainmaster.engines.local.fork_server_client import ForkServerClient
 from trainmaster.engines.local.journal import JournalEntry
 from trainmaster.engines.local.orphan_cleanup import RunRemains
 from trainmaster.engines.local.pending_orders import PendingOrders
+from trainmaster.engines.local.socket_paths import takes_orders
 from trainmaster.model import engine_reports as r
 from trainmaster.model.engine_reports import Ended, Lost, Report, StopOrder
 from trainmaster.model.job import Run
@@ -300,7 +301,7 @@ class RunFollower:
             self._socket = runfile.socket_of(self._folder)
         try:
             reader, writer = await asyncio.open_unix_connection(
-                self._socket or self._remains.socket
+                takes_orders(self._socket or self._remains.socket)
             )
         except OSError:
             return False

@@ -15,6 +15,7 @@ SHARED = "/tmp"
 LONGEST = 107
 """Bytes that the path of a socket may have."""
 END = ".sock"
+ORDERS_END = ".o"
 FOR_USERS = "-users"
 
 
@@ -41,6 +42,17 @@ def path_in(folder: str, run_folder: Path) -> str:
     """The socket of the run with this folder; no other run on this machine has the same."""
     name = hashlib.sha256(os.fsencode(run_folder.resolve())).hexdigest()[:20]
     return os.path.join(folder, name + END)
+
+
+def for_orders(programs: str) -> str:
+    """Where the supervisor whose programs connect there takes orders."""
+    return programs.removesuffix(END) + ORDERS_END
+
+
+def takes_orders(programs: str) -> str:
+    """The same, as far as it is known: a supervisor of an earlier version has one socket for both."""
+    orders = for_orders(programs)
+    return orders if os.path.exists(orders) else programs
 
 
 def _is_ours(folder: str, mode: int) -> bool:

@@ -373,6 +373,9 @@ class Supervisor:
     def _on_line(self, connection: Connection, said: Message) -> None:
         """One line; unknown ones are ignored."""
         word = said.get("say")
+        if (word == "follow" or "order" in said) and not connection.may_order:
+            self._control.refuse(connection)
+            return
         if connection.rank is not None:
             self._freezing.heard(connection.rank, said)
         if word == "hello":
