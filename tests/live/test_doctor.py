@@ -349,6 +349,25 @@ def test_too_few_open_files_are_found(copy: Stopped) -> None:
     assert verdict("256") == "fault"
 
 
+def test_a_store_on_a_server_is_looked_at(tmp_path: Path, postgres_url: str) -> None:
+    with live(tmp_path, "--slots", "1", "--database", postgres_url) as manager:
+        manager.until_state(manager.submit(command="true"), "succeeded")
+        found = found_in(tmp_path)  # the folder says which database
+        checks = (
+            "store",
+            "store-damage",
+            "store-schema",
+            "store-of-folder",
+            "clock",
+            "manager-answers",
+        )
+        assert {found[each].verdict for each in checks} == {Verdict.OK}
+        assert "postgresql://" in found["store"].sentence
+        manager.kill()
+        (tmp_path / "home").write_text("of-another-store")
+        assert "another data folder" in found_in(tmp_path)["store-of-folder"].sentence
+
+
 def test_a_database_that_is_away_is_a_fault(
     copy: Stopped, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,7 +47,9 @@ from trainmaster.store.errors import StoreError, readable_errors
 from trainmaster.store.open import open_database
 from trainmaster.store.store import Store
 
-SETTINGS = ("slots", "gpu_memory", "failure_reasons.yaml", "self-tests.json")
+SETTINGS = frozenset(
+    {"slots", "gpu_memory", "failure_reasons.yaml", "notifications.yaml", "self-tests.json"}
+)
 """Files of the data folder that say how the manager was started. Only these: others may hold secrets."""
 RUNS = ("runs", "jobs", "programs")
 LAST = "last-backup.json"
@@ -123,7 +125,7 @@ def _add_folder(
     writer: BackupWriter, folder: Path, with_runs: bool, progress: Progress
 ) -> Iterator[str]:
     folder = folder.resolve()  # no links in the paths from here on, unless a job puts one there
-    found = [folder / name for name in SETTINGS if (folder / name).is_file()]
+    found = [folder / name for name in sorted(SETTINGS) if (folder / name).is_file()]
     if with_runs:
         found += [path for name in RUNS for path in _below(folder / name)]
     for done, path in enumerate(found):

@@ -138,6 +138,7 @@ CASES: list[tuple[Facts, str, Verdict, str]] = [
     (with_store(mark_store="other"), "store-of-folder", Verdict.FAULT, "another database"),
     (with_store(backup_age_s=None, copy_age_s=None), "last-backup", Verdict.WARNING, "No backup"),
     (with_store(bytes=9 << 30), "store", Verdict.WARNING, "9.0 GiB"),
+    (with_store(is_led=False), "store-lease", Verdict.FAULT, "nobody holds the lock"),
     (with_manager(by_port=None), "manager-answers", Verdict.FAULT, "does not answer at"),
     (with_manager(address="dead", processes=(9,)), "address", Verdict.FAULT, "process 9"),
     (

@@ -20,7 +20,6 @@ DAY_S = 86_400.0
 OLD_BACKUP_S = 7 * DAY_S
 OLD_COPY_S = DAY_S
 AHEAD_MS = 60_000
-SLOW_STEP_S = 60.0
 SOON_DAYS = 14
 SLOW_FSYNC_S = 1.0
 LEAST_PYTHON = (3, 11)
@@ -104,7 +103,7 @@ def control_groups(facts: Facts) -> Said:
         return ok("Host memory and CPUs of jobs are limited by control groups.")
     return warning(
         " ".join(remarks[:1]),
-        "Start the manager as a systemd service with Delegate=yes (docs/operations.md).",
+        "Make the manager a systemd service (systemd 254 or later; docs/operations.md).",
     )
 
 
@@ -346,6 +345,18 @@ def store_of_folder(facts: Facts) -> Said | None:
     return ok("Store and data folder belong together.")
 
 
+def store_lease(facts: Facts) -> Said | None:
+    said = facts.manager.by_socket or facts.manager.by_port
+    if facts.store.is_led is None or said is None or not said.is_ours:
+        return None
+    if said.role == "active" and not facts.store.is_led:
+        return fault(
+            "The manager leads, and nobody holds the lock of its database: a second one could lead too.",
+            "Restart the manager; see who removes files of the data folder.",
+        )
+    return ok("One manager leads the database.") if facts.store.is_led else None
+
+
 def last_backup(facts: Facts) -> Said | None:
     found = facts.store
     if found.schema is None:
@@ -445,7 +456,8 @@ def manager_health(facts: Facts) -> Said | None:
     if said.notes:
         more = f" (and {len(said.notes) - 1} more)" if len(said.notes) > 1 else ""
         return warning(f"{said.notes[0]}{more}", "`trainmaster status` shows all of it.")
-    return ok(f"The manager works ({said.role}).")
+    age = "" if said.step_age_s is None else f", its last step {said.step_age_s:,.0f} s ago"
+    return ok(f"The manager works ({said.role}{age}).")
 
 
 def manager_version(facts: Facts) -> Said | None:
@@ -670,6 +682,7 @@ CHECKS: Mapping[str, Check] = {
     "store-damage": store_damage,
     "store-schema": store_schema,
     "store-of-folder": store_of_folder,
+    "store-lease": store_lease,
     "last-backup": last_backup,
     "restored": restored,
     "address": address,
