@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,8 +21,6 @@ from typing import Any
 import pytest
 
 from tests.live.daemons import LiveDaemon, live
-from trainmaster.cli.main import run
-from trainmaster.engines.local.privileges import become
 from trainmaster.model.launch_spec import Account
 
 _numbers = itertools.count(1)
@@ -121,43 +118,6 @@ def asked(
     line.close()
     is_json = (answer.headers.get("content-type") or "").startswith("application/json")
     return answer.status, json.loads(said) if is_json else said
-
-
-def command_as(account: Account, *words: str) -> str:
-    """What `trainmaster WORDS` prints when this user calls it, with no settings of anyone's.
-
-    In a fork that has loaded its code as root and called the same command before, as root, with a job that is
-    not there: users may not be able to read the Python that these tests run on.
-    """
-    with tempfile.TemporaryFile() as output:
-        child = os.fork()
-        if child == 0:
-            try:
-                os.environ.clear()
-                os.environ.update(HOME=account.home, USER=account.name, PATH="/usr/bin:/bin")
-                nothing = os.open(os.devnull, os.O_RDWR)
-                for number in (0, 1, 2):
-                    os.dup2(nothing, number)
-                _command(words[0], *(["999"] if len(words) > 1 else []))
-                for number in (1, 2):
-                    os.dup2(output.fileno(), number)
-                become(account)
-                os.chdir(account.home)
-                _command(*words)
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-        output.seek(0)
-        return output.read().decode()
-
-
-def _command(*words: str) -> None:
-    sys.argv = ["trainmaster", *words]
-    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-    with suppress(SystemExit):
-        run()
-    sys.stdout.flush()
-    sys.stderr.flush()
 
 
 @contextmanager
