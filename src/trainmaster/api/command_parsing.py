@@ -138,12 +138,16 @@ def _bare(words: list[str]) -> list[str]:
     return words[at:]
 
 
+OUT_OF_SIGHT = frozenset({"docker", "podman"})
+"""Programs whose containers are not children of ours."""
+
+
 # -- containers ----------------------------------------------------------------------------------------
 
 
 def can_be_stopped(container: Container | None) -> bool:
     """Whether stopping the processes that we start stops the program: Docker's runs elsewhere."""
-    return container is None or container.program != "docker"
+    return container is None or container.program not in OUT_OF_SIGHT
 
 
 _NAMES = (
@@ -167,16 +171,15 @@ _SCRIPTS = {
     ' ${{TRAINMASTER_SOCKET:+--mount "$TRAINMASTER_SOCKET:$TRAINMASTER_SOCKET"}}'
     " {names} {variables} {options} {image}"
     ' /bin/sh -c \'cd "$0" && exec "$@"\' "$PWD" "$@"',
-    "docker": 'name="trainmaster-$TRAINMASTER_RUN-${{RANK:-0}}-$$"; timer=\n'
-    'gone() {{ docker rm -f "$name" >/dev/null 2>&1; }}\n'
+    "engine": 'name="trainmaster-$TRAINMASTER_RUN-${{RANK:-0}}-$$"; timer=\n'
+    'gone() {{ {program} rm -f "$name" >/dev/null 2>&1; }}\n'
     "count() {{ trap '' TERM; left={tenths};"
     ' while [ "$left" -gt 0 ] && kill -0 "$client" 2>/dev/null;'
     " do sleep 0.1; left=$((left - 1)); done; gone; }}\n"
     'begin() {{ [ -n "$timer" ] || {{ count & timer=$!; }}; }}\n'
     "trap begin TERM\n"
-    'docker run --name "$name" --rm --init --network host --ipc host'
-    ' --user "$(id -u):$(id -g)" --volume "$PWD:$PWD" --workdir "$PWD"'
-    ' ${{CUDA_VISIBLE_DEVICES:+--gpus "\\"device=$CUDA_VISIBLE_DEVICES\\""}}'
+    '{program} run --name "$name" --rm --init --network host --ipc host'
+    ' {user} --volume "$PWD:$PWD" --workdir "$PWD" {gpus}'
     " ${{TRAINMASTER_CHECKPOINT_DIR:+--volume"
     ' "$TRAINMASTER_CHECKPOINT_DIR:$TRAINMASTER_CHECKPOINT_DIR"}}'
     ' ${{TRAINMASTER_SOCKET:+--volume "$TRAINMASTER_SOCKET:$TRAINMASTER_SOCKET"}}'
@@ -189,8 +192,21 @@ its checkpoints and its socket are, and which devices it holds.
 
 Docker's containers are not our children: ending `docker run` does not end them. So the shell stays, and
 removes the container at the end, or before its grace period is over: afterwards it is killed itself."""
+_ENGINES = {
+    "docker": {
+        "user": '--user "$(id -u):$(id -g)"',
+        "gpus": '${CUDA_VISIBLE_DEVICES:+--gpus "\\"device=$CUDA_VISIBLE_DEVICES\\""}',
+    },
+    "podman": {
+        "user": "--userns=keep-id",
+        "gpus": "$(printf %s \"$CUDA_VISIBLE_DEVICES\" | tr , '\\n'"
+        " | sed 's|..*|--device nvidia.com/gpu=&|')",
+    },
+}
+"""Where the two engines of containers differ: who the program is, and how GPUs are passed through (by the
+container device interface, in Podman)."""
 IN_TIME = 0.9
-"""Part of the grace period that a Docker container has."""
+"""Part of the grace period that a container of Docker or Podman has."""
 
 
 def prefix_of(
@@ -201,11 +217,14 @@ def prefix_of(
         return ()
     flag = "--env"
     names = " ".join(f"{flag} {name}" for name in (*_NAMES.split(), *env))
-    script = _SCRIPTS[container.program].format(
+    program = container.program
+    script = _SCRIPTS["engine" if program in _ENGINES else program].format(
+        program=program,
+        **_ENGINES.get(program, {}),
         options=shlex.join(container.options),
         image=shlex.quote(container.image),
         names=names,
         variables=_VARIABLES.format(flag=flag, trackers=_TRACKERS),
         tenths=int(grace_ms * IN_TIME) // 100,
     )
-    return (*SHELL, script, container.program)
+    return (*SHELL, script, program)

@@ -34,9 +34,9 @@ from trainmaster.cli.support.submit_request import (
     show_dry_run,
     with_environment,
 )
+from trainmaster.config.job_file import CONTAINERS
 
 CONTEXT = {"allow_interspersed_args": False}
-CONTAINERS = ("apptainer", "enroot", "docker")
 
 
 GPUS = "GPUs: 8, 2-8 (elastic), 0.5 (shared), H100:2. Default: 1."

@@ -68,6 +68,10 @@ NOTIFY = (
     "File that names a mail server, operators to tell of troubles, and hosts that jobs may post to"
     " (docs/notifications.md). Default: that of the last start. none: messages only to webhooks."
 )
+CONTAINER_OPTIONS = (
+    "Option that `container.options` of a job may have, such as --bind=/data/*, and no others; can be"
+    " repeated. Default: any, and with --run-as-user those that let nothing of the machine in."
+)
 LIMITS = "Limit of this manager (docs/limits.md lists them); can be repeated."
 POLICY = (
     "Scheduling policy, or a file with one of your own. Default: the one that was set last, or"
@@ -97,6 +101,9 @@ def up(
     max_grace: Annotated[str | None, option("--max-grace DURATION", MAX_GRACE)] = None,
     limits: Annotated[list[str] | None, option("--limit NAME=VALUE", LIMITS)] = None,
     failure_reasons: Annotated[str | None, option("--failure-reasons FILE|none", REASONS)] = None,
+    container_options: Annotated[
+        list[str] | None, option("--container-option PATTERN", CONTAINER_OPTIONS)
+    ] = None,
     notifications: Annotated[str | None, option("--notifications FILE|none", NOTIFY)] = None,
     demo: Annotated[
         bool, option("--demo", "Submit a few real training jobs, and again when they have ended.")
@@ -176,6 +183,7 @@ def up(
         self_test,
         is_system,
         runs_as_user or is_system,
+        tuple(container_options or ()),
     )
     run_manager(start, host, port)
 

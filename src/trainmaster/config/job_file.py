@@ -25,6 +25,8 @@ from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.text.control_characters import BASIC_UNSAFE
 
 Raw = dict[str, object]
+CONTAINERS = ("apptainer", "enroot", "docker", "podman")
+"""Programs that run containers."""
 OTHER_WORDS = {
     "accelerators": "gpus",
     "after": "depends_on",
@@ -268,30 +270,37 @@ def _with_short_form(schema: dict[str, Any]) -> None:
 
 
 class Container(FileModel):
-    """A container that the command runs in: one of the three programs, which must be installed."""
+    """A container that the command runs in: one of these programs, which must be installed."""
 
     apptainer: str | None = Field(None, description="Image for `apptainer exec`.", min_length=1)
     enroot: str | None = Field(
         None, description="Image or container for `enroot start`.", min_length=1
     )
     docker: str | None = Field(None, description="Image for `docker run`.", min_length=1)
+    podman: str | None = Field(None, description="Image for `podman run`.", min_length=1)
     options: tuple[str, ...] = Field(
-        (), strict=False, description="More options for that program, word by word."
+        (),
+        strict=False,
+        description="More options for that program, word by word, as far as the manager allows them.",
     )
 
     @model_validator(mode="after")
     def _has_one(self) -> Container:
-        if len([each for each in (self.apptainer, self.enroot, self.docker) if each]) != 1:
-            raise ValueError("must name one of apptainer, enroot or docker with its image")
+        if len(self._named()) != 1:
+            raise ValueError(f"must name one of {', '.join(CONTAINERS)} with its image")
         return self
+
+    def _named(self) -> dict[str, str]:
+        said = {name: getattr(self, name) for name in CONTAINERS}
+        return {name: image for name, image in said.items() if image}
 
     @property
     def program(self) -> str:
-        return "apptainer" if self.apptainer else "enroot" if self.enroot else "docker"
+        return next(iter(self._named()))
 
     @property
     def image(self) -> str:
-        return self.apptainer or self.enroot or self.docker or ""
+        return self._named()[self.program]
 
 
 class JobFile(FileModel):

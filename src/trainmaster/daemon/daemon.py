@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from uuid import uuid4
 import structlog
 
 from trainmaster import __version__
+from trainmaster.config.container_options import ANY, refusal
 from trainmaster.config.limits import Limits
 from trainmaster.config.notifications import NO_SETTINGS, NotificationSettings
 from trainmaster.core.lifecycle import ALLOCATED
@@ -63,7 +64,7 @@ from trainmaster.daemon.retention import (
     remove_leftovers,
 )
 from trainmaster.daemon.self_tests import SelfTests
-from trainmaster.daemon.service_api import Asker, Health, RequestError, Unavailable
+from trainmaster.daemon.service_api import Asker, Health, RequestError, Submission, Unavailable
 from trainmaster.daemon.submission_checks import SubmissionChecks
 from trainmaster.daemon.submissions import Submissions
 from trainmaster.daemon.submitted_files import SubmittedFiles
@@ -129,6 +130,7 @@ class Daemon:
         reasons: ReasonTable | None = None,
         tests_devices: bool = False,
         notifications: NotificationSettings = NO_SETTINGS,
+        container_options: Sequence[str] = ANY,
         runs_as_user: bool = False,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -157,6 +159,7 @@ class Daemon:
         self._notifier = Notifier(
             folder, store, notifications, is_open=not runs_as_user, host=socket.gethostname()
         )
+        self._container_options = container_options
         self._self_tests: SelfTests
         self._disks: DiskWatch
         """Both while it leads."""
@@ -319,7 +322,7 @@ class Daemon:
         await self._reconcile(driver, found)
         self._apply_stated_policy(driver)
         queries = Queries(driver, self._folder, self._forecaster)
-        checks = SubmissionChecks(driver, (self._notifier.check,))
+        checks = SubmissionChecks(driver, (self._notifier.check, self._check_container))
         links = self._engine.abilities.shares_files
         files = SubmittedFiles(self._folder, links, driver.site_limits)
         submissions = Submissions(driver, self._folder, files, queries, checks)
@@ -333,6 +336,12 @@ class Daemon:
         cluster, outputs = ClusterControl(driver, self._self_tests), JobOutputs(files)
         self._parts = _Parts(driver, files, submissions, outputs, control, cluster, queries)
         return driver
+
+    def _check_container(self, asked: Submission) -> None:
+        container = asked.spec.get("container")
+        options = container.get("options", ()) if isinstance(container, Mapping) else ()
+        if said := refusal(options, self._container_options):
+            raise RequestError(f"{said}.")
 
     async def _reconcile(self, driver: Driver, found: Replayed) -> None:
         """Go on with the runs that exist, and name those that are ended, left alone or adopted."""

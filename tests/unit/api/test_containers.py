@@ -31,11 +31,11 @@ esac
 """
 
 
-def _in_docker(folder: Path, code: str = "") -> subprocess.Popen[bytes]:
+def _in_docker(folder: Path, code: str = "", program: str = "docker") -> subprocess.Popen[bytes]:
     (folder / "containers").mkdir()
-    (folder / "docker").write_text(DOCKER)
-    (folder / "docker").chmod(0o755)
-    [(model, _)] = jobs_in_json({"command": ["train"], "container": {"docker": "image"}})
+    (folder / program).write_text(DOCKER)
+    (folder / program).chmod(0o755)
+    [(model, _)] = jobs_in_json({"command": ["train"], "container": {program: "image"}})
     env = {"PATH": f"{folder}:{os.environ['PATH']}", "TRAINMASTER_RUN": "12_3.1", "RANK": "2"}
     return subprocess.Popen(
         [*prefix_of(model.container, model.env, grace_ms=1000), "train"],
@@ -65,17 +65,47 @@ def test_a_docker_container_that_does_not_end_is_removed_before_its_wrapper_is_k
         process.wait()
 
 
-def test_a_docker_container_that_ends_leaves_its_exit_code_and_nothing_else(
-    tmp_path: Path,
+@pytest.mark.parametrize("program", ["docker", "podman"])
+def test_a_container_that_ends_leaves_its_exit_code_and_nothing_else(
+    tmp_path: Path, program: str
 ) -> None:
-    assert _in_docker(tmp_path, code="7").wait(60) == 7
+    assert _in_docker(tmp_path, code="7", program=program).wait(60) == 7
     assert not list((tmp_path / "containers").iterdir())
 
 
-@pytest.mark.parametrize(("program", "stays"), [("docker", False), ("apptainer", True)])
+@pytest.mark.parametrize(
+    ("program", "stays"), [("docker", False), ("podman", False), ("apptainer", True)]
+)
 def test_stopping_the_client_of_docker_stops_nothing(
     program: str, stays: bool, tmp_path: Path
 ) -> None:
     [(model, spec)] = jobs_in_json({"command": "x", "container": {program: "image"}})
     asked = submission_of(model, Defaults("me", tmp_path), spec)
     assert asked.recipe.may_stay_in_memory is stays
+
+
+@pytest.mark.parametrize(
+    ("program", "want"),
+    [
+        ("docker", '--gpus "device=GPU-a,GPU-b"'),
+        ("podman", "--device nvidia.com/gpu=GPU-a --device nvidia.com/gpu=GPU-b"),
+    ],
+)
+def test_the_jobs_own_gpus_and_socket_are_passed_through(
+    tmp_path: Path, program: str, want: str
+) -> None:
+    (tmp_path / program).write_text('#!/bin/sh\n[ "$1" = run ] && echo "$@"\nexit 0\n')
+    (tmp_path / program).chmod(0o755)
+    [(model, _)] = jobs_in_json({"command": ["train"], "container": {program: "image"}})
+    env = {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b", "TRAINMASTER_SOCKET": "/tmp/tm/own.sock"}
+    said = subprocess.run(
+        [*prefix_of(model.container, model.env), "train"],
+        env=env | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert want in said
+    assert "--volume /tmp/tm/own.sock:/tmp/tm/own.sock" in said
+    assert said.rstrip().endswith("image train")

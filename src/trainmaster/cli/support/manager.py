@@ -31,6 +31,7 @@ from trainmaster.cli.support.remembered_file import Remembered
 from trainmaster.cli.support.remembered_reasons import REASONS, Reasons
 from trainmaster.cli.support.remembered_slots import Devices, remember_devices
 from trainmaster.cli.support.service_notifications import ServiceNotifications
+from trainmaster.config.container_options import ANY, HARMLESS
 from trainmaster.config.limits import Limits
 from trainmaster.config.notifications import NotificationSettings
 from trainmaster.daemon.daemon import Daemon
@@ -78,6 +79,8 @@ class StartOptions:
     """Whether it is the manager for everybody on this machine."""
     runs_as_user: bool = False
     """Whether each job runs as the Unix user who submits it."""
+    container_options: tuple[str, ...] = ()
+    """Options of containers that jobs may have; none said: those that fit who it serves."""
 
 
 def run_manager(start: StartOptions, host: str, port: int | None) -> None:
@@ -148,6 +151,7 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         tests_devices=start.tests_devices,
         reasons=start.reasons.value,
         notifications=start.notifications.value,
+        container_options=start.container_options or (HARMLESS if start.runs_as_user else ANY),
         runs_as_user=start.runs_as_user,
         say=say,
     )

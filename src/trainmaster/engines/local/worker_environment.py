@@ -38,8 +38,8 @@ SHARED = ("PATH", "LANG", "TZ", FAKE_GPUS)
 """The part of it that programs of other users get as well."""
 SESSION = "trainmaster_sdk.terminal"
 """The program of `trainmaster shell`."""
-DOCKER = "docker"
-"""The last word of the prefix of a command that Docker's daemon runs, out of our sight."""
+OUT_OF_SIGHT = (("docker",), ("podman",))
+"""The last word of the prefix of a command whose processes are not children of ours."""
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -133,7 +133,7 @@ def hang_plan(spec: LaunchSpec, host: Host) -> HangPlan | None:
         host.hang_limits,
         restarts=spec.on_hang is OnHang.RESTART,
         known_ms=spec.longest_silence_ms,
-        sees_processes=spec.prefix[-1:] != (DOCKER,),
+        sees_processes=spec.prefix[-1:] not in OUT_OF_SIGHT,
     )
 
 
