@@ -44,9 +44,9 @@ def test_a_squatter_gets_no_variables_of_a_job(
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
     said = tm("run --data d1 -d --env WANDB_API_KEY -- python train.py")
     assert said.code == 1
-    assert said.err == (
-        f"Error: Nothing was sent to {squatter.url}: a program of user {OTHER} listens there, not yours;"
-        " if it is a manager that you trust, name its data folder with --data.\n"
+    assert said.err.endswith(
+        f"Error: Nothing was sent to {squatter.url}: a program of user {OTHER} listens there, not yours."
+        " The manager of d1 does not run: `trainmaster up --data d1` starts it.\n"
     )
     assert squatter.got == b""
 
@@ -74,7 +74,7 @@ def test_a_squatter_gets_no_token(
     else:
         said = tm("ps --url", squatter.url)
     assert said.code == 1
-    assert f"user {OTHER} listens there" in said.err
+    assert f"user {OTHER} listens there, not yours. If it is a manager that you trust" in said.err
     assert squatter.got == b""
 
 

@@ -27,7 +27,7 @@ from trainmaster.api.headers import STORE_HEADER
 from trainmaster.cli.support.address import find_address, is_manager, place_of
 from trainmaster.cli.support.connection import Place, connection_to
 from trainmaster.cli.support.errors import BadInput, Failed
-from trainmaster.cli.support.peer_check import Stranger
+from trainmaster.cli.support.peer_check import OtherUsersProgram, Stranger
 from trainmaster.cli.support.token_source import token_for
 
 ROOT = "/api/v1"
@@ -291,11 +291,20 @@ class Client:
                     raise _refused(response, has_token=token is not None)
                 yield response
         except Stranger as error:
-            raise Unreachable(str(error)) from error
+            raise Unreachable(f"{error}{self._remedy(error)}") from error
         except (HTTPException, OSError) as error:
             raise self._unreachable(error) from error
         finally:
             connection.close()
+
+    def _remedy(self, error: Stranger) -> str:
+        """What to do where another user's program answers."""
+        if not isinstance(error, OtherUsersProgram):
+            return ""
+        folder = self.place.folder
+        if folder is None:
+            return " If it is a manager that you trust, name its data folder with --data."
+        return f" The manager of {folder} does not run: `trainmaster up --data {folder}` starts it."
 
     def _check_manager(self, headers: Message) -> None:
         """Whether this is an answer of a manager, and of the one that was asked before."""

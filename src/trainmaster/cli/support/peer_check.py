@@ -32,6 +32,10 @@ class Stranger(Failed):
     """Another user's program answers, or could have been put there; nothing was sent to it."""
 
 
+class OtherUsersProgram(Stranger):
+    """It answers where a manager is expected."""
+
+
 class Peer(NamedTuple):
     """A process that listens on a Unix socket, as the kernel knows it."""
 
@@ -169,7 +173,6 @@ def _check_listeners(
 
 
 def _listens(where: str, uid: int) -> Stranger:
-    return Stranger(
-        f"Nothing was sent to {where}: a program of {name_of(uid)} listens there, not yours; if it is a"
-        " manager that you trust, name its data folder with --data."
+    return OtherUsersProgram(
+        f"Nothing was sent to {where}: a program of {name_of(uid)} listens there, not yours."
     )
