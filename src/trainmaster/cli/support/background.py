@@ -15,6 +15,7 @@ import typer
 from trainmaster.cli.support.address import user_data_folder
 from trainmaster.cli.support.console import say, write, write_error
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
+from trainmaster.cli.support.token_source import ADMIN_TOKEN
 
 LOG = "manager.log"
 OUTPUT = "up.out"
@@ -79,8 +80,8 @@ def start_in_background(folder: Path, arguments: Sequence[str]) -> None:
 
 
 def _where(said: str, folder: Path) -> str:
-    """What `down` must be told to find it: a standby has no address file."""
+    """What `down` must be told to find it: a standby has no address file, and no socket of its own."""
     url = said.partition(READY)[2].partition(",")[0]
     if STANDBY in said:
-        return f" --url {url}"
+        return f" --url {url} --token-file {shlex.quote(str(folder / ADMIN_TOKEN))}"
     return "" if folder == user_data_folder() else f" --data {shlex.quote(str(folder))}"
