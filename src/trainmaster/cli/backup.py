@@ -55,9 +55,9 @@ def backup(
         _verify(verify, as_json)
         return
     folder = managed_folder(data)
+    refuse_others_folder(folder, root_may=True)
     if not folder.is_dir():
         raise BadInput(f"there is no data folder {folder}: name the manager's with --data.")
-    refuse_others_folder(folder, root_may=True)
     target = _target(to)
     url = store_of(folder, database, database_file)
     try:

@@ -40,9 +40,10 @@ def doctor(
     """
     from trainmaster.cli.diagnosis.checks import Verdict, findings
     from trainmaster.cli.diagnosis.gather import gather
-    from trainmaster.cli.support.own_store import managed_folder, store_of
+    from trainmaster.cli.support.own_store import managed_folder, refuse_others_folder, store_of
 
     folder = managed_folder(data)
+    refuse_others_folder(folder, root_may=True)
     found = list(findings(gather(folder, store_of(folder, database, database_file))))
     if as_json:
         write_json([_row(each) for each in found])

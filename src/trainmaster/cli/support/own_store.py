@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainmaster.cli.support.address import DATA, SYSTEM_FOLDER, state_folder
 from trainmaster.cli.support.database_option import database_of
-from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.cli.support.peer_check import ROOT
 from trainmaster.daemon.data_folder import store_mark
 
@@ -47,9 +47,13 @@ def refuse_others_folder(folder: Path, *, root_may: bool) -> None:
         owner = folder.stat().st_uid
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise BadInput(
+            f"{folder} cannot be read ({system_reason(error)}): only its owner may do this there."
+        ) from None
     own = os.geteuid()
     if owner == own or (root_may and own == ROOT):
         return
     raise BadInput(
-        f"{folder} belongs to the user with the id {owner}: only that user may do this here."
+        f"{folder} belongs to the user with the id {owner}: only that user may do this there."
     )
