@@ -189,8 +189,8 @@ def prerun(status: JobStatus) -> PrerunRow | None:
         )
     if result == "passed" and found.has_finished:
         sentence = (
-            f"Its program ended on one device, in {words['ran']}; nothing of that is kept, and it runs again "
-            "on all its devices (`preflight: false` spares it that)."
+            f"Its program ended on one device, in {words['ran']}; its work is done again on all its devices "
+            "(`preflight: false` spares it that)."
         )
     if result == "waiting" and found.failed_as:
         sentence += f" The same program has just failed its pre-run as job {found.failed_as}."

@@ -264,7 +264,7 @@ def _prerun_passed(detail: Detail) -> Opening:
         )
     if not reason and detail.get("finished"):
         return (
-            "its program ended within its pre-run, which keeps nothing: it runs again on all its devices",
+            "its program ended within its pre-run: it runs again, on all its devices",
             worded_keys,
         )
     if not reason:

@@ -344,10 +344,10 @@ def test_of_a_program_that_ended_within_it_it_is_said_that_it_runs_again() -> No
     said = r.Ended(Run("a", 1), 0, code=0)
     assert prerun_events.passed_event(said, live, live.record, None, has_stepped=False)
     told = prerun_events.doubt(live)
-    assert "ended within its pre-run, which keeps nothing" in story_sentence("pre-run passed", told)
+    assert "ended within its pre-run: it runs again" in story_sentence("pre-run passed", told)
     row = prerun(JobStatus(live.row(0), live.history, 0))
     assert row is not None
-    assert "it runs again on all its" in row.sentence
+    assert "is done again on all its devices" in row.sentence
     assert JobHistory.from_json(live.history.to_json()) == live.history
 
 
