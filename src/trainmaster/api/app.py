@@ -70,7 +70,7 @@ def create_app(
     for part in (submit, jobs, logs, cluster):
         app.include_router(part.routes(service), prefix=ROOT)
     app.include_router(accounts.routes(service, sessions, url), prefix=ROOT)
-    app.include_router(accounts.login_routes(sessions))
+    app.include_router(accounts.login_routes(sessions, url))
     app.include_router(web.routes(service, metrics or Metrics()))
     responses.install(app)
     app.state.limits = service.limits

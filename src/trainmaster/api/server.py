@@ -20,6 +20,7 @@ import uvicorn
 from trainmaster.api.app import create_app
 from trainmaster.api.audit_log import FILE
 from trainmaster.api.connections import bounded_protocol
+from trainmaster.api.front import PLAIN, Front
 from trainmaster.api.host_check import names_of
 from trainmaster.api.identity import manager_itself
 from trainmaster.api.local_socket import LocalSocket
@@ -94,11 +95,6 @@ def listening_near(host: str, port: int) -> socket.socket:
     return listening(host, port)
 
 
-def url_of(sock: socket.socket) -> str:
-    host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 async def serve(
     daemon: Daemon,
     sock: socket.socket,
@@ -107,6 +103,7 @@ async def serve(
     when_up: Callable[[str], None] = lambda _: None,
     beside: Beside | None = None,
     before_end: Beside | None = None,
+    front: Front = PLAIN,
 ) -> None:
     """Until SIGINT or SIGTERM, or until the manager fails.
 
@@ -116,8 +113,8 @@ async def serve(
     gc.set_threshold(*RARELY)
     stop = _signalled()
     sessions = Sessions()
-    server = _server(daemon, sock, local, sessions)
-    places = _Places(url_of(sock), local, address)
+    server = _server(daemon, sock, local, sessions, front)
+    places = _Places(front.url(sock), front.page_url(sock), local, address)
     tasks = [
         asyncio.create_task(server.serve(sockets=[sock]), name="http"),
         asyncio.create_task(daemon.run(), name="daemon"),
@@ -150,13 +147,15 @@ def _signalled() -> asyncio.Event:
     return stop
 
 
-def _server(daemon: Daemon, sock: socket.socket, local: LocalSocket, sessions: Sessions) -> Server:
+def _server(
+    daemon: Daemon, sock: socket.socket, local: LocalSocket, sessions: Sessions, front: Front
+) -> Server:
     config = uvicorn.Config(
         create_app(
             daemon,
             daemon.metrics,
-            names_of(sock),
-            url=url_of(sock),
+            names_of(sock) | front.names(),
+            url=front.page_url(sock),
             sessions=sessions,
             audit=daemon.folder / FILE,
         ),
@@ -166,6 +165,8 @@ def _server(daemon: Daemon, sock: socket.socket, local: LocalSocket, sessions: S
         lifespan="off",
         http=bounded_protocol(daemon.limits),
         proxy_headers=False,  # whoever asks could write them
+        ssl_certfile=front.certificate,
+        ssl_keyfile=front.key,
     )
     return Server(config, local.sock)
 
@@ -175,6 +176,7 @@ class _Places:
     """Where a manager answers, for clients to find."""
 
     url: str
+    page_url: str
     local: LocalSocket
     file: Path
 
@@ -219,7 +221,7 @@ async def _announce(
         await _write_token(daemon)
     if daemon.is_active.is_set() or daemon.health().trouble:
         places.publish()
-    when_up(link_of(places.url, sessions.new_link(manager_itself())))
+    when_up(link_of(places.page_url, sessions.new_link(manager_itself())))
     await daemon.is_active.wait()
     await _write_token(daemon)
     places.publish()

@@ -19,6 +19,7 @@ from trainmaster.cli.support.options import option
 from trainmaster.cli.support.peer_check import ROOT
 
 if TYPE_CHECKING:
+    from trainmaster.api.front import Front
     from trainmaster.config.limits import Limits
     from trainmaster.daemon.data_folder import ColdStart
     from trainmaster.model.policy_spec import PolicySpec
@@ -59,7 +60,15 @@ PRINT_UNIT = (
 DETACH = "Start in the background: return as soon as it answers."
 SETTING = "Option of the policy, by default of `trainmaster`; can be repeated."
 MAX_GRACE = "Longest grace period that a job may ask for. Default: 5m."
-HOST = "Address to listen on: one of this machine itself."
+HOST = (
+    "Address to listen on. One that other machines reach needs TLS: --tls-cert and --tls-key, or"
+    " --behind-proxy."
+)
+TLS_CERT = "File with the certificate of the manager, and those that vouch for it (PEM)."
+TLS_KEY = "File with the private key of the certificate (PEM)."
+PROXY = (
+    "Address of a reverse proxy before the manager that speaks TLS, such as https://tm.example.org"
+)
 REASONS = (
     "File with reasons of failures to add to the table (docs/failures.md). Default: those of the last"
     " start. none, and the default of a new folder: only our own table."
@@ -85,6 +94,9 @@ def up(
     is_system: Annotated[bool, option("--system", SYSTEM)] = False,
     runs_as_user: Annotated[bool, option("--run-as-user", AS_USER)] = False,
     host: Annotated[str, option("--host ADDRESS", HOST)] = USUAL_HOST,
+    tls_cert: Annotated[Path | None, option("--tls-cert FILE", TLS_CERT)] = None,
+    tls_key: Annotated[Path | None, option("--tls-key FILE", TLS_KEY)] = None,
+    proxy: Annotated[str | None, option("--behind-proxy URL", PROXY)] = None,
     port: Annotated[int | None, option("--port PORT", PORTS, min=0, max=65535)] = None,
     slots: Annotated[str | None, option("--slots N|NxM|auto", SLOTS)] = None,
     gpu_memory: Annotated[str | None, option("--gpu-memory SIZE|auto", GPU_MEMORY)] = None,
@@ -127,9 +139,10 @@ def up(
         trainmaster up --slots 4 --policy tiresias-l
         trainmaster up --database postgresql://tm@localhost/trainmaster
         trainmaster up --data ./.trainmaster --demo
+        trainmaster up --host 0.0.0.0 --tls-cert tm.crt --tls-key tm.key
         trainmaster up --print-unit > ~/.config/systemd/user/trainmaster.service
     """
-    _refuse_network(host)
+    _refuse_open_network(host, is_encrypted=tls_cert is not None or proxy is not None)
     if is_system and os.geteuid() != 0:
         raise BadInput("--system serves every user of this machine, and needs root.")
     if runs_as_user and os.geteuid() != 0:
@@ -181,6 +194,7 @@ def up(
         reasons,
         messages,
         self_test,
+        _front(tls_cert, tls_key, proxy),
         is_system,
         runs_as_user or is_system,
         tuple(container_options or ()),
@@ -219,19 +233,38 @@ def _limits(stated: Sequence[str], max_grace: str | None) -> Limits:
     return limits_of([*stated, *([] if max_grace is None else [f"max_grace={max_grace}"])])
 
 
-def _refuse_network(host: str) -> None:
-    """Whoever reaches the manager can run commands as its user, so only this machine may."""
+def _refuse_open_network(host: str, *, is_encrypted: bool) -> None:
+    """Tokens must not go over a network in the clear."""
     import ipaddress
 
     try:
         found = {each[4][0] for each in socket.getaddrinfo(host, None)}
     except OSError:
         raise BadInput(f"--host {host} is not an address of this machine.") from None
-    if not all(ipaddress.ip_address(str(each).partition("%")[0]).is_loopback for each in found):
+    is_local = all(ipaddress.ip_address(str(each).partition("%")[0]).is_loopback for each in found)
+    if not is_local and not is_encrypted:
         raise BadInput(
-            f"--host {host} would let everyone on the network run commands as you: use 127.0.0.1, and"
-            " reach it from elsewhere through `ssh -L 8470:127.0.0.1:8470 HOST`."
+            f"--host {host} would send tokens over the network in the clear: give --tls-cert and --tls-key,"
+            " or --behind-proxy URL where a proxy speaks TLS; or use 127.0.0.1, and reach it from elsewhere"
+            " through `ssh -L 8470:127.0.0.1:8470 HOST`."
         )
+
+
+def _front(certificate: Path | None, key: Path | None, proxy: str | None) -> Front:
+    from trainmaster.api.front import Front
+
+    if (certificate is None) != (key is None):
+        raise BadInput("--tls-cert and --tls-key belong together: give both.")
+    if proxy is not None and not proxy.startswith("https://"):
+        raise BadInput(f"--behind-proxy {proxy}: give the proxy's address as https://HOST.")
+    front = Front(certificate, key, None if proxy is None else proxy.rstrip("/"))
+    try:
+        front.check()
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"--tls-cert {certificate}, --tls-key {key} cannot be used: {error}."
+        ) from None
+    return front
 
 
 def _stated_policy(name: str | None, settings: Mapping[str, str]) -> PolicySpec | None:

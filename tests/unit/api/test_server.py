@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from trainmaster.api.server import listening, listening_near, url_of
+from trainmaster.api.front import url_of
+from trainmaster.api.server import listening, listening_near
 
 
 def test_the_next_free_port_is_taken_where_the_usual_one_is_not_free() -> None:

@@ -138,7 +138,7 @@ def link_of(url: str, code: str) -> str:
     return f"{url}/login?code={quote(code)}"
 
 
-def login_routes(sessions: Sessions) -> APIRouter:
+def login_routes(sessions: Sessions, url: str) -> APIRouter:
     """Where links lead to."""
     router = APIRouter()
 
@@ -154,7 +154,7 @@ def login_routes(sessions: Sessions) -> APIRouter:
             cookie_name(server[1]),
             cookie,
             max_age=SESSION_S,
-            secure=request.url.scheme == "https",
+            secure=url.startswith("https:"),
             httponly=True,
             samesite="strict",
         )

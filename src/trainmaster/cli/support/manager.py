@@ -9,6 +9,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainmaster.api.front import PLAIN, Front
 from trainmaster.api.local_socket import (
     OWN_MODE,
     SYSTEM_MODE,
@@ -17,7 +18,7 @@ from trainmaster.api.local_socket import (
     own_path,
     system_path,
 )
-from trainmaster.api.server import listening, listening_near, serve, url_of
+from trainmaster.api.server import listening, listening_near, serve
 from trainmaster.cli.support.address import ADDRESS, PORT, is_manager, pid_in
 from trainmaster.cli.support.announcement import announcement, farewell
 from trainmaster.cli.support.background import LOG, unusable_folder
@@ -75,6 +76,8 @@ class StartOptions:
     """How messages travel, and who hears of troubles."""
     tests_devices: bool = False
     """Whether idle devices are tested at the start."""
+    front: Front = PLAIN
+    """What stands before its TCP socket."""
     is_system: bool = False
     """Whether it is the manager for everybody on this machine."""
     runs_as_user: bool = False
@@ -164,20 +167,22 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         for missing in engine.abilities.remarks:
             say(f"Note: {missing}")
         if start.demo:
-            await demonstrate(active, folder, url_of(sock))
+            await demonstrate(active, folder, start.front.url(sock))
 
     async def before_end(active: Daemon) -> None:
         await end_demonstration(active, folder)
 
     def when_up(link: str) -> None:
-        lines = announcement(daemon, url_of(sock), folder, start.devices, start.reasons, link)
+        lines = announcement(
+            daemon, start.front.url(sock), folder, start.devices, start.reasons, link
+        )
         say("\n".join(lines))
         service.ready(_status(daemon))
 
     pinging = asyncio.create_task(service.ping(lambda: _status(daemon)))
     try:
         last = before_end if start.ends_demo else None
-        await serve(daemon, sock, local, folder / ADDRESS, when_up, when_active, last)
+        await serve(daemon, sock, local, folder / ADDRESS, when_up, when_active, last, start.front)
         say(farewell(daemon, folder))
     finally:
         pinging.cancel()

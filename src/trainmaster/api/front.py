@@ -1,0 +1,54 @@
+"""How a manager is reached over TCP: in the clear within its machine, else by TLS, its own or a proxy's."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """What stands before a manager's TCP socket."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+    proxy: str | None = None
+    """Where browsers and clients reach it: the address of a reverse proxy that speaks TLS."""
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.certificate is not None or self.proxy is not None
+
+    def url(self, sock: socket.socket) -> str:
+        """Where the manager itself answers."""
+        return url_of(sock, "http" if self.certificate is None else "https")
+
+    def page_url(self, sock: socket.socket) -> str:
+        """Where browsers find it."""
+        return self.proxy or self.url(sock)
+
+    def names(self) -> set[str]:
+        """Host names that it has besides its own."""
+        return set() if self.proxy is None else {urlsplit(self.proxy).hostname or ""}
+
+    def check(self) -> None:
+        """OSError or ValueError where certificate and key cannot be used."""
+        if self.certificate is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(self.certificate, self.key)
+
+
+PLAIN = Front()
+"""Nothing: for sockets that only this machine reaches."""
+
+
+def url_of(sock: socket.socket, scheme: str = "http") -> str:
+    """The address of a socket; one that listens everywhere is named by its machine."""
+    host, port = sock.getsockname()[:2]
+    if ipaddress.ip_address(str(host).partition("%")[0]).is_unspecified:
+        host = socket.gethostname()
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -1,0 +1,99 @@
+"""A manager that other machines reach: only by TLS, and what a request says of its origin counts nothing."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import ssl
+import subprocess
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.live.daemons import LiveDaemon, live, until
+from tests.unix_http import Answer, UnixConnection, ask
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    cert, key = tmp_path / "tm.crt", tmp_path / "tm.key"
+    words = [
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "1",
+        "-subj",
+        "/CN=localhost",
+    ]
+    named = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(["openssl", *words, *named], check=True, capture_output=True)
+    return cert, key
+
+
+def asked(daemon: LiveDaemon, cert: Path, path: str, **headers: str) -> Answer:
+    place = urlsplit(daemon.url or "")
+    context = ssl.create_default_context(cafile=str(cert))
+    connection = http.client.HTTPSConnection("127.0.0.1", place.port, timeout=60, context=context)
+    return ask(connection, "GET", path, headers=headers)
+
+
+def test_tcp_speaks_tls_and_the_unix_socket_does_not(
+    tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    cert, key = certificate
+    daemon = LiveDaemon(
+        tmp_path / "state", "--slots", "1", "--tls-cert", str(cert), "--tls-key", str(key)
+    )
+    try:
+        daemon.start()
+        until(lambda: daemon.url and (daemon.folder / "admin-token").exists(), "its address")
+        assert str(daemon.url).startswith("https://127.0.0.1:")
+        assert asked(daemon, cert, "/healthz").json["role"] == "active"
+        assert asked(daemon, cert, "/api/v1/nodes").status == 401
+        assert asked(daemon, cert, "/api/v1/nodes", **daemon.bearer()).status == 200
+        forwarded = {"X-Forwarded-For": "127.0.0.1", "X-Forwarded-User": "root"}
+        assert asked(daemon, cert, "/api/v1/nodes", **forwarded).status == 401
+        link = re.search(r"https://\S+(/login\?code=\S+)", (daemon.folder / "out.txt").read_text())
+        assert link is not None
+        assert "Secure" in asked(daemon, cert, link[1]).headers["set-cookie"]
+        local = re.search(r'"socket": "([^"]+)"', (daemon.folder / "address").read_text())
+        assert local is not None
+        assert ask(UnixConnection(local[1]), "GET", "/api/v1/nodes").status == 200
+        place = urlsplit(daemon.url or "")
+        clear = http.client.HTTPConnection("127.0.0.1", place.port, timeout=60)
+        with pytest.raises((ConnectionError, http.client.HTTPException)):
+            ask(clear, "GET", "/healthz")
+    finally:
+        daemon.kill()
+
+
+def test_behind_a_proxy_links_lead_to_the_proxy_and_its_name_is_served(tmp_path: Path) -> None:
+    proxy = "https://tm.example.org"
+    with live(tmp_path / "state", "--slots", "1", "--behind-proxy", proxy) as daemon:
+        said = (daemon.folder / "out.txt").read_text()
+        assert f"{proxy}/login?code=" in said
+        found = daemon.call("GET", "/api/v1/nodes", Host="tm.example.org")
+        assert found["nodes"]
+
+
+REFUSED = {
+    "--host 0.0.0.0": "would send tokens over the network in the clear",
+    "--host 0.0.0.0 --tls-cert nowhere.crt": "--tls-cert and --tls-key belong together",
+    "--tls-cert nowhere.crt --tls-key nowhere.key": "cannot be used",
+    "--behind-proxy http://tm.example.org": "give the proxy's address as https://HOST",
+}
+
+
+@pytest.mark.parametrize("options", REFUSED)
+def test_what_would_be_open_is_refused(options: str, tmp_path: Path) -> None:
+    daemon = LiveDaemon(tmp_path / "state", "--slots", "1", *options.split())
+    daemon.start()
+    assert daemon.process is not None
+    assert daemon.process.wait(60) == 2
+    assert REFUSED[options] in " ".join((daemon.folder / "out.txt").read_text().split())
