@@ -79,6 +79,10 @@ TABLE: dict[tuple[str, str], Need] = {
         view       GET    /queues
         operate    PUT    /queues/{name:path}
         operate    DELETE /queues/{name:path}
+        view       GET    /user-limits
+        administer PUT    /user-limits/{name}
+        view       GET    /prices
+        administer PUT    /prices
         view       GET    /inputs
         operate    DELETE /inputs/{path:path}
         view       GET    /policy

@@ -1,25 +1,49 @@
-"""`trainmaster user`: the roles of the users of the manager's machine."""
+"""`trainmaster user`: the roles, limits and budgets of users."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Literal
 from urllib.parse import quote
 
 import typer
 
-from trainmaster.cli.support.client import Client
+from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.command import command, group
-from trainmaster.cli.support.console import show_answer, show_table
+from trainmaster.cli.support.console import cell, remark, show_answer, show_table
+from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.format import at
+from trainmaster.cli.support.limit_options import (
+    BudgetOption,
+    PerOption,
+    RuleOption,
+    StartingOption,
+    budget_cell,
+    budget_of,
+    budget_words,
+    changed,
+    known_rule,
+    number_of,
+)
 from trainmaster.cli.support.options import AsJson, argument, option
 
-COLUMNS = ("user", "role", "since")
+COLUMNS = (
+    "user",
+    "role",
+    "since",
+    "gpus",
+    "max gpus",
+    "running",
+    "max running",
+    "jobs",
+    "max jobs",
+)
 ROLE = "What the user may do: see all jobs, use their own, change every job and the cluster, or everything."
 Role = Literal["viewer", "user", "operator", "admin"]
 
 
 def user(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
-    """List users that have a role of their own, give one, or take it back.
+    """List users that have a role or limits of their own, set those, or take a role back.
 
     Users of the manager's machine have the role `user`: they submit jobs, and see and change their own.
     The manager's own user and root may do everything.
@@ -27,6 +51,7 @@ def user(client: Client, context: typer.Context, as_json: AsJson = False) -> Non
     Examples:
         trainmaster user list
         trainmaster user set ada --role operator
+        trainmaster user set ada --max-gpus 8 --budget 100h --per month
         trainmaster user rm ada
     """
     if context.invoked_subcommand is None:
@@ -38,7 +63,7 @@ app = group(user)
 
 @command(app, "list")
 def users(client: Client, as_json: AsJson = False) -> None:
-    """List users that have a role of their own.
+    """List users with a role or limits of their own, with what they use; without being admin, yourself.
 
     Examples:
         trainmaster user list
@@ -48,30 +73,95 @@ def users(client: Client, as_json: AsJson = False) -> None:
 
 
 def show_users(client: Client, as_json: bool) -> None:
-    said = client.get("/users")
-    if as_json or not said["users"]:
-        none = "No user has a role of their own: `trainmaster user set NAME --role operator`."
-        show_answer(said, as_json, none)
-    else:
-        rows = [[each["name"], each["role"], at(each["changed_s"])] for each in said["users"]]
-        show_table(COLUMNS, rows)
+    limits = {each["user"]: each for each in client.get("/user-limits")["limits"]}
+    roles: Json = {"users": []}
+    with suppress(Failed):  # only admins see the roles
+        roles = client.get("/users")
+    if as_json or not (limits or roles["users"]):
+        none = "No user has a role or limits of their own: `trainmaster user set --help` shows how."
+        show_answer({**roles, "limits": list(limits.values())}, as_json, none)
+        return
+    by_name = {each["name"]: each for each in roles["users"]}
+    with_budget = any(each["budget"] for each in limits.values())
+    rows = []
+    for name in sorted({*limits, *by_name}):
+        has, may = by_name.get(name), limits.get(name, {})
+        row = [name, has and has["role"], has and at(has["changed_s"])]
+        row += [may.get(key.replace(" ", "_")) for key in COLUMNS[3:]]
+        rows.append([*row, budget_cell(may.get("budget"))] if with_budget else row)
+    show_table((*COLUMNS, "budget used") if with_budget else COLUMNS, rows)
+    spent = [each["budget"] for each in limits.values() if each["budget"]]
+    remark("Warning", [each["warning"] for each in spent if each["warning"]])
 
 
 @command(app, "set")
 def set_role(
     client: Client,
     name: Annotated[str, argument("NAME", "User of the manager's machine.")],
-    role: Annotated[Role, option("--role viewer|user|operator|admin", ROLE)],
+    role: Annotated[Role | None, option("--role viewer|user|operator|admin", ROLE)] = None,
+    max_gpus: Annotated[
+        str | None, option("--max-gpus GPUS|none", "GPUs in use at once, in all queues, or none.")
+    ] = None,
+    max_running: Annotated[
+        str | None, option("--max-running N|none", "Running jobs at once, or none.")
+    ] = None,
+    max_jobs: Annotated[
+        str | None,
+        option("--max-jobs N|none", "Jobs that have not ended; more are refused. Or none."),
+    ] = None,
+    budget: BudgetOption = None,
+    per: PerOption = None,
+    starting: StartingOption = None,
+    when_used_up: RuleOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a user a role. It counts over the socket, at once; tokens have roles of their own.
+    """Give a user a role, limits, or a budget of GPU-hours; what is left out stays as it is.
+
+    A role counts over the socket, at once; tokens have roles of their own. Limits and budgets count for all
+    jobs of the user. `*` stands for everybody who has no limits of their own.
 
     Examples:
         trainmaster user set ada --role operator
         trainmaster user set guest --role viewer
+        trainmaster user set ada --max-gpus 8 --max-running 4
+        trainmaster user set ada --budget 100h --per month
+        trainmaster user set '*' --max-gpus 2 --max-jobs 50
+        trainmaster user set ada --max-gpus none --budget none
     """
-    row = client.put(f"/users/{quote(name, safe='')}", {"role": role})
-    show_answer(row, as_json, f"{name} has the role {row['role']}.")
+    path = quote(name, safe="")
+    shown = [each for each in client.get("/user-limits")["limits"] if each["user"] == name]
+    known: Json = shown[0] if shown else {}
+    stated = {
+        "max_gpus": number_of(max_gpus, "--max-gpus", whole=False),
+        "max_running": number_of(max_running, "--max-running"),
+        "max_jobs": number_of(max_jobs, "--max-jobs"),
+        "budget": budget_of(known.get("budget"), budget, per, starting, when_used_up),
+    }
+    has_limits = any(value is not None for value in stated.values())
+    if role is None and not has_limits:
+        raise BadInput(
+            "say what to set: --role, --max-gpus, --max-running, --max-jobs or --budget."
+        )
+    answer: Json = {}
+    said = []
+    if has_limits:
+        kept = {key: known.get(key) for key in stated}
+        kept["budget"] = budget_of(known.get("budget"), None, None, None, known_rule(known))
+        answer = client.put(f"/user-limits/{path}", changed(kept, stated))
+        said.append(f"{name}: {limit_words(answer)}.")
+    if role is not None:
+        answer = answer | client.put(f"/users/{path}", {"role": role})
+        said.append(f"{name} has the role {answer['role']}.")
+    show_answer(answer, as_json, "\n".join(said))
+
+
+def limit_words(row: Json) -> str:
+    """`max gpus 8, budget 0 of 100 h per month (…)`."""
+    keys = ("max_gpus", "max_running", "max_jobs")
+    said = [f"{key.replace('_', ' ')} {cell(row[key])}" for key in keys if row[key] is not None]
+    if row["budget"]:
+        said.append(budget_words(row["budget"]))
+    return ", ".join(said) or "no limits"
 
 
 @command(app, "rm")

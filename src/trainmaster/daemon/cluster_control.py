@@ -20,6 +20,7 @@ from trainmaster.model import events as e
 from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import DEFAULT_QUEUE, Queue
+from trainmaster.model.quota import Prices, UserLimits
 from trainmaster.policy_files import is_path
 from trainmaster.text.formatting import plural
 
@@ -55,6 +56,14 @@ class ClusterControl:
                 f" `trainmaster set {jobs[0]} queue=NAME` moves one to another queue."
             )
         await self._submit_event(e.QueueRemoved(name))
+
+    async def limit_user(self, limits: UserLimits) -> None:
+        """From now on this user, or everybody, may have so much; empty limits are taken back."""
+        await self._submit_event(e.UserLimited(limits))
+
+    async def set_prices(self, prices: Prices) -> None:
+        """GPU hours cost this from now on."""
+        await self._submit_event(e.PricesChanged(prices))
 
     async def drain(self, node: str) -> None:
         """Start nothing more there; the policy moves what runs there, or it stays until it ends."""

@@ -40,6 +40,7 @@ from trainmaster.daemon.memory_watch import MemoryWatch
 from trainmaster.daemon.metrics import Metrics, count_events
 from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.preruns import Preruns
+from trainmaster.daemon.quota_rows import budget_warnings
 from trainmaster.daemon.report_events import LoggedEvent, events_of
 from trainmaster.daemon.retries import RetryTerms
 from trainmaster.daemon.run_gpu_use import holders_of
@@ -177,8 +178,9 @@ class Driver:
         """Jobs whose dependencies could not be looked up."""
 
     def job_notes(self) -> tuple[str, ...]:
-        """Those that name jobs and their inputs."""
-        return (*hang_notes(self.jobs.values()), *self.inputs.notes())
+        """Those that name jobs and their inputs, or the budgets of users."""
+        budgets = budget_warnings(self.controller.state, self.clock.now())
+        return (*budgets, *hang_notes(self.jobs.values()), *self.inputs.notes())
 
     def notes(self) -> tuple[str, ...]:
         """What does not work as it should, and what to do: a sentence each."""

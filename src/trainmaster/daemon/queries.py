@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from trainmaster.config.quotas import prices_as_stated
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.dependencies import hold_reason
@@ -22,6 +23,7 @@ from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
 from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, named_nodes, shared_by
 from trainmaster.daemon.memory_overuse import memory_words
 from trainmaster.daemon.policies import effective_options
+from trainmaster.daemon.quota_rows import budget_row, user_limits_rows
 from trainmaster.daemon.recovery import snapshot_of_driver
 from trainmaster.daemon.response_models import (
     ChangeRow,
@@ -29,8 +31,10 @@ from trainmaster.daemon.response_models import (
     InputRow,
     NodeRow,
     PolicyRow,
+    PricesRow,
     QueueRow,
     SetAsideRow,
+    UserLimitsRow,
     amount,
     plain,
 )
@@ -574,9 +578,21 @@ class Queries:
                 pending=states[name, S.PENDING],
                 suspended=states[name, S.SUSPENDED],
                 gpus=amount(sum(held)),
+                max_gpus_per_user=_whole(stated.max_gpus_per_user),
+                max_running_per_user=stated.max_running_per_user,
+                max_jobs_per_user=stated.max_jobs_per_user,
+                budget=budget_row(state, stated.budget, name, "", self.now_ms()),
             )
             rows.append(row)
         return rows
+
+    def user_limits(self, only: str | None = None) -> Sequence[UserLimitsRow]:
+        """Limits of users: all, or those of one and what holds for everybody."""
+        return user_limits_rows(self._driver.controller.state, self.now_ms(), only)
+
+    def prices(self) -> PricesRow:
+        prices = self._driver.controller.state.prices
+        return PricesRow(dict(prices_as_stated(prices)), prices.currency)
 
     def policy(self) -> PolicyRow:
         driver = self._driver
@@ -594,6 +610,10 @@ class Queries:
 
 def _finds(by: Asker | None, user: str) -> bool:
     return by is None or by.finds(user)
+
+
+def _whole(gpus: int | None) -> float | None:
+    return None if gpus is None else amount(gpus)
 
 
 def _aside_row(aside: GpuAside | None) -> SetAsideRow | None:

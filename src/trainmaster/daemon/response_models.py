@@ -389,6 +389,53 @@ class InputList(ResponseModel):
     inputs: list[InputRow]
 
 
+class BudgetRow(ResponseModel):
+    """GPU-hours of a queue or a user in each period, and what was used of them in this one."""
+
+    gpu_hours: float
+    per: str
+    """day, week, month, year, or total: it is not renewed."""
+    when_used_up: str
+    """What happens to running jobs: finish or suspend. New ones wait."""
+    starting: str | None
+    """A day on which a period begins; null: on the calendar."""
+    used_gpu_hours: float
+    used_ratio: float
+    began_s: float
+    """When the present period began."""
+    renews_s: float | None
+    warning: str | None
+    """That little is left, or nothing."""
+
+
+class UserLimitsRow(ResponseModel):
+    """What a user may have at most, in all queues together, and has; null: no limit."""
+
+    user: str
+    """`*`: everybody who has no limits of their own."""
+    max_gpus: float | None
+    max_running: int | None
+    max_jobs: int | None
+    budget: BudgetRow | None
+    gpus: float
+    """GPUs that their jobs hold now; of `*` that of all users."""
+    running: int
+    """Jobs that hold GPUs now."""
+    jobs: int
+    """Jobs that have not ended."""
+
+
+class UserLimitsList(ResponseModel):
+    limits: list[UserLimitsRow]
+
+
+class PricesRow(ResponseModel):
+    """What a GPU-hour costs from now on, by GPU type."""
+
+    prices: dict[str, float]
+    currency: str
+
+
 class QueueRow(ResponseModel):
     name: str
     parent: str | None
@@ -404,6 +451,13 @@ class QueueRow(ResponseModel):
     suspended: int
     gpus: float
     """GPUs that its jobs hold now."""
+    max_gpus_per_user: float | None = None
+    """GPUs that one user's jobs in it, and in queues inside it, may hold."""
+    max_running_per_user: int | None = None
+    max_jobs_per_user: int | None = None
+    """Jobs of one user that have not ended: more are refused."""
+    budget: BudgetRow | None = None
+    """GPU-hours of its jobs, and of those in queues inside it."""
 
 
 class QueueList(ResponseModel):

@@ -96,6 +96,8 @@ class Accepted:
     """What is said about its deadline at once."""
     is_new_queue: bool = False
     """No queue is defined, and no job has named this one before."""
+    warnings: tuple[str, ...] = ()
+    """What its owner should know."""
 
 
 # -- answers -----------------------------------------------------------------------------------------

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from trainmaster.core.occupancy import Occupancy
+from trainmaster.core.quotas import limits_of
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.service_api import (
     RequestError,
@@ -83,6 +85,51 @@ class SubmissionChecks:
                 f" {limits.live_jobs:,} (the limit live_jobs): wait until some have ended."
             )
 
+    def check_user_jobs(self, asked: Sequence[Submission]) -> None:
+        """Whether each user may have so many jobs that have not ended, in all and in each queue."""
+        state = self._driver.controller.state
+        new: Counter[tuple[str, str]] = Counter()
+        for each in asked:
+            count = 1 if each.array is None else len(each.array.indices)
+            new[each.job.queue, each.job.user] += count
+        bounds: dict[tuple[str, str], int] = {}
+        for queue, user in new:
+            limits = limits_of(state, user)
+            if limits is not None and limits.max_jobs is not None:
+                bounds["", user] = limits.max_jobs
+            for name in state.queue_line(queue):
+                most = state.queues[name].max_jobs_per_user
+                if most is not None:
+                    bounds[name, user] = most
+        if bounds:
+            live = Counter((each.job.queue, each.job.user) for each in self._driver.jobs.values())
+            for (queue, user), most in bounds.items():
+                self._check_user_jobs(queue, user, most, live, new)
+
+    def _check_user_jobs(
+        self,
+        queue: str,
+        user: str,
+        most: int,
+        live: Mapping[tuple[str, str], int],
+        new: Mapping[tuple[str, str], int],
+    ) -> None:
+        line = self._driver.controller.state.queue_line
+        old, more = (
+            sum(
+                number
+                for (name, whose), number in counts.items()
+                if whose == user and (not queue or queue in line(name))
+            )
+            for counts in (live, new)
+        )
+        if old + more > most:
+            where = f" in queue {queue}" if queue else ""
+            raise TooMany(
+                f"{user} has {plural(old, 'job')}{where} that have not ended and may have {most:,}: wait"
+                " until some have ended, or submit fewer at once."
+            )
+
     def check_grace(self, grace_ms: int) -> None:
         most = self._driver.site_limits.max_grace
         if grace_ms > most:
@@ -130,17 +177,36 @@ class SubmissionChecks:
         self._queue_names.update(names)
 
     def _check_maximum(self, asked: Submission) -> None:
-        """Refuse a job that the maximum of its queue, or of one around it, keeps out for good."""
-        queues, need = self._driver.controller.state.queues, asked.job.demand.nominal.total_share
+        """Refuse a job that a maximum of its queue, of one around it, or of its user keeps out for good."""
+        state = self._driver.controller.state
+        queues, need = state.queues, self._need(asked.job.demand)
+        limits, name = limits_of(state, asked.job.user), asked.recipe.name or "the job"
+        if limits is not None and limits.max_gpus is not None and need > limits.max_gpus:
+            raise RequestError(
+                f"{name} asks for {gpu_count(need)}, but {asked.job.user} may use"
+                f" {gpu_count(limits.max_gpus)} at most: ask for fewer."
+            )
         queue = queues.get(asked.job.queue)
         while queue is not None:
             if queue.maximum is not None and need > queue.maximum:
                 raise RequestError(
-                    f"{asked.recipe.name or 'the job'} asks for {gpu_count(need)}, but queue"
+                    f"{name} asks for {gpu_count(need)}, but queue"
                     f" {queue.name} may hold {gpu_count(queue.maximum)} at most (its maximum): ask for"
                     " fewer, or choose another queue."
                 )
+            each = queue.max_gpus_per_user
+            if each is not None and need > each:
+                raise RequestError(
+                    f"{name} asks for {gpu_count(need)}, but one user may use {gpu_count(each)} at most in"
+                    f" queue {queue.name}: ask for fewer, or choose another queue."
+                )
             queue = None if queue.parent is None else queues.get(queue.parent)
+
+    def _need(self, demand: Demand) -> int:
+        """The least GPUs that it could start with."""
+        if self._driver.controller.policy.is_moldable:
+            return demand.sized(demand.min_count).total_share
+        return demand.nominal.total_share
 
     def check_preemptible(self, job: Job) -> None:
         """Refuse `preemptible: false` where its queue, or one around it, does not allow it."""

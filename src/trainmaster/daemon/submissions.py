@@ -22,6 +22,7 @@ from trainmaster.daemon.live_job import (
     submitted_job,
 )
 from trainmaster.daemon.queries import Queries
+from trainmaster.daemon.quota_rows import budget_warnings
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import (
     RELEASED_FIRST,
@@ -106,6 +107,7 @@ class Submissions:
         self, asked: Sequence[Submission], keys: Sequence[KeyRow], by: Asker | None
     ) -> Sequence[Accepted]:
         self._checks.check_number(asked)
+        self._checks.check_user_jobs(asked)
         queues = {each.job.queue for each in asked}
         self._checks.check_queues(queues)
         new_queues = await self._checks.new_queues(queues)
@@ -131,7 +133,12 @@ class Submissions:
                 ids = (number, *ids) if each.array is not None else ids
                 copy = each.recipe.workdir if each.keeps_code else None
                 is_new = each.job.queue in new_queues
-                answers.append(Accepted(ids, copy=copy, left_out=left_out, is_new_queue=is_new))
+                warnings = self._budget_warnings(each)
+                answers.append(
+                    Accepted(
+                        ids, copy=copy, left_out=left_out, is_new_queue=is_new, warnings=warnings
+                    )
+                )
             self._driver.writer.refuse_in_trouble()
         answer = json.dumps([list(each.ids) for each in answers])
         preruns = self._driver.preruns
@@ -160,16 +167,23 @@ class Submissions:
     async def check(self, asked: Submission, by: Asker | None = None) -> tuple[JobStatus, Forecast]:
         """A dry run: what the job would be and when it would start, without submitting it."""
         self._checks.check_queues([asked.job.queue])
+        self._checks.check_user_jobs([asked])
         asked = self._checks.checked(asked)
         await self._submitted_files.check(asked)
         first = next(self._elements(asked, "0", self._dependencies(asked, by)))
         new = await self._checks.new_queues([asked.job.queue])
         status = self._queries.draft(first)
         said = (*status.remarks, *(NEW_QUEUE.format(queue=name) for name in new))
+        said = (*said, *self._budget_warnings(asked))
         forecast = await self._queries.forecast(asked)
         if first.holds:
             forecast = replace(forecast, start_ms=None, basis=RELEASED_FIRST)
         return replace(status, remarks=said), forecast
+
+    def _budget_warnings(self, asked: Submission) -> tuple[str, ...]:
+        """Budgets that it is charged to and that little is left of."""
+        state, job = self._driver.controller.state, asked.job
+        return tuple(budget_warnings(state, self._driver.clock.now(), [(job.queue, job.user)]))
 
     def _dependencies(self, asked: Submission, by: Asker | None) -> tuple[Dependency, ...]:
         """What it depends on, arrays expanded; a RequestError where that can never be met."""

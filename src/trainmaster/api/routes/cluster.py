@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Header, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response, StreamingResponse
 
 from trainmaster.api import params, schema, serializers
 from trainmaster.api.access import is_manager
-from trainmaster.api.caller import By, Caller
+from trainmaster.api.caller import By, Caller, Role
 from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import (
@@ -32,6 +32,7 @@ from trainmaster.api.visibility import shown_change, shown_inputs, shown_notes
 from trainmaster.catalog import policy_names
 from trainmaster.config.job_file import Name, read_name
 from trainmaster.config.queues import queues_from
+from trainmaster.config.quotas import MOST_JOBS, BudgetEntry, PricesEntry, UserLimitsEntry
 from trainmaster.config.validation import ConfigError, StrictModel, checked
 from trainmaster.daemon import response_models as models
 from trainmaster.daemon.daemon import Daemon
@@ -42,6 +43,9 @@ from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 from trainmaster.store.rows import JobFilter
 
+LimitedUser = Annotated[
+    str, Path(min_length=1, max_length=100, pattern=r"^[^/\x00-\x1f\x7f]+$", examples=["ada", "*"])
+]
 PING_S = 15
 MOST_GPUS = 100_000
 MOST_SOURCE = 1 << 20
@@ -69,6 +73,20 @@ class QueueTerms(StrictModel):
     allow_unpreemptible: bool = Field(
         True, strict=True, description="Whether its jobs may be `preemptible: false`."
     )
+    max_gpus_per_user: float | None = Field(
+        None, gt=0, le=MOST_GPUS, strict=True, description="GPUs that one user's jobs may hold."
+    )
+    max_running_per_user: int | None = Field(
+        None, ge=0, le=MOST_JOBS, strict=True, description="Jobs that one user may run at once."
+    )
+    max_jobs_per_user: int | None = Field(
+        *(None,),
+        ge=0,
+        le=MOST_JOBS,
+        strict=True,
+        description="Jobs of one user that have not ended: more are refused.",
+    )
+    budget: BudgetEntry | None = Field(None, description="GPU-hours in each period.")
 
 
 class PolicyChoice(StrictModel):
@@ -100,12 +118,13 @@ CONTENT_IS_PRIVATE = (
     " choose a policy by name."
 )
 
-BODIES: tuple[type[BaseModel], ...] = (QueueTerms, PolicyChoice)
+BODIES: tuple[type[BaseModel], ...] = (QueueTerms, PolicyChoice, UserLimitsEntry, PricesEntry)
 
 
 def routes(service: Daemon) -> APIRouter:
     router = APIRouter()
     _nodes_and_queues(router, service)
+    _limits(router, service)
     _inputs(router, service)
     _policy(router, service)
     _watching(router, service)
@@ -256,7 +275,7 @@ def _queue(service: Daemon, name: str, terms: QueueTerms) -> Queue:
     """The queue, checked against the others that are defined."""
     stated = ("name", *QueueTerms.model_fields)
     described = [
-        {field: value for field in stated if (value := getattr(each, field)) is not None}
+        {field: value for field in stated if (value := _stated(each, field)) is not None}
         for each in service.queries.queues()
         if each.is_defined and each.name != name
     ]
@@ -265,6 +284,63 @@ def _queue(service: Daemon, name: str, terms: QueueTerms) -> Queue:
         return queues_from({"queues": described}, "")[name]
     except ConfigError as error:
         raise ApiError(422, str(error)) from None
+
+
+def _stated(row: models.QueueRow, field: str) -> object:
+    """A setting of a queue as a file would state it."""
+    value = getattr(row, field)
+    if field != "budget" or value is None:
+        return value
+    budget = {each: getattr(value, each) for each in BudgetEntry.model_fields}
+    return {each: said for each, said in budget.items() if said is not None}
+
+
+def _limits(router: APIRouter, service: Daemon) -> None:
+    @router.get(
+        "/user-limits",
+        tags=["cluster"],
+        summary="What users may have at most, and have",
+        **answers(models.UserLimitsList, 503),
+    )
+    async def user_limits(by: By) -> Response:
+        """Of all users with limits; a plain user sees their own, and what holds for everybody."""
+        only = by.user if by.role is Role.USER else None
+        return JsonAnswer(models.UserLimitsList(list(service.queries.user_limits(only))))
+
+    @router.put(
+        "/user-limits/{name}",
+        tags=["cluster"],
+        summary="Set what a user may have at most",
+        **takes(UserLimitsEntry, models.UserLimitsRow),
+    )
+    async def limit_user(name: LimitedUser, request: Request) -> Response:
+        """In all queues together, at once; `*` stands for everybody who has no limits of their own. An empty
+        body takes them back."""
+        entry = checked(UserLimitsEntry, await object_of(request))
+        await service.cluster_control.limit_user(entry.limits(name))
+        row = next(row for row in service.queries.user_limits(name) if row.user == name)
+        return JsonAnswer(row)
+
+    @router.get(
+        "/prices",
+        tags=["cluster"],
+        summary="What GPU-hours cost",
+        **answers(models.PricesRow, 503),
+    )
+    async def prices() -> Response:
+        return JsonAnswer(service.queries.prices())
+
+    @router.put(
+        "/prices",
+        tags=["cluster"],
+        summary="Set what GPU-hours cost",
+        **takes(PricesEntry, models.PricesRow),
+    )
+    async def set_prices(request: Request) -> Response:
+        """From now on: what was used before costs what it did. Types that are left out have no price."""
+        entry = checked(PricesEntry, await object_of(request))
+        await service.cluster_control.set_prices(entry.as_value)
+        return JsonAnswer(service.queries.prices())
 
 
 def _policy(router: APIRouter, service: Daemon) -> None:

@@ -171,6 +171,7 @@ def _accepted(asked: Submission, accepted: Accepted, remarks: tuple[str, ...]) -
         remarks = (*remarks, *copy_sentences(first, accepted.left_out))
     if accepted.is_new_queue:
         remarks = (*remarks, NEW_QUEUE.format(queue=asked.job.queue))
+    remarks = (*remarks, *accepted.warnings)
     return AcceptedJob(first, asked.recipe.name, elements or [first], remarks)
 
 

@@ -81,7 +81,9 @@ COMMANDS = {
     "nodes": CommandEntry(CLUSTER, "The same as `node list`.", is_hidden=True),
     "queue": CommandEntry(CLUSTER, "List queues, define and remove one.", function="app"),
     "queues": CommandEntry(CLUSTER, "The same as `queue list`.", "queue", is_hidden=True),
-    "user": CommandEntry(CLUSTER, "List users and their roles, give one.", function="app"),
+    "user": CommandEntry(
+        CLUSTER, "List users, set their roles, limits and budgets.", function="app"
+    ),
     "token": CommandEntry(
         CLUSTER, "Make and revoke tokens, use a manager elsewhere, open its page.", function="app"
     ),
