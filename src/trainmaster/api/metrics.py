@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from trainmaster.api import messages
 from trainmaster.daemon.daemon import Daemon
@@ -66,6 +66,7 @@ async def page(service: Daemon, metrics: Metrics, shown: frozenset[str] | None =
             _gauge(name, words, ("queue",), [((each.name,), of(each)) for each in queues])
             for name, words, of in QUEUE_GAUGES
         ]
+        families += _quotas(service, queues)
         states = [((state,), count) for state, count in counts.items()]
         families += [
             _gauge("jobs", "Jobs in each state, ended ones included.", ("state",), states),
@@ -92,6 +93,40 @@ def _gauge(
     for labelled, value in values:
         gauge.add_metric(labelled, value)
     return gauge
+
+
+def _quotas(service: Daemon, queues: Sequence[QueueRow]) -> list[Metric]:
+    """Maxima, budgets and GPU time."""
+    most = [((each.name,), each.maximum_gpus) for each in queues if each.maximum_gpus is not None]
+    budgets = [
+        *(((each.name, ""), each.budget) for each in queues),
+        *((("", each.user), each.budget) for each in service.queries.user_limits()),
+    ]
+    own = ("queue", "user")
+    known = [(label, row) for label, row in budgets if row is not None]
+    seconds = CounterMetricFamily(
+        "trainmaster_gpu_seconds",
+        "GPU time that jobs held since the manager started.",
+        labels=(*own, "type"),
+    )
+    for label, value in service.queries.gpu_seconds().items():
+        seconds.add_metric(label, value)
+    return [
+        _gauge("queue_maximum_gpus", "GPUs that a queue may hold.", ("queue",), most),
+        _gauge(
+            "budget_gpu_hours",
+            "GPU-hours of a budget in each period.",
+            own,
+            [(label, row.gpu_hours) for label, row in known],
+        ),
+        _gauge(
+            "budget_used_ratio",
+            "Part of a budget that is used in this period.",
+            own,
+            [(label, row.used_ratio) for label, row in known],
+        ),
+        seconds,
+    ]
 
 
 async def _unadmitted(service: Daemon, counts: Mapping[str, int]) -> Metric:

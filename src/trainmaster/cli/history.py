@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from typing import Annotated
+from typing import Annotated, Literal
 
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, Query
@@ -11,6 +11,8 @@ from trainmaster.cli.support.console import (
     Output,
     Styled,
     cell,
+    remark,
+    show_table,
     write,
     write_json,
     write_styled,
@@ -40,6 +42,13 @@ HEADINGS = (
 )
 GIVES_WAY = ("preempted", "queue", "user", "waited", "code", "run")
 SINCE = "Only jobs submitted since this date (2026-11-15) or this long ago (7d)."
+USAGE_COLUMNS = (
+    *("user", "queue", "job", "gpu_type", "jobs", "gpu_hours", "lost_gpu_hours", "cost"),
+    *("currency", "unpriced_gpu_hours"),
+)
+USAGE = "Show GPU-hours and cost instead: by user, or as --by says."
+UNTIL = "With --usage: only what was used until this date, or until this long ago."
+BY = "With --usage: a row for each user, queue, job or GPU type."
 FAILURES = "Show what failed runs cost instead: by reason, program, user, node, device and input."
 STATES = "Only jobs with these ends: succeeded, failed, timed_out, cancelled."
 
@@ -53,6 +62,12 @@ def history(
     state: Annotated[str | None, option("--state STATE,…", STATES)] = None,
     limit: Annotated[int | None, option("--limit N", "Show at most the N newest.", min=1)] = None,
     failures: Annotated[bool, option("--failures", FAILURES)] = False,
+    usage: Annotated[bool, option("--usage", USAGE)] = False,
+    by: Annotated[
+        Literal["user", "queue", "job", "gpu-type"] | None,
+        option("--by user|queue|job|gpu-type", BY),
+    ] = None,
+    until: Annotated[str | None, option("--until WHEN", UNTIL)] = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, option("--csv", "Write CSV with a header.")] = False,
 ) -> None:
@@ -64,9 +79,15 @@ def history(
         trainmaster history --state failed --json
         trainmaster history --since 2026-11-01 --csv > november.csv
         trainmaster history --failures --since 30d
+        trainmaster history --usage --since 30d
+        trainmaster history --usage --by queue --since 2026-11-01 --until 2026-12-01 --csv > bill.csv
     """
     if as_json and as_csv:
         raise BadInput("--json and --csv exclude each other: choose one.")
+    if usage and (failures or state is not None or limit is not None):
+        raise BadInput("--usage sums up all jobs: leave --failures, --state and --limit out.")
+    if not usage and (by is not None or until is not None):
+        raise BadInput("--by and --until are for --usage.")
     if failures and (state is not None or limit is not None):
         raise BadInput("--failures counts the runs of all jobs: leave --state and --limit out.")
     states = states_of(state or ",".join(ENDED_STATES), ENDED_STATES, UNKNOWN_STATE)
@@ -75,6 +96,14 @@ def history(
         "since": None if since is None else f"{words.moment_of(since, '--since'):.3f}",
         "user": client.my_name() if me else user or client.only_own(),
     }
+    if usage:
+        query = {
+            **query,
+            "by": by or "user",
+            "until": None if until is None else f"{words.moment_of(until, '--until'):.3f}",
+        }
+        _show_usage(client.get("/usage", query), as_json=as_json, as_csv=as_csv)
+        return
     if failures:
         _show_failures(client.get("/failures", query), as_json=as_json, as_csv=as_csv)
         return
@@ -88,6 +117,36 @@ def history(
         writer.writerows([row.get(column) for column in COLUMNS] for row in found)
     else:
         _show(found)
+
+
+def _show_usage(report: Json, *, as_json: bool, as_csv: bool) -> None:
+    rows = report["rows"]
+    if as_json:
+        write_json(report)
+    elif as_csv:
+        writer = csv.writer(Output(), lineterminator="\n")
+        writer.writerow(USAGE_COLUMNS)
+        for row in rows:
+            said = row | {"currency": report["currency"]}
+            writer.writerow([said[column] for column in USAGE_COLUMNS])
+    elif not rows:
+        write("No GPU time was used that matches.\n")
+    else:
+        named = [key for key in ("job", "user", "queue", "gpu_type") if rows[0][key] is not None]
+        total = dict.fromkeys(named) | report["total"] | {named[0]: "total"}
+        is_priced = any(row["cost"] or not row["unpriced_gpu_hours"] for row in rows)
+        cost = f"cost {report['currency']}".strip()
+        headings = (*named, "jobs", "gpu hours", "of which lost", *([cost] if is_priced else []))
+        show_table(headings, [_usage_cells(row, named, is_priced) for row in (*rows, total)])
+        if is_priced and report["total"]["unpriced_gpu_hours"]:
+            left = report["total"]["unpriced_gpu_hours"]
+            remark("Note", [f"{left:.2f} GPU-hours had no price, and are not in the cost"])
+
+
+def _usage_cells(row: Json, named: list[str], is_priced: bool) -> list[str]:
+    cells = [*(cell(row[key]) for key in named), str(row["jobs"])]
+    cells += [f"{row['gpu_hours']:.2f}", f"{row['lost_gpu_hours']:.2f}"]
+    return [*cells, f"{row['cost']:.2f}"] if is_priced else cells
 
 
 def _show_failures(report: Json, *, as_json: bool, as_csv: bool) -> None:

@@ -20,7 +20,7 @@ from trainmaster.model.placement import Placement
 from trainmaster.model.quota import EVERYBODY, Budget, UserLimits, WhenUsedUp
 from trainmaster.model.reasons import QueueStanding, QuotaUse, Reason, Why
 from trainmaster.model.topology import CPU_TYPE, Topology
-from trainmaster.model.units import ceil_div
+from trainmaster.model.units import WHOLE, ceil_div
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,23 +319,26 @@ class Quotas:
         if scope is None:
             return None
         need, bounds = self.least(record.demand), scope.bounds
+        space = self._state.occupancy
+        free = WHOLE * sum(space.free_gpus[kind] for kind in space.kinds_for(record.demand))
         named = sorted(scope.allocated.values(), key=lambda each: (-_size(each), each.seq))
         held_by = tuple(each.id for each in named[:NAMED])
         if bounds.budget is not None and scope.used(now) >= bounds.budget.amount:
             budget = bounds.budget
             use = QuotaUse(*scope.key, scope.used(now), budget.amount, budget.period)
-            return Reason(Why.BUDGET_USED_UP, need, quota=use, until_ms=budget.renews_ms(now))
+            until = budget.renews_ms(now)
+            return Reason(Why.BUDGET_USED_UP, need, free, quota=use, until_ms=until)
         if bounds.running is not None and scope.running >= bounds.running:
             use = QuotaUse(*scope.key, scope.running, bounds.running)
-            return Reason(Why.USER_RUNNING_LIMIT, need, held_by=held_by, quota=use)
+            return Reason(Why.USER_RUNNING_LIMIT, need, free, held_by=held_by, quota=use)
         most = bounds.gpus or 0
         if scope.is_maximum:
             queue = self._state.queues[scope.key.queue]
             standing = QueueStanding(queue.name, scope.gpus, most, queue.guaranteed, most)
             why = Why.NEVER_FITS if need > most else Why.SHARE_USED_UP
-            return Reason(why, need, held_by=held_by, queue=standing)
+            return Reason(why, need, free, held_by=held_by, queue=standing)
         use = QuotaUse(*scope.key, scope.gpus, most)
-        return Reason(Why.USER_GPU_LIMIT, need, held_by=held_by, quota=use)
+        return Reason(Why.USER_GPU_LIMIT, need, free, held_by=held_by, quota=use)
 
 
 NAMED = 5

@@ -48,6 +48,7 @@ from trainmaster.daemon.runtime_limits import RuntimeLimits
 from trainmaster.daemon.service_api import Conflict, NotFound, RequestError, Unavailable
 from trainmaster.daemon.step_writer import RETRY_S, StepWriter
 from trainmaster.daemon.stop_recording import record_stop_reasons
+from trainmaster.daemon.usage_ledger import UsageLedger
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
 from trainmaster.model import events as e
@@ -62,7 +63,7 @@ from trainmaster.model.reasons import Refused
 from trainmaster.model.topology import Node
 from trainmaster.model.units import SECOND
 from trainmaster.store.errors import StoreError
-from trainmaster.store.rows import Batch, JobFilter, StepRow, StoredProgress
+from trainmaster.store.rows import Batch, ChargeRow, JobFilter, StepRow, StoredProgress
 from trainmaster.store.store import Store
 from trainmaster.text.stop_messages import ended_as
 
@@ -160,6 +161,7 @@ class Driver:
         )
         self.readings.listeners.append(self._check_gpus)
         self.readings.listeners.append(GpuActivity(self).look)
+        self.usage = UsageLedger(controller.state.topology, controller.state.prices)
         self.inbox = Inbox()
         self.ends = EndsOnGpus(self.readings, self.inbox.report)
         self.writer = StepWriter(store, self.metrics, seq)
@@ -532,6 +534,7 @@ class Driver:
         touched.update(job for job, _ in decision.ended_unsuccessfully)
         self._update_live_jobs(touched, now)
         record_stop_reasons(events, decision.orders, self.jobs, self.controller.state)
+        charges = self._charges(touched, now)
         self._record_notices(decision.notices, touched)
         topology = self.controller.state.topology
         entries = story_of(events, decision.orders, decision.notices, self.jobs, topology, now, seq)
@@ -545,7 +548,19 @@ class Driver:
             ),
             jobs=tuple(self.jobs[id].row(now) for id in sorted(touched) if id in self.jobs),
             stories=stories,
+            charges=charges,
         )
+
+    def _charges(self, touched: set[str], now: int) -> tuple[ChargeRow, ...]:
+        """GPU time of jobs that have changed; of all that run where a price has."""
+        found: list[ChargeRow] = []
+        prices, usage = self.controller.state.prices, self.usage
+        if prices != usage.prices:
+            found += usage.settle_at_new_prices(self.jobs, prices, now)
+            touched.update(row.job for row in found)
+        lives = (self.jobs[id] for id in sorted(touched) if id in self.jobs)
+        found += [row for live in lives for row in usage.settle(live, now)]
+        return tuple(found)
 
     def _record_notices(self, notices: Iterable[DeadlineNotice], touched: set[str]) -> None:
         """Record with each job what is said about its deadline."""

@@ -180,6 +180,12 @@ class JobHistory:
     """Work, as time at nominal speed, that was done and lost."""
     gpu_ms: int = 0
     """Thousandths of a GPU x ms that it has held."""
+    charged_ms: int = 0
+    """What of it is in the records of GPU time, ..."""
+    charged_at_ms: int = 0
+    """... up to then, ..."""
+    charged_lost_ms: int = 0
+    """... and how much of the lost work."""
     attempts: int = 0
     """How often it was started."""
     profile: Profile | None = None

@@ -34,6 +34,7 @@ from trainmaster.daemon.response_models import (
     PricesRow,
     QueueRow,
     SetAsideRow,
+    UsageReport,
     UserLimitsRow,
     amount,
     plain,
@@ -49,6 +50,7 @@ from trainmaster.daemon.service_api import (
     NotFound,
     Submission,
 )
+from trainmaster.daemon.usage_report import usage_report
 from trainmaster.engines.local.logs import STACKS, rank_logs
 from trainmaster.failures.reason_table import FailureReason
 from trainmaster.gpu.mps import MEMORY
@@ -589,6 +591,33 @@ class Queries:
     def user_limits(self, only: str | None = None) -> Sequence[UserLimitsRow]:
         """Limits of users: all, or those of one and what holds for everybody."""
         return user_limits_rows(self._driver.controller.state, self.now_ms(), only)
+
+    async def usage(
+        self,
+        by: str,
+        since_ms: int,
+        until_ms: int,
+        user: str | None = None,
+        queue: str | None = None,
+    ) -> UsageReport:
+        """Who used how much GPU time between two points of time, and what it cost."""
+        driver, now = self._driver, self.now_ms()
+        stored = await asyncio.to_thread(driver.store.charges, since_ms, until_ms, user, queue)
+        running = [
+            row
+            for row in driver.usage.open_rows(driver.jobs, now)
+            if user in (None, row.user) and queue in (None, row.queue)
+        ]
+        currency = driver.controller.state.prices.currency
+        return usage_report([*stored, *running], by, since_ms, min(until_ms, now), currency)
+
+    def gpu_seconds(self) -> Mapping[tuple[str, str, str], float]:
+        """By queue, user and GPU type: GPU time since the manager started."""
+        driver = self._driver
+        found = Counter(driver.usage.closed)
+        for row in driver.usage.open_rows(driver.jobs, self.now_ms()):
+            found[row.queue, row.user, row.gpu_type] += row.gpu_ms
+        return {key: gpu_ms / (WHOLE * SECOND) for key, gpu_ms in found.items()}
 
     def prices(self) -> PricesRow:
         prices = self._driver.controller.state.prices

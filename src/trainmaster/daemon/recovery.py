@@ -384,6 +384,7 @@ def _reload_jobs(driver: Driver, lost: Collection[Run]) -> bool:
     driver.preruns.register(driver.jobs.values())
     for live in driver.jobs.values():
         driver.limit(live)
+    driver.usage.adopt(driver.jobs.values())
     return any(corrected)
 
 

@@ -436,6 +436,36 @@ class PricesRow(ResponseModel):
     currency: str
 
 
+class UsageRow(ResponseModel):
+    """GPU time of a user, a queue, a job or a GPU type, and what it cost."""
+
+    user: str | None
+    queue: str | None
+    job: str | None
+    gpu_type: str | None
+    jobs: int
+    """How many used any."""
+    gpu_s: float
+    gpu_hours: float
+    lost_gpu_hours: float
+    """Of it for work that was lost to failures or preemption."""
+    cost: float
+    """At the prices of its time; 0 for what had none."""
+    unpriced_gpu_hours: float
+    """Of it without a price."""
+
+
+class UsageReport(ResponseModel):
+    """What was used in a time, the largest first, and all together."""
+
+    by: str
+    since_s: float
+    until_s: float
+    currency: str
+    rows: list[UsageRow]
+    total: UsageRow
+
+
 class QueueRow(ResponseModel):
     name: str
     parent: str | None

@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from trainmaster.store.errors import LeadershipLost, StoreError
 from trainmaster.store.rows import DAY_MS, KEYS_LIVE_MS, Batch, SnapshotRow, TokenRow, UserRow
 from trainmaster.store.tables import (
+    CHARGES,
     JOBS,
     KEYS,
     LEDGER,
@@ -94,6 +95,7 @@ def keep(connection: Connection, batches: Sequence[Batch]) -> None:
     _upsert(connection, JOBS, list(changed.values()))
     _insert(connection, STORIES, [story for batch in batches for story in batch.stories])
     _insert(connection, PROGRESS, [report for batch in batches for report in batch.progress])
+    _insert(connection, CHARGES, [charge for batch in batches for charge in batch.charges])
     keys = [values(key) for batch in batches for key in batch.keys]
     if keys:  # the first answer to a key stands, as long as it is remembered
         new = _inserting(connection.dialect.name, KEYS)

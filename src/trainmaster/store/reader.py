@@ -27,6 +27,7 @@ from trainmaster.store import schema
 from trainmaster.store.database import Database
 from trainmaster.store.errors import SQLITE, DamagedStore, StoreError, readable_errors
 from trainmaster.store.rows import (
+    ChargeRow,
     FailedRunRow,
     JobFilter,
     KeyRow,
@@ -40,6 +41,7 @@ from trainmaster.store.rows import (
 )
 from trainmaster.store.sqlite import problem_in
 from trainmaster.store.tables import (
+    CHARGES,
     JOBS,
     KEYS,
     LEDGER,
@@ -188,6 +190,21 @@ class StoreReader:
         for column, value in ((JOBS.c.user, user), (JOBS.c.queue, queue)):
             query = query if value is None else query.where(column == value)
         return self._rows(FailedRunRow, query)
+
+    def charges(
+        self,
+        since_ms: int,
+        until_ms: int,
+        user: str | None = None,
+        queue: str | None = None,
+    ) -> Sequence[ChargeRow]:
+        """GPU time that was held in this time, in part at least."""
+        query = select(*columns(ChargeRow)).where(
+            CHARGES.c.to_ms >= since_ms, CHARGES.c.from_ms <= until_ms
+        )
+        for column, value in ((CHARGES.c.user, user), (CHARGES.c.queue, queue)):
+            query = query if value is None else query.where(column == value)
+        return self._rows(ChargeRow, query.order_by(CHARGES.c.nr))
 
     def progress(self, job: str, limit: int = 1000) -> Sequence[StoredProgress]:
         """All reports of a job, or `limit` of them at even distances with the first and the last.

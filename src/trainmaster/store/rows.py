@@ -55,6 +55,25 @@ class StoryRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ChargeRow:
+    """GPU time that a job held without a change: where it ran, in which queue, at which price."""
+
+    job: str
+    user: str
+    queue: str
+    gpu_type: str
+    from_ms: int
+    to_ms: int
+    gpu_ms: int
+    """Thousandths of a GPU x ms."""
+    lost_gpu_ms: int
+    """GPU time of work that was lost by the end of it."""
+    price: int | None
+    """Millionths of the currency for a GPU-hour; None: no price was set."""
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
 class FailedRunRow:
     """The entry of a run that failed or was lost, in the story of a job, and whose job that is."""
 
@@ -137,6 +156,7 @@ class Batch:
     """New or changed ones."""
     stories: tuple[StoryRow, ...] = ()
     progress: tuple[StoredProgress, ...] = ()
+    charges: tuple[ChargeRow, ...] = ()
     keys: tuple[KeyRow, ...] = ()
 
 

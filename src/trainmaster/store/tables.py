@@ -25,6 +25,7 @@ from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
 from trainmaster.store.rows import (
+    ChargeRow,
     KeyRow,
     SnapshotRow,
     StepRow,
@@ -120,17 +121,35 @@ PROGRESS = _table(
     Column("nr", LONG, primary_key=True),
     Index("progress_job", "job", "nr"),
 )
+CHARGES = _table(
+    "charges",
+    ChargeRow,
+    Column("nr", LONG, primary_key=True),
+    Index("charges_time", "to_ms"),
+    Index("charges_job", "job"),
+)
 KEYS = _table("keys", KeyRow, Index("keys_at", "at_ms"))
 TOKENS = _table("tokens", TokenRow, Index("tokens_digest", "digest", unique=True))
 USERS = _table("users", UserRow)
 
-Row = StepRow | SnapshotRow | StoredJob | StoryRow | StoredProgress | KeyRow | TokenRow | UserRow
+Row = (
+    StepRow
+    | SnapshotRow
+    | StoredJob
+    | StoryRow
+    | StoredProgress
+    | ChargeRow
+    | KeyRow
+    | TokenRow
+    | UserRow
+)
 TABLES: dict[type[Row], Table] = {
     StepRow: STEPS,
     SnapshotRow: SNAPSHOTS,
     StoredJob: JOBS,
     StoryRow: STORIES,
     StoredProgress: PROGRESS,
+    ChargeRow: CHARGES,
     KeyRow: KEYS,
     TokenRow: TOKENS,
     UserRow: USERS,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from anyio import to_thread
-from fastapi import APIRouter, Header, Path, Request
+from fastapi import APIRouter, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response, StreamingResponse
@@ -457,6 +457,31 @@ def _recording(router: APIRouter, service: Daemon) -> None:
         since_ms = None if since is None else round(since * 1000)
         wanted = JobFilter(user=user, queue=queue, since_ms=since_ms)
         return JsonAnswer(as_json(await service.queries.failures(wanted)))
+
+    @router.get(
+        "/usage",
+        tags=["history"],
+        summary="GPU time and what it cost, by user, queue, job or GPU type",
+        **answers(models.UsageReport, 422, 503),
+    )
+    async def usage(
+        by: By,
+        sums: Annotated[
+            Literal["user", "queue", "job", "gpu-type"],
+            Query(alias="by", description="A row for each."),
+        ] = "user",
+        since: params.Since = None,
+        until: params.Since = None,
+        user: params.Filter = None,
+        queue: params.Filter = None,
+    ) -> Response:
+        """Running jobs up to now. A plain user sees their own."""
+        since_ms = 0 if since is None else round(since * 1000)
+        until_ms = service.queries.now_ms() if until is None else round(until * 1000)
+        own = by.user if by.role is Role.USER else user
+        if own != user and user is not None:
+            raise ApiError(403, f"You may see what {by.user} used, not what {user} did.")
+        return JsonAnswer(await service.queries.usage(sums, since_ms, until_ms, own, queue))
 
     @router.get(
         "/record/trace",

@@ -84,6 +84,7 @@ COMMANDS = {
     "user": CommandEntry(
         CLUSTER, "List users, set their roles, limits and budgets.", function="app"
     ),
+    "price": CommandEntry(CLUSTER, "Show or set what a GPU-hour costs.", function="app"),
     "token": CommandEntry(
         CLUSTER, "Make and revoke tokens, use a manager elsewhere, open its page.", function="app"
     ),

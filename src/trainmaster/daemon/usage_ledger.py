@@ -1,0 +1,143 @@
+"""Records the GPU time of jobs: a row for each stretch in which nothing changed that counts.
+
+A stretch ends when a job leaves its GPUs or gets others, changes its queue, or a price changes. Its row is
+stored with the step that ended it, and says the price of its time: a later price does not change the past.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from trainmaster.config.quotas import MICROS
+from trainmaster.core.state import JobRecord
+from trainmaster.daemon.live_job import LiveJob
+from trainmaster.model.quota import Prices
+from trainmaster.model.topology import Topology
+from trainmaster.store.rows import ChargeRow
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a job's GPU time counts for now."""
+
+    user: str
+    queue: str
+    shares: tuple[tuple[str, int], ...]
+    """Thousandths of a GPU by GPU type."""
+
+
+class UsageLedger:
+    """The stretches of the jobs that run now."""
+
+    def __init__(self, topology: Topology, prices: Prices) -> None:
+        self._topology = topology
+        self.prices = prices
+        """Those of the stretches that have not ended."""
+        self._open: dict[str, Stretch] = {}
+        self.closed: Counter[tuple[str, str, str]] = Counter()
+        """GPU time since the manager started, by queue, user and GPU type, without what is not ended."""
+
+    def adopt(self, lives: Iterable[LiveJob]) -> None:
+        """Go on with the jobs of a restarted manager."""
+        for live in lives:
+            if live.record is not None and live.record.since_ms is not None:
+                self._open[live.id] = self._stretch(live, live.record)
+
+    def settle(self, live: LiveJob, now: int) -> Iterator[ChargeRow]:
+        """Rows of the stretch that has ended with this step, and the beginning of the next."""
+        record = live.record
+        if record is None:
+            return
+        before = self._open.pop(live.id, None)
+        after = self._stretch(live, record) if record.since_ms is not None else None
+        if before is not None and before != after:
+            yield from self._close(live, record, before, now)
+        elif before is None and record.attained > live.history.charged_ms:
+            # It ran within this step alone, or began in a store of an earlier version.
+            yield from self._close(live, record, self._stretch(live, record), now)
+        if after is not None:
+            if before != after:
+                live.history = replace(live.history, charged_at_ms=now)
+            self._open[live.id] = after
+
+    def settle_at_new_prices(
+        self, jobs: Mapping[str, LiveJob], prices: Prices, now: int
+    ) -> Iterator[ChargeRow]:
+        """Rows of all jobs that run, at the prices until now."""
+        for job, stretch in self._open.items():
+            record = jobs[job].record
+            if record is not None:
+                yield from self._close(jobs[job], record, stretch, now)
+        self.prices = prices
+
+    def open_rows(self, jobs: Mapping[str, LiveJob], now: int) -> Iterator[ChargeRow]:
+        """Rows as they would be if every stretch ended now; nothing changes."""
+        for job, stretch in self._open.items():
+            live = jobs.get(job)
+            if live is not None and live.record is not None:
+                yield from self._rows(live, live.record, stretch, now)
+
+    def _close(
+        self, live: LiveJob, record: JobRecord, stretch: Stretch, now: int
+    ) -> Iterator[ChargeRow]:
+        rows = list(self._rows(live, record, stretch, now))
+        for row in rows:
+            self.closed[row.queue, row.user, row.gpu_type] += row.gpu_ms
+        if rows:
+            lost = live.history.lost_ms
+            live.history = replace(
+                live.history,
+                charged_ms=record.attained_at(now),
+                charged_at_ms=now,
+                charged_lost_ms=lost,
+            )
+        yield from rows
+
+    def _rows(
+        self, live: LiveJob, record: JobRecord, stretch: Stretch, now: int
+    ) -> Iterator[ChargeRow]:
+        history, total = live.history, sum(share for _, share in stretch.shares)
+        left = record.attained_at(now) - history.charged_ms
+        if left <= 0 or not total:
+            return
+        lost = min((history.lost_ms - history.charged_lost_ms) * total, record.attained_at(now))
+        began = max(history.charged_at_ms, live.job.submit_ms)
+        for number, (kind, share) in enumerate(stretch.shares, 1):
+            is_last = number == len(stretch.shares)
+            part = left if is_last else left * share // total
+            lost_part = lost if is_last else lost * share // total
+            left, lost, total = left - part, lost - lost_part, total - share
+            yield ChargeRow(
+                job=live.id,
+                user=stretch.user,
+                queue=stretch.queue,
+                gpu_type=kind,
+                from_ms=min(began, now),
+                to_ms=now,
+                gpu_ms=part,
+                lost_gpu_ms=max(0, lost_part),
+                price=self._price(kind),
+                currency=self.prices.currency,
+            )
+
+    def _stretch(self, live: LiveJob, record: JobRecord) -> Stretch:
+        shares: Counter[str] = Counter()
+        if record.placement is not None:
+            types = self._topology.type_of_gpu
+            total = record.placement.total_share
+            for piece in record.placement.slices:
+                shares[types[piece.gpu].name] += total // len(record.placement.slices)
+        if not shares:
+            shares[live.job.demand.gpu_type or ""] = live.job.demand.nominal.total_share
+        return Stretch(live.job.user, live.job.queue, tuple(sorted(shares.items())))
+
+    def _price(self, kind: str) -> int | None:
+        """As set, or as the description of the cluster says."""
+        for each in self.prices.by_type:
+            if each.gpu_type == kind:
+                return each.micros_per_hour
+        stated = [t.price_per_hour for t in self._topology.types if t.name == kind]
+        price = stated[0] if stated else None
+        return None if price is None else round(price * MICROS)
