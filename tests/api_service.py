@@ -21,10 +21,13 @@ from trainmaster.api.peer import FromPeer, Peer
 from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.config.limits import Limits
 from trainmaster.config.options import OptionError, read_options
+from trainmaster.config.quotas import prices_as_stated
+from trainmaster.core.state import State
 from trainmaster.daemon import response_models
 from trainmaster.daemon.accounts import Accounts
 from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
 from trainmaster.daemon.live_job import LiveJob
+from trainmaster.daemon.quota_rows import user_limits_rows
 from trainmaster.daemon.response_models import (
     ChangeRow,
     DeviceRow,
@@ -32,8 +35,11 @@ from trainmaster.daemon.response_models import (
     InputRow,
     NodeRow,
     PolicyRow,
+    PricesRow,
     QueueRow,
     StatusRow,
+    UsageReport,
+    UserLimitsRow,
 )
 from trainmaster.daemon.run_gpu_use import RunUse
 from trainmaster.daemon.self_tests import TestedDevice
@@ -51,6 +57,7 @@ from trainmaster.daemon.service_api import (
     Submission,
     Unavailable,
 )
+from trainmaster.daemon.usage_report import usage_report
 from trainmaster.failures.failure_report import failure_report
 from trainmaster.failures.self_test_rule import Verdict
 from trainmaster.model.failure_report import FailureReport, JobEnd
@@ -59,9 +66,12 @@ from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
+from trainmaster.model.quota import Prices, UserLimits
 from trainmaster.model.reasons import Reason, Why
-from trainmaster.model.units import GIB, WHOLE
+from trainmaster.model.topology import parse_shorthand
+from trainmaster.model.units import GIB, HOUR, WHOLE
 from trainmaster.store.rows import (
+    ChargeRow,
     JobFilter,
     StoredJob,
     StoredProgress,
@@ -139,6 +149,8 @@ class MemoryService:
         self.arrays: dict[str, tuple[str, ...]] = {}
         self.keys: dict[str, tuple[str, list[Accepted]]] = {}
         self.stated: dict[str, Queue] = {}
+        self.state = State(parse_shorthand("1x4"))
+        """Limits of users and prices."""
         self.devices = devices
         self.device_type = "gpu"
         self.role, self.trouble = "active", ""
@@ -240,6 +252,14 @@ class MemoryService:
     async def define_queue(self, queue: Queue) -> None:
         self._needs_store()
         self.stated[queue.name] = queue
+
+    async def limit_user(self, limits: UserLimits) -> None:
+        self._needs_store()
+        self.state.user_limits[limits.user] = limits
+
+    async def set_prices(self, prices: Prices) -> None:
+        self._needs_store()
+        self.state.prices = prices
 
     async def remove_queue(self, name: str) -> None:
         self._needs_store()
@@ -482,6 +502,29 @@ class MemoryService:
                 )
             )
         return found
+
+    def user_limits(self, only: str | None = None) -> Sequence[UserLimitsRow]:
+        self._needs_lead()
+        return user_limits_rows(self.state, self.now, only)
+
+    def prices(self) -> PricesRow:
+        self._needs_lead()
+        return PricesRow(dict(prices_as_stated(self.state.prices)), self.state.prices.currency)
+
+    async def usage(
+        self,
+        by: str,
+        since_ms: int,
+        until_ms: int,
+        user: str | None = None,
+        queue: str | None = None,
+    ) -> UsageReport:
+        self._needs_lead()
+        row = ChargeRow("1", "ada", "default", "gpu", 0, self.now, 5 * HOUR, 0, 3_000_000, "EUR")
+        return usage_report([row], by, since_ms, until_ms, "EUR")
+
+    def gpu_seconds(self) -> Mapping[tuple[str, str, str], float]:
+        return {("default", "ada", "gpu"): 1.5}
 
     def policy(self) -> PolicyRow:
         self._needs_lead()

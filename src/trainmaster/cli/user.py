@@ -81,15 +81,16 @@ def show_users(client: Client, as_json: bool) -> None:
         none = "No user has a role or limits of their own: `trainmaster user set --help` shows how."
         show_answer({**roles, "limits": list(limits.values())}, as_json, none)
         return
+    columns = COLUMNS if limits else COLUMNS[:3]
     by_name = {each["name"]: each for each in roles["users"]}
     with_budget = any(each["budget"] for each in limits.values())
     rows = []
     for name in sorted({*limits, *by_name}):
         has, may = by_name.get(name), limits.get(name, {})
         row = [name, has and has["role"], has and at(has["changed_s"])]
-        row += [may.get(key.replace(" ", "_")) for key in COLUMNS[3:]]
+        row += [may.get(key.replace(" ", "_")) for key in columns[3:]]
         rows.append([*row, budget_cell(may.get("budget"))] if with_budget else row)
-    show_table((*COLUMNS, "budget used") if with_budget else COLUMNS, rows)
+    show_table((*columns, "budget used") if with_budget else columns, rows)
     spent = [each["budget"] for each in limits.values() if each["budget"]]
     remark("Warning", [each["warning"] for each in spent if each["warning"]])
 

@@ -1,0 +1,66 @@
+"""GPU time summed up: of a stretch that reaches over the ends of a time, the part within."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.daemon.usage_report import usage_report
+from trainmaster.model.units import HOUR, WHOLE
+from trainmaster.store.rows import ChargeRow
+
+
+def stretch(
+    job: str, begin_h: int, end_h: int, gpus: int, price: int | None, **at: str
+) -> ChargeRow:
+    said = {"user": "ada", "queue": "vision", "gpu_type": "H200"} | at
+    held = (end_h - begin_h) * HOUR * gpus * WHOLE
+    return ChargeRow(
+        job=job,
+        from_ms=begin_h * HOUR,
+        to_ms=end_h * HOUR,
+        gpu_ms=held,
+        lost_gpu_ms=held // 4,
+        price=price,
+        currency="EUR",
+        **said,
+    )
+
+
+ROWS = (
+    stretch("1", 0, 10, 2, 3_000_000),
+    stretch("1", 10, 12, 2, 4_000_000),
+    stretch("2", 4, 8, 1, None, user="bob", gpu_type="A100"),
+)
+
+
+@pytest.mark.parametrize("by", ["user", "queue", "job", "gpu-type"])
+def test_all_sums_agree(by: str) -> None:
+    report = usage_report(ROWS, by, 0, 100 * HOUR, "EUR")
+    assert report.total.gpu_hours == sum(row.gpu_hours for row in report.rows) == 28
+    assert report.total.cost == sum(row.cost for row in report.rows) == 20 * 3 + 4 * 4
+    assert report.total.unpriced_gpu_hours == 4
+    assert report.total.lost_gpu_hours == 7
+    assert report.total.jobs == 2
+
+
+def test_rows_are_named_by_what_they_are_summed_by_the_largest_first() -> None:
+    users = usage_report(ROWS, "user", 0, 100 * HOUR, "EUR").rows
+    assert [(row.user, row.job, row.gpu_hours) for row in users] == [
+        ("ada", None, 24),
+        ("bob", None, 4),
+    ]
+    jobs = usage_report(ROWS, "job", 0, 100 * HOUR, "EUR").rows
+    assert [(row.job, row.user, row.queue) for row in jobs] == [
+        *(("1", "ada", "vision"), ("2", "bob", "vision")),
+    ]
+
+
+def test_only_the_part_within_the_time_counts_at_the_price_of_then() -> None:
+    report = usage_report(ROWS, "job", 9 * HOUR, 11 * HOUR, "EUR")
+    assert [(row.job, row.gpu_hours, row.cost) for row in report.rows] == [("1", 4, 2 * 3 + 2 * 4)]
+    for cut in range(13):
+        parts = [
+            usage_report(ROWS, "job", *ends, "EUR").total
+            for ends in ((0, cut * HOUR), (cut * HOUR, 12 * HOUR))
+        ]
+        assert sum(part.gpu_hours for part in parts) == 28
