@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from tests.contract.stores import JOB, batch, job, step
+from tests.contract.stores import JOB, batch, job, loosen, step
 from trainmaster.daemon.backup import copy_before_upgrade
 from trainmaster.daemon.backup_file import verify
 from trainmaster.store import schema
@@ -189,6 +189,26 @@ def test_a_store_is_copied_before_its_tables_change(
     again.before_migration = lambda found: made.append(Path(found))
     assert again.acquire_leadership()
     assert len(made) == 1, "a store that is up to date is not copied"
+
+
+def test_nothing_is_migrated_if_another_manager_takes_over_while_it_is_copied(
+    store_url: str, opened: Callable[[], Store], next_version: Callable[[str], None]
+) -> None:
+    with closing(open_store(store_url)) as store:
+        assert store.acquire_leadership()
+        fill(store)
+    next_version(LATER)
+    later, other = opened(), opened()
+
+    def lose(_: str) -> None:
+        loosen(store_url)
+        assert other.database.lock.take()
+
+    later.before_migration = lose
+    with pytest.raises(StoreError, match="took over"):
+        later.acquire_leadership()
+    assert not later.is_leader()
+    assert asked(later, f"SELECT version_num FROM {schema.VERSION_TABLE}") == [schema.VERSIONS[-2]]
 
 
 def test_a_newer_schema_is_refused(opened: Callable[[], Store], store_url: str) -> None:

@@ -59,7 +59,7 @@ class Store(StoreReader):
                 return False
             try:
                 self.database.writer.dispose()  # a file of the same name may be another by now
-                schema.bring_up_to_date(self.database.writer, self.url, self.before_migration)
+                schema.bring_up_to_date(self.database.writer, self.url, self._copy_first)
                 self.database.file.settle()
                 self._epoch = self._raise_epoch()
             finally:
@@ -70,6 +70,14 @@ class Store(StoreReader):
                     self.database.lock.release()
             self._is_unsure, self._doubted = False, ()
             return self._epoch is not None
+
+    def _copy_first(self, version: str) -> None:
+        """Copying may take long, and a standby of the earlier version take over: then nothing is changed."""
+        self.before_migration(version)
+        if not self.database.lock.is_held():
+            raise StoreError(
+                f"Another manager took over {self.url} while it was copied for an upgrade: stop that one."
+            )
 
     def _raise_epoch(self) -> int | None:
         holder = f"{socket.gethostname()}:{os.getpid()}"
