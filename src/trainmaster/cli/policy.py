@@ -15,7 +15,7 @@ from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.console import remark, show_pairs, write_json
 from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.cli.support.format import ago, settings_of
-from trainmaster.cli.support.options import AsJson, argument
+from trainmaster.cli.support.options import AsJson, argument, option
 
 NAME = argument(
     "NAME",
@@ -74,6 +74,9 @@ def change(
     client: Client,
     name: Annotated[str, NAME],
     settings: Annotated[list[str] | None, argument("KEY=VALUE", "Options of the policy.")] = None,
+    more: Annotated[
+        list[str] | None, option("--set KEY=VALUE", "The same, as in `up` and `simulate`.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change the scheduling policy or its options, from now on.
@@ -83,10 +86,11 @@ def change(
 
     Examples:
         trainmaster policy set fifo backfill=easy
+        trainmaster policy set gandiva --set quantum_s=60
         trainmaster policy set ./small_first.py
         trainmaster policy set trainmaster
     """
-    options = settings_of(settings or (), "Option")
+    options = settings_of([*(settings or ()), *(more or ())], "Option")
     _show(client.put("/policy", _body(name, options)), as_json)
     remark("Warning", cautions(client))
 
