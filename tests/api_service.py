@@ -26,6 +26,7 @@ from trainmaster.core.state import State
 from trainmaster.daemon import response_models
 from trainmaster.daemon.accounts import Accounts
 from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
+from trainmaster.daemon.job_ports import PortConnection
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.quota_rows import user_limits_rows
 from trainmaster.daemon.response_models import (
@@ -163,12 +164,21 @@ class MemoryService:
         self.news = asyncio.Condition()
         self.chosen = PolicyRow("fifo", {"backfill": "none"}, self.now / 1000, None)
         self._number = 0
+        self.ports: set[tuple[str, int]] = set()
+        """Jobs and the ports that they listen on."""
 
     @property
     def queries(self) -> MemoryService:
         return self
 
-    submissions = job_outputs = job_control = cluster_control = queries
+    submissions = job_outputs = job_ports = job_control = cluster_control = queries
+
+    # -- ports of jobs ---------------------------------------------------------------------------------
+
+    async def connect(self, job: JobStatus, port: int) -> PortConnection:
+        if (job.row.id, port) not in self.ports:
+            raise Conflict(f"no process of job {job.row.id} listens on port {port}.")
+        return PortConnection(*await asyncio.open_connection("127.0.0.1", port))
 
     # -- commands ------------------------------------------------------------------------------------
 

@@ -70,6 +70,8 @@ TABLE: dict[tuple[str, str], Need] = {
         own        POST   /jobs/{job}/idle
         own        POST   /jobs/{job}/save
         own        POST   /jobs/{job}/move
+        own        GET    /jobs/{job}/ports/{port}
+        own        POST   /jobs/{job}/ports/{port}
         view       GET    /nodes
         operate    POST   /nodes/{name}/drain
         operate    POST   /nodes/{name}/undrain

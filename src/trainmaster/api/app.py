@@ -18,7 +18,7 @@ from trainmaster.api.audit_log import AuditFile, AuditLog
 from trainmaster.api.host_check import HostCheck
 from trainmaster.api.identity import Identity
 from trainmaster.api.request_limits import RequestLimits
-from trainmaster.api.routes import accounts, cluster, jobs, logs, submit, web
+from trainmaster.api.routes import accounts, cluster, jobs, logs, ports, submit, web
 from trainmaster.api.sessions import Sessions
 from trainmaster.api.store_header import StoreHeader
 from trainmaster.daemon.daemon import Daemon
@@ -67,7 +67,7 @@ def create_app(
         redirect_slashes=False,
         separate_input_output_schemas=False,
     )
-    for part in (submit, jobs, logs, cluster):
+    for part in (submit, jobs, logs, ports, cluster):
         app.include_router(part.routes(service), prefix=ROOT)
     app.include_router(accounts.routes(service, sessions, url), prefix=ROOT)
     app.include_router(accounts.login_routes(sessions, url))

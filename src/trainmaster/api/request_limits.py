@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -9,7 +10,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from trainmaster.api.responses import LATER, error
 from trainmaster.config.limits import Limits
 
-STATUS = {"requests": 503, "submissions": 503, "followers": 429}
+FORWARD = re.compile(r".*/jobs/[^/]+/ports/[0-9]+")
+STATUS = {"requests": 503, "submissions": 503, "followers": 429, "forwards": 429}
 
 
 class RequestLimits:
@@ -42,4 +44,6 @@ def kind_of(scope: Scope) -> str:
     path, query = scope["path"], scope["query_string"]
     if path.endswith("/changes") or (path.endswith("/logs") and b"follow=" in query):
         return "followers"
+    if scope["method"] == "POST" and FORWARD.fullmatch(path):
+        return "forwards"
     return "submissions" if scope["method"] == "POST" and path.endswith("/jobs") else "requests"

@@ -90,6 +90,7 @@ class Limits:
     requests: int = _number(256, "Requests that are answered at once, those below apart.")
     submissions: int = _number(32, "Submissions that are worked on at once.")
     followers: int = _number(200, "Requests that follow logs or changes at once.")
+    forwards: int = _number(100, "Connections to ports of jobs (`forward`) at once.")
     array_elements: int = _number(10_000, "Jobs of one array.")
     jobs_per_request: int = _number(10_000, "Jobs of one submission, elements of arrays included.")
     live_jobs: int = _number(50_000, "Jobs that have not ended, in all.")

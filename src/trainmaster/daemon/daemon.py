@@ -48,6 +48,7 @@ from trainmaster.daemon.folder_lock import FolderLock
 from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.job_outputs import JobOutputs
 from trainmaster.daemon.launch_record import LaunchRecord
+from trainmaster.daemon.job_ports import JobPorts
 from trainmaster.daemon.lease import LeaderWatch, Lease
 from trainmaster.daemon.live_job import stored_submission
 from trainmaster.daemon.metrics import Metrics
@@ -517,6 +518,10 @@ class Daemon:
     @property
     def job_outputs(self) -> JobOutputs:
         return self._part().job_outputs
+
+    @property
+    def job_ports(self) -> JobPorts:
+        return JobPorts(self._part().driver.engine)
 
     @property
     def job_control(self) -> JobControl:

@@ -655,3 +655,10 @@ class SentEvent(ResponseModel):
     data: str
     id: str | None = None
     """Give it as Last-Event-ID to go on after it."""
+
+
+class PortRow(ResponseModel):
+    """A port that a job listens on."""
+
+    job: str
+    port: int

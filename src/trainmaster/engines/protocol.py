@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -147,6 +148,13 @@ class Engine(Protocol):
 
     def run_of(self, pid: int) -> Run | None:
         """The run that a process of this machine is a member of; None: of none of this engine's."""
+        ...
+
+    def connect(self, job: str, port: int) -> socket.socket | None:
+        """A connection to a port that processes of this job, and no others, listen on; None: there is none.
+
+        It looks for them and waits for the connection, so it is for a thread.
+        """
         ...
 
     def recorded(self, run: Run) -> RecordedRun | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from email.message import Message
 from http.client import (
     BadStatusLine,
+    HTTPConnection,
     HTTPException,
     HTTPResponse,
     IncompleteRead,
@@ -245,6 +246,21 @@ class Client:
             request.headers["Last-Event-ID"] = after
         with self._answer(request) as response:
             yield from read_events(response)
+
+    def open(self, method: str, path: str) -> tuple[HTTPConnection, Request]:
+        """A connection that is made and checked, and a request to send there by hand, with its token."""
+        request = self._request(method, path)
+        connection = connection_to(self.place, PATIENCE_S)
+        try:
+            connection.connect()
+            token = self._token or token_for(self.place, self._token_file)
+        except Stranger as error:
+            raise Unreachable(str(error)) from error
+        except OSError as error:
+            raise self._unreachable(error) from error
+        if token is not None:
+            request.headers["Authorization"] = f"Bearer {token}"
+        return connection, request
 
     def _request(
         self, method: str, path: str, query: Query | None = None, body: Json | None = None

@@ -76,6 +76,7 @@ COMMANDS = {
     "move": CommandEntry(JOBS, "Move a running job to another node.", "control"),
     "set": CommandEntry(JOBS, "Change a job's priority, queue or limits.", function="change"),
     "exec": CommandEntry(JOBS, "Run a command in a job's environment.", function="execute"),
+    "forward": CommandEntry(JOBS, "Reach a port of a job from here: TensorBoard, notebooks."),
     "history": CommandEntry(JOBS, "List jobs that have ended and what they used."),
     "node": CommandEntry(CLUSTER, "List nodes; take one out of service and back.", function="app"),
     "nodes": CommandEntry(CLUSTER, "The same as `node list`.", is_hidden=True),

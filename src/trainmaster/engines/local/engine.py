@@ -18,6 +18,7 @@ import structlog
 from trainmaster.engines.local import (
     cgroup_probe,
     journal,
+    listening_ports,
     logs,
     ownership,
     prerun,
@@ -45,6 +46,7 @@ from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
 from trainmaster_sdk import wire
+from trainmaster_sdk.process_tree import all_pids
 from trainmaster_sdk.wire import Message, encode_message
 
 log = structlog.get_logger(__name__)
@@ -56,6 +58,8 @@ GPUS = ".gpus"
 
 EXIT_POLLS = 500
 CANCEL_S = 5.0
+CONNECT_S = 10.0
+"""How long a program may take to accept a connection."""
 ORDERS: dict[type, str] = {Halt: "halt", Kill: "kill"}
 """What a supervisor is told."""
 FOREIGN = "The folder of this run holds a run of another job, which was left alone."
@@ -161,6 +165,23 @@ class LocalEngine:
             return None
         own = socket_paths.path_in(self._sockets, self.folder_of(run))
         return run if os.path.basename(own) == os.path.basename(said[1]) else None
+
+    def connect(self, job: str, port: int) -> socket.socket | None:
+        """The listening sockets have to be the same before and after: the port may change hands meanwhile."""
+        pids = [
+            pid for pid in all_pids() if (run := self.run_of(pid)) is not None and run.job == job
+        ]
+        found = listening_ports.own_port(port, pids)
+        if found is None:
+            return None
+        try:
+            made = socket.create_connection((found.host, port), CONNECT_S)
+        except OSError:
+            return None
+        if not listening_ports.same_listeners(port, found.inodes, found.host):
+            made.close()
+            return None
+        return made
 
     def recorded(self, run: Run) -> RecordedRun | None:
         folder = str(self.folder_of(run))
