@@ -204,7 +204,7 @@ def up(
 
 def _print_unit(folder: Path, arguments: Sequence[str], is_system: bool) -> None:
     """Files are named in full, since a service starts elsewhere."""
-    from trainmaster.cli.support.console import remark
+    from trainmaster.cli.support.console import remark, write
     from trainmaster.cli.support.database_option import VARIABLE
     from trainmaster.cli.support.service_unit import unit_text
 
@@ -213,7 +213,7 @@ def _print_unit(folder: Path, arguments: Sequence[str], is_system: bool) -> None
     named = [os.path.abspath(word) if Path(word).is_file() else word for word in arguments]
     command = [sys.executable, "-m", "trainmaster", "up", "--data", str(folder), *named]
     text = unit_text(command, folder, for_root=os.geteuid() == ROOT, is_system=is_system)
-    sys.stdout.write(text)
+    write(text)
 
 
 def _cold_start(adopt: bool, starts_fresh: bool, folder: Path) -> ColdStart:

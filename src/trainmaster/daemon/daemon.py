@@ -47,8 +47,8 @@ from trainmaster.daemon.failure_evidence import FailureReader
 from trainmaster.daemon.folder_lock import FolderLock
 from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.job_outputs import JobOutputs
-from trainmaster.daemon.launch_record import LaunchRecord
 from trainmaster.daemon.job_ports import JobPorts
+from trainmaster.daemon.launch_record import LaunchRecord
 from trainmaster.daemon.lease import LeaderWatch, Lease
 from trainmaster.daemon.live_job import stored_submission
 from trainmaster.daemon.metrics import Metrics
