@@ -280,7 +280,7 @@ def test_a_dry_run_leaves_no_job(tm: Line) -> None:
 
 
 def test_a_session_is_suspended_when_idle_and_goes_on(tm: Line) -> None:
-    url = str(tm.daemon.url)
+    url = f"unix:{tm.daemon.socket}"
     person = Person(url, "-n", "play", "--idle", "3s", "--command", "/bin/sh")
     person.type("WORD=kept; echo here-$((1 + 1))\r")
     person.sees(b"here-2")

@@ -76,6 +76,11 @@ class LiveDaemon:
             return None
         return said["url"] if self.process is not None and said["pid"] == self.process.pid else None
 
+    @property
+    def socket(self) -> str:
+        """Its Unix socket."""
+        return str(json.loads((self.folder / "address").read_text())["socket"])
+
     def until_active(self) -> None:
         def is_active() -> bool:
             assert self.process is not None

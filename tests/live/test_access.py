@@ -57,14 +57,14 @@ class Open(LiveDaemon):
 
     def __init__(self, folder: Path, socket: Path) -> None:
         super().__init__(folder, "--slots", "4")
-        self.socket = str(socket)
+        self.place = str(socket)
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         words = ["up", "--data", str(self.folder), "--port", "0", *self.arguments]
         with (self.folder / "out.txt").open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.live.open_socket", self.socket, *words],
+                [sys.executable, "-m", "tests.live.open_socket", self.place, *words],
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
@@ -214,7 +214,8 @@ def followed(place: Place, who: str) -> str:
         return lines
 
     if who == "socket":
-        return as_user(BOB, lambda: read(UnixConnection(place.daemon.socket), {}))
+        socket = place.daemon.socket  # found by us: Bob cannot read the data folder
+        return as_user(BOB, lambda: read(UnixConnection(socket), {}))
     url = urlsplit(place.daemon.url or "")
     connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=60)
     return read(connection, place.daemon.bearer(place.tokens[who]))
@@ -294,7 +295,6 @@ def test_an_owner_has_all_of_it(place: Place) -> None:
     own = partial(place.over_socket, ADA, "GET")
     assert own(f"{V1}/jobs/{place.job}/environment").json["environment"]["API_KEY"] == SECRET
     assert OUTPUT in own(f"{V1}/jobs/{NAME}/logs").text
-    assert own(f"{V1}/jobs/{place.job}").json["spec"]["env"] == {"API_KEY": SECRET}
     assert [row["path"] for row in own(f"{V1}/jobs/{place.job}/outputs").json["files"]] == [FILE]
     assert own(f"{V1}/caller").json["role"] == "user"
 
