@@ -51,7 +51,7 @@ SYSTEM = (
 )
 AS_USER = (
     "Run each job as the Unix user who submits it, and not as the manager's own; needs root. --system"
-    " implies it."
+    " implies it, and a data folder that was used so stays so."
 )
 PRINT_UNIT = (
     "Print a systemd unit that starts the manager with these options, and start nothing: of the system for"
@@ -163,6 +163,7 @@ def up(
 
     from trainmaster.cli.support.database_option import database_of
     from trainmaster.cli.support.manager import NOTIFICATIONS, StartOptions, run_manager
+    from trainmaster.cli.support.private_folder import is_open_to_users
     from trainmaster.cli.support.remembered_file import remembered
     from trainmaster.cli.support.remembered_reasons import reasons_of
     from trainmaster.cli.support.remembered_slots import devices_of
@@ -196,7 +197,7 @@ def up(
         self_test,
         _front(tls_cert, tls_key, proxy),
         is_system,
-        runs_as_user or is_system,
+        runs_as_user or is_system or is_open_to_users(folder),
         tuple(container_options or ()),
     )
     run_manager(start, host, port)

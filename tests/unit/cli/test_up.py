@@ -12,7 +12,7 @@ import pytest
 from trainmaster.cli.support.address import state_folder, user_data_folder
 from trainmaster.cli.support.announcement import AS_ROOT, announcement
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.private_folder import keep_private, open_to_users
+from trainmaster.cli.support.private_folder import is_open_to_users, keep_private, open_to_users
 from trainmaster.cli.support.remembered_reasons import REASONS as KEPT
 from trainmaster.cli.support.remembered_reasons import Reasons, changed_rows, reasons_of
 from trainmaster.cli.support.remembered_slots import (
@@ -90,7 +90,9 @@ def test_users_reach_their_jobs_in_the_data_folder_and_nothing_else(outside: Pat
         (folder / name).mkdir(mode=0o755)
     (folder / "token").write_text("secret")
     keep_private(folder)
+    assert not is_open_to_users(folder)
     open_to_users(folder)
+    assert is_open_to_users(folder), "the next start of root's has them run as their users too"
     modes = {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}
     assert modes == {"state": 0o711, "jobs": 0o711, "mps": 0o700, "token": 0o600}
     keep_private(folder)  # a start without it: jobs of users may be running

@@ -49,6 +49,15 @@ def _is_for_users(path: Path, mode: int) -> bool:
     return path.name == JOBS and mode == OPEN
 
 
+def is_open_to_users(folder: Path) -> bool:
+    """Whether root's manager ran jobs as their users with this folder: their jobs go on as themselves."""
+    try:
+        found = os.lstat(folder / JOBS)
+    except OSError:
+        return False
+    return os.geteuid() == found.st_uid == 0 and stat.S_IMODE(found.st_mode) == OPEN
+
+
 def open_to_users(folder: Path) -> None:
     """Let users reach what is theirs in `jobs`, and nothing else of the folder.
 
