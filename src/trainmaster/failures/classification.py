@@ -119,12 +119,11 @@ def classify(evidence: Evidence, table: ReasonTable) -> Failure:
         return _failure(Finding(said.row, shown, path=said.path), evidence)
     if own is not None and own.is_cause:
         return _failure(own, evidence)
-    for other in evidence.others:
-        found = _in_log(parts_of(other.lines), table)
-        if found is not None and found.row is not None and found.is_cause:
-            rank = other.rank if found.rank is None else found.rank
-            own = Finding(found.row, found.lines, rank, found.path)
-            return _failure(own, evidence, other.rank)
+    elsewhere = _in_others(evidence.others, table, is_symptom=own is not None)
+    if elsewhere is not None:
+        found, process = elsewhere
+        rank = process if found.rank is None else found.rank
+        return _failure(replace(found, rank=rank), evidence, process)
     if own is not None:
         return _failure(own, evidence)
     signal = evidence.signal or _child_signal(evidence.lines)
@@ -133,6 +132,22 @@ def classify(evidence: Evidence, table: ReasonTable) -> Failure:
         row = table.by_key.get(LOST_REASON)
     shown = _last_words(parts) if row is None else _signal_line(evidence)
     return _failure(Finding(row, shown, _root_rank(evidence.lines)), evidence)
+
+
+def _in_others(
+    others: Sequence[RankLog], table: ReasonTable, *, is_symptom: bool
+) -> tuple[Finding, int] | None:
+    """The cause that another process shows, and which one; of unknown reason only beside a symptom."""
+    found = [
+        (each, other.rank)
+        for other in others
+        if (each := _named(_in_log(parts_of(other.lines), table), other.lines)) is not None
+        and each.is_cause
+    ]
+    known = next((each for each in found if each[0].row is not None), None)
+    if known is not None or not is_symptom:
+        return known
+    return next((each for each in found if each[0].is_traced), None)
 
 
 def _last_words(parts: LogParts) -> tuple[str, ...]:

@@ -179,6 +179,15 @@ def test_the_first_rank_counts_where_its_own_exception_is_unknown() -> None:
     assert (found.reason, found.rank) == ("unknown", 0)
 
 
+def test_where_the_first_shows_a_symptom_an_unknown_exception_of_another_is_the_cause() -> None:
+    raised = traceback("train.Tired: 3 of 4")
+    found = failure_of(*traceback(PEER_GONE), others=(RankLog(1, raised),))
+    assert (found.reason, found.rank, found.lines[-1]) == ("unknown", 1, "train.Tired: 3 of 4")
+    others = (RankLog(1, raised), RankLog(2, traceback(OUT_OF_MEMORY)))
+    assert failure_of(*traceback(PEER_GONE), others=others).rank == 2, "a known one says more"
+    assert failure_of("step 3", others=(RankLog(1, raised),)).rank == 0, "it shows no symptom"
+
+
 def test_symptoms_count_where_there_is_nothing_else() -> None:
     found = failure_of(*traceback(PEER_GONE), others=(RankLog(1, traceback(PEER_GONE)),))
     assert (found.reason, found.rank) == ("peer-connection-lost", 0)
