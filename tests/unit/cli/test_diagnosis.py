@@ -184,6 +184,15 @@ def test_a_healthy_machine_has_only_what_is_in_order() -> None:
     assert {each.check for each in findings(WELL) if each.verdict is not Verdict.OK} == set()
 
 
+def test_another_manager_at_the_usual_port_says_nothing_of_this_folder() -> None:
+    other = replace(ANSWER, version="0.9", trouble="Its disk is full.")
+    facts = with_manager(address="none", by_socket=None, by_port=other, socket="", url="")
+    found = {
+        each.check for each in findings(replace(facts, store=replace(WELL.store, is_led=False)))
+    }
+    assert not {"manager-health", "manager-version", "store-lease"} & found
+
+
 @pytest.mark.parametrize(("facts", "check", "verdict", "words"), CASES)
 def test_one_thing_that_is_wrong_is_one_finding(
     facts: Facts, check: str, verdict: Verdict, words: str

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from trainmaster.cli.diagnosis.facts import Facts, FileSystem
+from trainmaster.cli.diagnosis.facts import Answer, Facts, FileSystem
 from trainmaster.text.formatting import first_of, plural, size
 
 GIB = 1 << 30
@@ -265,6 +265,13 @@ def restored(facts: Facts) -> Said | None:
     )
 
 
+def _answer(facts: Facts) -> Answer | None:
+    """What the folder's own manager says; another one may answer at the usual port."""
+    found = facts.manager
+    said = found.by_socket or (found.by_port if found.address == "alive" else None)
+    return said if said is not None and said.is_ours else None
+
+
 # -- the store -----------------------------------------------------------------------------------------
 
 
@@ -346,8 +353,8 @@ def store_of_folder(facts: Facts) -> Said | None:
 
 
 def store_lease(facts: Facts) -> Said | None:
-    said = facts.manager.by_socket or facts.manager.by_port
-    if facts.store.is_led is None or said is None or not said.is_ours:
+    said = _answer(facts)
+    if facts.store.is_led is None or said is None:
         return None
     if said.role == "active" and not facts.store.is_led:
         return fault(
@@ -448,8 +455,8 @@ def stale_sockets(facts: Facts) -> Said | None:
 
 
 def manager_health(facts: Facts) -> Said | None:
-    said = facts.manager.by_socket or facts.manager.by_port
-    if said is None or not said.is_ours:
+    said = _answer(facts)
+    if said is None:
         return None
     if said.trouble:
         return fault(f"The manager cannot work: {said.trouble}", "See what it says.")
@@ -461,8 +468,8 @@ def manager_health(facts: Facts) -> Said | None:
 
 
 def manager_version(facts: Facts) -> Said | None:
-    said = facts.manager.by_socket or facts.manager.by_port
-    if said is None or not said.is_ours:
+    said = _answer(facts)
+    if said is None:
         return None
     if said.version != facts.manager.own_version:
         return warning(
