@@ -907,7 +907,7 @@ def test_exec_takes_nothing_from_another_users_job_that_could_run_its_code(
 # -- help ------------------------------------------------------------------------------------------------
 
 
-WITHOUT_MANAGER = {"up", "backup", "doctor", "restore"}
+WITHOUT_MANAGER = {"up", "import", "backup", "doctor", "restore"}
 """Commands that ask none."""
 
 

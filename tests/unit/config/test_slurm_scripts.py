@@ -236,13 +236,24 @@ def test_the_devices_and_the_address_of_the_manager_count() -> None:
     )
 
 
-def test_output_files() -> None:
+def test_output_files_are_whole_when_the_script_has_ended(tmp_path: Path) -> None:
+    """The copies are waited for, also where the script ends at once; its exit code stays."""
+    script = (
+        "#!/bin/sh\n#SBATCH -J both -o logs/%x.out -e logs/%x.err --gpus=1\n"
+        "echo to output; echo to error >&2; exit 7\n"
+    )
+    found = imported(read_script(script), Wishes(writes_output=True))
+    command = found.fields["command"]
+    assert isinstance(command, list)
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (said.returncode, said.stdout, said.stderr) == (7, "to output\n", "to error\n")
+    assert (tmp_path / "logs/both.out").read_text() == "to output\n"
+    assert (tmp_path / "logs/both.err").read_text() == "to error\n"
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60)
+    assert again.returncode == 7
+    assert (tmp_path / "logs/both.out").read_text() == "to output\n" * 2
     text = body(read("torchrun-one-node", Wishes(writes_output=True)))
-    assert (
-        'exec > >(tee -a "logs/${SLURM_JOB_NAME}_${SLURM_JOB_ID}.out")'
-        ' 2> >(tee -a "logs/${SLURM_JOB_NAME}_${SLURM_JOB_ID}.err" >&2)'
-    ) in text
-    assert 'mkdir -p "logs"' in text
+    assert '"logs/${SLURM_JOB_NAME}_${SLURM_JOB_ID}.out"' in text
     assert "export SLURM_JOB_ID=" in text
 
 

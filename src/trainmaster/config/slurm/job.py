@@ -506,6 +506,8 @@ def _command(
         return text.strip(), asked
     if lines:
         lines = ["# What Slurm would have set:", *lines, "# The script:"]
+    if plan.takes_turns or (wishes.writes_output and asked.output):
+        program = "/bin/bash"  # the lines above are for no other shell
     flags = [word for word in script.interpreter[1:] if word in ("-e", "-u", "-x", "-eu", "-ex")]
     whole = "\n".join([*(f"set {flag}" for flag in flags), *lines, text]).strip("\n") + "\n"
     return [program, "-c", whole], asked
@@ -586,6 +588,7 @@ def _prelude(
     if plan.takes_turns:
         lines.append(NEXT_GPUS)
     lines += _streams(asked, wishes)
+    lines += _at_end(asked, wishes, [name for name in names if name not in own])
     if asked.output and not wishes.writes_output:
         why = "`trainmaster logs JOB` has the output; `import --output-files` also writes the file"
         asked = _note(asked, asked.output_line, f"--output={asked.output}", why)
@@ -596,18 +599,32 @@ def _prelude(
 
 
 def _streams(asked: BatchRequest, wishes: Wishes) -> Iterator[str]:
+    """Input from a file, and output to files besides; what copies it outlives the script."""
     if asked.input:
         yield f'exec <"{_file(asked.input)}"'
     if not wishes.writes_output or not asked.output:
         return
     flag = "-a " if asked.appends else ""
-    out = _file(asked.output)
-    if "/" in out:
-        yield f'mkdir -p "{out.rsplit("/", 1)[0]}"'
-    if asked.error and asked.error != asked.output:
-        yield f'exec > >(tee {flag}"{out}") 2> >(tee {flag}"{_file(asked.error)}" >&2)'
-    else:
-        yield f'exec > >(tee {flag}"{out}") 2>&1'
+    for name in dict.fromkeys((asked.output, asked.error or "")):
+        if "/" in name:
+            yield f'mkdir -p "{_file(name).rpartition("/")[0]}"'
+    has_own_error = asked.error and asked.error != asked.output
+    copy = f"trap '' TERM INT; exec tee {flag}"
+    if has_own_error:
+        yield f'exec 2> >({copy}"{_file(asked.error or "")}" >&2); ERROR_COPY=$!'
+    both = "" if has_own_error else " 2>&1"
+    yield f'exec > >({copy}"{_file(asked.output)}"){both}; OUTPUT_COPY=$!'
+
+
+def _at_end(asked: BatchRequest, wishes: Wishes, names: Sequence[str]) -> Iterator[str]:
+    """One trap for all that has to be done at the end."""
+    done = []
+    if wishes.writes_output and asked.output:
+        done.append("exec >&- 2>&-; wait $OUTPUT_COPY ${ERROR_COPY:-}")
+    if variables.TMPDIR in names:
+        done.append('rm -rf "$SLURM_TMPDIR"')
+    if done:
+        yield f"trap '{'; '.join(done)}' EXIT"
 
 
 def _repeated(body: str, found: Sequence[Step], asked: BatchRequest) -> BatchRequest:

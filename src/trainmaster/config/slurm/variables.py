@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 NAME = re.compile(r"\bSLURMD?_[A-Z0-9_]+\b")
 HOSTS = "SLURM_JOB_NODELIST"
+TMPDIR = "SLURM_TMPDIR"
+"""A folder that is removed at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def values(job: JobNumbers) -> dict[str, str]:
         "SLURM_JOB_CPUS_PER_NODE": '"$(nproc)"',
         "SLURM_RESTART_COUNT": '"$TRAINMASTER_RESTART_COUNT"',
         "SLURM_JOB_END_TIME": '"${TRAINMASTER_END_TIME:-}"',
-        "SLURM_TMPDIR": '"$(mktemp -d)"; trap \'rm -rf "$SLURM_TMPDIR"\' EXIT',
+        TMPDIR: '"$(mktemp -d)"',
     }
     if job.cpus_per_task is not None:
         found["SLURM_CPUS_PER_TASK"] = str(job.cpus_per_task)
