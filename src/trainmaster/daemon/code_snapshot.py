@@ -29,8 +29,7 @@ from uuid import uuid4
 from trainmaster.daemon.ignore_patterns import IgnorePatterns, patterns_of
 from trainmaster.daemon.request_errors import RequestError
 from trainmaster.durable_files import sync
-from trainmaster.engines.local.ownership import open_job_folder
-from trainmaster.engines.local.privileges import give_folder
+from trainmaster.engines.local.privileges import give_folder, open_job_folder
 from trainmaster.model.launch_spec import Account
 from trainmaster.model.units import MIB
 from trainmaster.text.formatting import size

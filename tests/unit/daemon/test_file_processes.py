@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from trainmaster.daemon.file_processes import FileLimits, FileProcesses
 from trainmaster.daemon.request_errors import RequestError, Unavailable
+from trainmaster.model.launch_spec import Account
 
 
 @pytest.fixture
@@ -62,6 +64,39 @@ def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
         await copied(files, tmp_path / "a", into)
         with pytest.raises(RequestError, match=r"nowhere does not exist any more"):
             await copied(files, tmp_path / "nowhere", into)
+        await files.close()
+
+    asyncio.run(asyncio.wait_for(act(), 60))
+
+
+def account_of(name: str) -> Account:
+    entry = pwd.getpwnam(name)
+    return Account(name, entry.pw_uid, entry.pw_gid, "/")
+
+
+def test_each_user_has_a_process_that_the_user_cannot_look_into(tmp_path: Path) -> None:
+    """It has root's code in memory, and root's pipes: only signals of its user reach it."""
+    if os.geteuid() != 0:
+        pytest.fail("This test becomes other users: run it as root.")
+    secret = tmp_path / "secret"
+    secret.touch()
+
+    async def act() -> None:
+        files = FileProcesses(FileLimits(at_once=1, seconds=30.0))
+        for account in (account_of("nobody"), account_of("daemon"), None):
+            said = await files.ask("stamp", str(secret), account, path=str(secret))
+            assert (said == "cannot be read: Permission denied") is (account is not None)
+            whose, process = files._idle[-1]
+            assert whose == account
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            uid = 0 if account is None else account.uid
+            assert f"\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n" in status
+            assert os.stat(f"/proc/{process.pid}/environ").st_uid == 0
+        gone = Account("tm-nobody-of-that-name", 61_001, 61_001, "/")
+        with pytest.raises(
+            RequestError, match="files of tm-nobody-of-that-name cannot be looked at"
+        ):
+            await files.ask("stamp", str(secret), gone, path=str(secret))
         await files.close()
 
     asyncio.run(asyncio.wait_for(act(), 60))

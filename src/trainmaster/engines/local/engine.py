@@ -346,7 +346,7 @@ class LocalEngine:
             self._marker(run).touch()
             job_folder, account = self._job_folder(run), spec.account
             if privileges.is_users(account):
-                ownership.open_job_folder(job_folder)
+                privileges.open_job_folder(job_folder)
             if Path(spec.checkpoint_dir) == job_folder / ownership.CHECKPOINTS:
                 ownership.claim_checkpoints(job_folder, spec.uuid)
                 if privileges.is_users(account):

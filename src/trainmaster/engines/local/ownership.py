@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
 from pathlib import Path
 
 import structlog
 
 from trainmaster.durable_files import read_name, write_whole
 from trainmaster.engines.local import journal, runfile
-from trainmaster.engines.local.privileges import CLOSED, OPEN
 
 log = structlog.get_logger(__name__)
 
@@ -53,14 +51,6 @@ def claim_checkpoints(job_folder: Path, uuid: str) -> None:
         log.warning("checkpoints of another job were set aside", kept=str(kept))
     job_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(mark, uuid)
-
-
-def open_job_folder(job_folder: Path) -> None:
-    """Make the folder of a job whose user is not ours: what is in it may be the user's, itself it is ours."""
-    job_folder.mkdir(mode=CLOSED, parents=True, exist_ok=True)
-    for folder in (job_folder, job_folder.parent):
-        if stat.S_IMODE(folder.stat().st_mode) != OPEN:
-            folder.chmod(OPEN)
 
 
 def _rename(folder: Path, owner: str) -> Path:

@@ -19,6 +19,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypedDict, TypeGuard
 
 from trainmaster.model.launch_spec import Account
@@ -168,6 +169,14 @@ def run_as(account: Account, argv: Sequence[str]) -> None:
         raise OSError(errno.EIO, f"as {account.name}: {said or failed}") from None
     except subprocess.TimeoutExpired as late:
         raise OSError(errno.ETIMEDOUT, f"as {account.name}: {late}") from None
+
+
+def open_job_folder(job_folder: Path) -> None:
+    """Make the folder of a job whose user is not ours: what is in it may be the user's, itself it is ours."""
+    job_folder.mkdir(mode=CLOSED, parents=True, exist_ok=True)
+    for folder in (job_folder, job_folder.parent):
+        if stat.S_IMODE(folder.stat().st_mode) != OPEN:
+            folder.chmod(OPEN)
 
 
 def give_folder(path: str | os.PathLike[str], account: Account) -> None:
