@@ -191,6 +191,7 @@ def paths_of(place: Place, path: str) -> list[str]:
         "{path:path}": (quote(f"/{FOLDER}", safe=""),),
         "{name}": ("eve",) if "users" in path else ("n0",),
         "{id}": ("00",),
+        "{port}": ("8888",),
     }
     found = [path]
     for name, chosen in values.items():
