@@ -36,6 +36,13 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     return cert, key
 
 
+def fingerprint(cert: Path) -> str:
+    """As openssl shows it, written as the manager does."""
+    words = ["openssl", "x509", "-in", str(cert), "-noout", "-fingerprint", "-sha256"]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return f"sha256:{said.strip().partition('=')[2].replace(':', '').lower()}"
+
+
 def asked(daemon: LiveDaemon, cert: Path, path: str, **headers: str) -> Answer:
     place = urlsplit(daemon.url or "")
     context = ssl.create_default_context(cafile=str(cert))
@@ -65,6 +72,8 @@ def test_tcp_speaks_tls_and_the_unix_socket_does_not(
         local = re.search(r'"socket": "([^"]+)"', (daemon.folder / "address").read_text())
         assert local is not None
         assert ask(UnixConnection(local[1]), "GET", "/api/v1/nodes").status == 200
+        found = ask(UnixConnection(local[1]), "GET", "/api/v1/status").json
+        assert (found["url"], found["fingerprint"]) == (daemon.url, fingerprint(cert))
         place = urlsplit(daemon.url or "")
         clear = http.client.HTTPConnection("127.0.0.1", place.port, timeout=60)
         with pytest.raises((ConnectionError, http.client.HTTPException)):

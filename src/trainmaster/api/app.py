@@ -49,11 +49,12 @@ def create_app(
     hosts: Collection[str] = (),
     *,
     url: str = "",
+    fingerprint: str | None = None,
     sessions: Sessions | None = None,
     audit: Path | None = None,
 ) -> FastAPI:
-    """The application of one manager, which answers at `url`; `hosts` are host names that it serves besides
-    localhost, `audit` is where it writes who asked for what."""
+    """The application of one manager, which answers at `url`, with a certificate of this `fingerprint`;
+    `hosts` are host names that it serves besides localhost, `audit` is where it writes who asked for what."""
     sessions = Sessions() if sessions is None else sessions
     identity = Identity(service.accounts, sessions)
     app = FastAPI(
@@ -74,6 +75,7 @@ def create_app(
     app.include_router(web.routes(service, metrics or Metrics()))
     responses.install(app)
     app.state.limits = service.limits
+    app.state.url, app.state.fingerprint = url, fingerprint
     app.add_middleware(RequestLimits, limits=service.limits)
     app.add_middleware(AccessControl, identify=identity.of)
     app.add_middleware(HostCheck, hosts=hosts)

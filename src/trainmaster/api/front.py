@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
+import re
 import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+SHA256 = "sha256:"
+CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+"""The first of a file is the manager's own; those of authorities follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +41,23 @@ class Front:
         """Host names that it has besides its own."""
         return set() if self.proxy is None else {urlsplit(self.proxy).hostname or ""}
 
+    def fingerprint(self) -> str | None:
+        """Of its certificate, for people to compare; None where it has none of its own."""
+        if self.certificate is None:
+            return None
+        first = CERTIFICATE.search(self.certificate.read_text())
+        return None if first is None else fingerprint(ssl.PEM_cert_to_DER_cert(first[0]))
+
     def check(self) -> None:
         """OSError or ValueError where certificate and key cannot be used."""
         if self.certificate is not None:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(self.certificate, self.key)
+
+
+def fingerprint(certificate: bytes) -> str:
+    """The SHA-256 of a certificate in DER, as `openssl x509 -fingerprint -sha256` has it."""
+    return SHA256 + hashlib.sha256(certificate).hexdigest()
 
 
 PLAIN = Front()

@@ -156,6 +156,7 @@ def _server(
             daemon.metrics,
             names_of(sock) | front.names(),
             url=front.page_url(sock),
+            fingerprint=front.fingerprint(),
             sessions=sessions,
             audit=daemon.folder / FILE,
         ),

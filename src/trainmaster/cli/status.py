@@ -26,14 +26,19 @@ def status(client: Client, as_json: AsJson = False) -> None:
     answer = client.get("/status")
     caller = client.caller()
     if as_json:
-        where = {"url": client.url, "socket": _text(client.place.socket)}
+        where = {"url": _url(client, answer), "socket": _text(client.place.socket)}
         write_json({**answer, **where, "caller": caller})
     else:
         you = {"you": f"{caller['user']}, {caller['role']}"}
-        show_pairs(pairs_of(answer, client.url) | you)
+        show_pairs(pairs_of(answer, _url(client, answer)) | you)
     remark("Warning", [each for each in (answer["trouble"], *answer["notes"]) if each])
     if answer["trouble"]:
         raise typer.Exit(FAILED)
+
+
+def _url(client: Client, answer: Json) -> str:
+    """Where browsers find it, as far as it says so; where it was asked, else."""
+    return str(answer.get("url") or client.url)
 
 
 def _text(path: Path | None) -> str | None:
@@ -44,6 +49,7 @@ def pairs_of(answer: Json, url: str) -> dict[str, str]:
     found = {
         "manager": f"{answer['role']}, version {answer['version']}, process {answer['pid']}",
         "address": url,
+        **({"certificate": answer["fingerprint"]} if answer.get("fingerprint") else {}),
         "state in": answer["folder"],
         "database": answer["database"],
     }

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from trainmaster.api.front import SHA256
 from trainmaster.cli.support.client import Client, Json, RequestRefused
 from trainmaster.cli.support.command import command, group
-from trainmaster.cli.support.connection import PIN
 from trainmaster.cli.support.console import (
     remark,
     say,
@@ -244,8 +244,8 @@ def _confirmed(url: str, stated: str | None) -> str | None:
 
     seen = seen_at(url)
     if stated is not None:
-        wanted = PIN + stated.lower().removeprefix(PIN).replace(":", "")
-        if len(wanted) != len(PIN) + SHA256_DIGITS:
+        wanted = SHA256 + stated.lower().removeprefix(SHA256).replace(":", "")
+        if len(wanted) != len(SHA256) + SHA256_DIGITS:
             raise BadInput("--fingerprint must have 64 hexadecimal digits, as `status` shows them.")
         if wanted != seen:
             raise BadInput(

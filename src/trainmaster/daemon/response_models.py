@@ -575,6 +575,10 @@ class StatusRow(ResponseModel):
     device_type: str | None
     jobs: dict[str, int] | None
     """How many jobs are in each state, in total."""
+    url: str | None = None
+    """Where browsers and other machines find it."""
+    fingerprint: str | None = None
+    """SHA-256 of its certificate, where it speaks TLS itself; clients compare it."""
 
 
 class TokenInfo(ResponseModel):

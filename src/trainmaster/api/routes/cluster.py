@@ -404,10 +404,18 @@ def _watching(router: APIRouter, service: Daemon) -> None:
         summary="The manager at a glance",
         **answers(models.StatusRow, 503),
     )
-    async def status(by: By) -> Response:
+    async def status(request: Request, by: By) -> Response:
         """Also of a standby, and of a manager that waits for its database."""
         row = await service.status()
-        return JsonAnswer(replace(row, notes=shown_notes(service.health(), by)))
+        here = request.app.state
+        return JsonAnswer(
+            replace(
+                row,
+                notes=shown_notes(service.health(), by),
+                url=here.url or None,
+                fingerprint=here.fingerprint,
+            )
+        )
 
     @router.get(
         "/changes",

@@ -5,7 +5,6 @@ Each is checked when it is made, before a request, a token or a body is sent.
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import ssl
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from trainmaster.api.front import fingerprint
 from trainmaster.cli.support.peer_check import (
     Stranger,
     check_path,
@@ -23,7 +23,6 @@ from trainmaster.cli.support.peer_check import (
 
 UNIX = "unix:"
 HTTP_PORT, HTTPS_PORT = 80, 443
-PIN = "sha256:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +113,6 @@ def any_certificate() -> ssl.SSLContext:
 def fingerprint_of(connection: ssl.SSLSocket) -> str:
     """The fingerprint of the other side's certificate."""
     return fingerprint(connection.getpeercert(binary_form=True) or b"")
-
-
-def fingerprint(certificate: bytes) -> str:
-    """Of a certificate in DER, as `trainmaster status` and `openssl x509 -fingerprint -sha256` show it."""
-    return PIN + hashlib.sha256(certificate).hexdigest()
 
 
 def connection_to(place: Place, timeout: float) -> HTTPConnection:
