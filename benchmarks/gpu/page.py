@@ -236,6 +236,8 @@ KINDS = ("filling", "light")
 
 def of_class(found: Found) -> str:
     """A guaranteed job beside an opportunistic one, each second of it by its own log."""
+    if not found["guest_ran_beside"]:
+        return "the guest was not started beside it, as it fills the GPU, but after it"
     if "slowdown" not in found:
         return "not measured"
     return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,23 @@ def test_an_unmodified_program_shows_its_steps(daemon: LiveDaemon, tmp_path: Pat
     daemon.until_state(job, "succeeded")
     assert daemon.job(job)["progress"]["step"] == 60
     assert daemon.job(job)["saved_at_s"] is None
+
+
+def test_declared_iterations_make_progress_and_a_deadline_known(
+    daemon: LiveDaemon, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    command = [sys.executable, "train.py"]
+    job = daemon.submit(command=command, workdir=str(tmp_path), iterations=60, deadline="1h")
+
+    def judged() -> dict[str, Any] | None:
+        row = daemon.job(job)
+        return row if any("expected to be met" in each for each in row["remarks"]) else None
+
+    running = until(judged, "its deadline to be judged")
+    assert running["progress"]["total_steps"] == 60
+    assert not any("how many there will be" in each for each in running["remarks"])
+    daemon.until_state(job, "succeeded")
 
 
 def _page(daemon: LiveDaemon, path: str) -> str:

@@ -55,6 +55,7 @@ from trainmaster.engines.local.logs import STACKS, rank_logs
 from trainmaster.failures.reason_table import FailureReason
 from trainmaster.gpu.mps import MEMORY
 from trainmaster.mechanisms.base_policy import free_for
+from trainmaster.model.deadline_notices import DeadlineOutcome
 from trainmaster.model.device_aside import GpuAside
 from trainmaster.model.failure_report import FailureReport
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
@@ -65,7 +66,7 @@ from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.topology import Node
 from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
-from trainmaster.text.deadlines import BASIS, DEADLINE_OF_HELD
+from trainmaster.text.deadlines import BASIS, DEADLINE_OF_HELD, expected_end_sentence
 from trainmaster.text.formatting import length, listing
 from trainmaster.text.messages import pace_sentence, straggler_sentence
 
@@ -340,12 +341,20 @@ class Queries:
             heeded = held.is_pace_heeded
             said = (*said, pace_sentence(held.pace, held.pace_why, is_heeded=heeded))
         said = (*said, *hang_remarks(live.history.hang, record.run, live.history.failed_by))
-        if live.job.deadline_ms is not None and record.estimate is not None:
+        deadline = live.job.deadline_ms
+        if deadline is not None and record.estimate is not None:
             said = (*said, BASIS[record.estimate.source])
+            if record.phase is Phase.RUNNING and _was_declined(live):
+                now = self._driver.clock.now()
+                finish = record.finish_at(record.estimate.work, now)
+                said = (*said, expected_end_sentence(finish, deadline, now))
         room = self._making_room(live, record)
         if speaks or record.first_start_ms is None:
             return (*said, room)
-        return (*said, NO_REPORTS if live.history.progress is None else STEPS_COUNTED, room)
+        progress = live.history.progress
+        if progress is not None and progress.total_steps:
+            return (*said, room)
+        return (*said, NO_REPORTS if progress is None else STEPS_COUNTED, room)
 
     def _drained(self) -> tuple[str, ...]:
         """Nodes and devices that it cannot be started on, whatever is free there."""
@@ -647,3 +656,9 @@ def _whole(gpus: int | None) -> float | None:
 
 def _aside_row(aside: GpuAside | None) -> SetAsideRow | None:
     return None if aside is None else SetAsideRow(aside.since_ms / SECOND, aside.why)
+
+
+def _was_declined(live: LiveJob) -> bool:
+    """Whether no promise was made for its deadline; what is promised is said with the promise."""
+    notice = live.history.deadline
+    return notice is None or notice.what is DeadlineOutcome.DECLINED

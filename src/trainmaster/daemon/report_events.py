@@ -262,7 +262,8 @@ def _progressed(
     said: r.Progressed, live: LiveJob, record: JobRecord, now: int
 ) -> Iterator[LoggedEvent]:
     last = live.history.progress
-    total = said.total_steps or (None if last is None else last.total_steps)
+    known = None if last is None else last.total_steps
+    total = said.total_steps or known or live.job.iterations
     is_due = last is None or now - last.at_ms >= SAMPLE_EVERY_MS
     at_ms = now if last is None or is_due else last.at_ms
     progress = Progress(at_ms, said.step, total, said.loss, said.samples_per_s, said.steps_per_s)

@@ -49,6 +49,15 @@ def _passed(notice: DeadlineNotice, now: int) -> str:
     return f"Its deadline passed {when(notice.deadline_ms, now)}{expected}."
 
 
+def expected_end_sentence(finish_ms: int, deadline_ms: int, now: int) -> str:
+    """Of a job that runs, whatever was said of its deadline before."""
+    verdict = "met" if finish_ms <= deadline_ms else "missed"
+    return (
+        f"At its present speed it ends {when(finish_ms, now)}: its deadline"
+        f" ({when(deadline_ms, now)}) is expected to be {verdict}."
+    )
+
+
 def past_deadline_sentence(deadline_ms: int, finish_ms: int) -> str:
     """Of a job that has ended."""
     if abs(deadline_ms - finish_ms) < SECOND:
