@@ -138,7 +138,7 @@ class OwnTimes:
 
     def _counts(self, ddp: Any) -> bool:
         """Whether this forward pass ends what is its own: the ranks wait for each other after it."""
-        if self._mark is None or self._is_compiling():
+        if self._mark is None:
             return False
         if not self._torch.is_grad_enabled() or not ddp.require_backward_grad_sync:
             return False
@@ -207,6 +207,9 @@ def _watch_ddp(torch: Any, measured: OwnTimes) -> None:
     """Hear of the forward passes of DDP. The class is changed and no module: those are copied and saved."""
     kind = torch.nn.parallel.DistributedDataParallel
     before, after = kind._pre_forward, kind._post_forward
+    is_compiling = is_compiling_of(
+        torch
+    )  # asked before all else, so that no state of ours is part of a graph
 
     def heard(tell: Callable[[Any], None], ddp: Any) -> None:
         try:
@@ -216,12 +219,14 @@ def _watch_ddp(torch: Any, measured: OwnTimes) -> None:
 
     @wraps(before)
     def pre_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        heard(measured.begin_forward, self)
+        if not is_compiling():
+            heard(measured.begin_forward, self)
         return before(self, *args, **kwargs)
 
     @wraps(after)
     def post_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        heard(measured.end_forward, self)
+        if not is_compiling():
+            heard(measured.end_forward, self)
         return after(self, *args, **kwargs)
 
     kind._pre_forward, kind._post_forward = pre_forward, post_forward

@@ -63,7 +63,7 @@ class Program:
 
     def __init__(self, supervisor: FakeSupervisor, clock: Clock) -> None:
         self.clock = clock
-        self.may_learn = True
+        self.may_learn, self.is_compiling = True, False
         distributed = SimpleNamespace(
             is_available=lambda: True,
             is_initialized=lambda: True,
@@ -77,6 +77,7 @@ class Program:
             distributed=distributed,
             cuda=cuda,
             is_grad_enabled=lambda: self.may_learn,
+            compiler=SimpleNamespace(is_compiling=lambda: self.is_compiling),
             nn=SimpleNamespace(
                 parallel=SimpleNamespace(DistributedDataParallel=type("D", (Ddp,), {}))
             ),
@@ -159,6 +160,16 @@ def test_nothing_is_told_of_a_program_without_ddp(program: Program) -> None:
     for _ in range(30):
         program.clock.now += 1
         program.step()
+    assert program.times._client is None
+
+
+def test_what_is_compiled_leaves_it_out(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    ddp = program.kind()
+    program.train(ddp, steps=3)
+    program.is_compiling = True
+    monkeypatch.setattr(program.times, "begin_forward", pytest.fail)
+    monkeypatch.setattr(program.times, "end_forward", pytest.fail)
+    program.train(ddp, steps=3)
     assert program.times._client is None
 
 
