@@ -116,6 +116,7 @@ def test_a_link_is_alone_on_standard_output(tm: Tm, daemon: Counterpart) -> None
 
 def test_roles_are_listed_given_and_taken_back(tm: Tm, daemon: Counterpart) -> None:
     row = {"name": "eve", "role": "operator", "changed_s": 1_790_000_000.0}
+    daemon.on("GET", "/user-limits", {"limits": []})
     daemon.on("PUT", "/users/eve", row)
     assert tm("user set eve --role operator").out == "eve has the role operator.\n"
     assert daemon.bodies("PUT", "/users/eve") == [{"role": "operator"}]
@@ -127,17 +128,17 @@ def test_roles_are_listed_given_and_taken_back(tm: Tm, daemon: Counterpart) -> N
 
 
 def test_what_to_do_where_a_manager_refuses(tm: Tm, daemon: Counterpart, write: Any) -> None:
-    daemon.on("GET", "/users", refusal(401, "unauthorized", "No."))
-    assert tm("user").err == (
+    daemon.on("GET", "/tokens", refusal(401, "unauthorized", "No."))
+    assert tm("token list").err == (
         "Error: This manager needs a token: `trainmaster token new` on its machine makes one; set"
         " TRAINMASTER_TOKEN, or give --token-file FILE.\n"
     )
-    assert tm("user --token-file", write("t", "tm_old")).err.startswith(
+    assert tm("token list --token-file", write("t", "tm_old")).err.startswith(
         "Error: The manager does not know this token: it has expired, was revoked,"
     )
     said = "bob has the role user here, and this needs admin: ask an admin of this manager."
-    daemon.on("GET", "/users", refusal(403, "not_allowed", said))
-    assert tm("user").err == f"Error: {said}\n"
+    daemon.on("GET", "/tokens", refusal(403, "not_allowed", said))
+    assert tm("token list").err == f"Error: {said}\n"
 
 
 # -- managers of other machines --------------------------------------------------------------------------

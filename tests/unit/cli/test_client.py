@@ -150,10 +150,22 @@ def test_the_usual_address_is_used_if_a_trainmaster_of_the_same_user_answers(
         thread.start()
         try:
             assert url_of() == (f"http://127.0.0.1:{port}" if is_used else None)
+            if is_used:
+                assert own_socket(nowhere, monkeypatch) == nowhere / "manager-1.sock"
             assert url_of(data=nowhere / "empty") is None
         finally:
             server.shutdown()
             thread.join()
+
+
+def own_socket(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path | None:
+    """The socket that the manager at the usual port is asked by, which this process listens on too."""
+    monkeypatch.setattr(address, "OWN_SOCKETS", str(folder))
+    assert find_address(None, None).socket is None
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / "manager-1.sock"))
+        listening.listen()
+        return find_address(None, None).socket
 
 
 @pytest.mark.parametrize("strange", ["", "address"], ids=["folder", "file"])
