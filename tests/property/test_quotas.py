@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import a_policy
-from tests.property.drive import Drive
+from tests.property.drive import Drive, Step
 from tests.property.test_invariants import every_contender, some
+from tests.property.test_snapshot import LIVE, begun, made
 from tests.property.worlds import CONTENDERS, among, scenarios
+from trainmaster.core.controller import Controller
+from trainmaster.core.invariants import check
 from trainmaster.core.quotas import gpus_held
 from trainmaster.core.state import JobRecord, ScopeKey, State
 from trainmaster.model.queue import Queue
@@ -122,7 +126,7 @@ def driven(scenario: Scenario, contender: str, **how: object) -> BoundedDrive:
 
 
 @every_contender
-@settings(some, max_examples=12)
+@settings(some, max_examples=8)
 @given(scenario=bounded_scenarios())
 def test_no_plan_exceeds_a_bound_and_every_job_ends(contender: str, scenario: Scenario) -> None:
     driven(scenario, contender).everything_ended()
@@ -177,3 +181,39 @@ class ChargedDrive(BoundedDrive):
 def test_budgets_are_charged_what_their_jobs_attained(contender: str, scenario: Scenario) -> None:
     name, options = CONTENDERS[contender]
     assert ChargedDrive(scenario, a_policy(name, **options)).run().steps
+
+
+@pytest.mark.parametrize("contender", LIVE)
+@settings(some, max_examples=2)
+@given(scenario=bounded_scenarios(budgets=True), seed=st.integers(0, 1 << 16))
+def test_stored_orders_are_followed_past_quotas_and_charged_alike(
+    contender: str, scenario: Scenario, seed: int
+) -> None:
+    live, followed = begun(scenario, contender), begun(scenario, contender)
+    chance, is_following = Random(seed), False
+    for step in short_run(scenario, contender):
+        live.step(step.now, step.events)
+        if not is_following and chance.random() < 0.9:
+            followed.step(step.now, step.events)
+            continue
+        if not is_following:
+            is_following = True
+            followed.begin_following()
+        assert followed.follow(step.now, step.events, step.decision.orders) == ([], [], [])
+        assert charged(followed) == charged(live)
+    followed.decide_by(made(contender))
+    check(followed.state)
+    followed.step(live.now, ())
+    check(followed.state)
+    assert charged(followed) == charged(live)
+
+
+def short_run(scenario: Scenario, contender: str) -> list[Step]:
+    name, options = CONTENDERS[contender]
+    return ChargedDrive(scenario, a_policy(name, **options)).run().steps
+
+
+def charged(controller: Controller) -> dict[ScopeKey, int]:
+    quotas = controller.state.quotas
+    scopes = () if quotas is None else quotas.scopes()
+    return {each.key: each.used(controller.now) for each in scopes if each.account is not None}

@@ -130,19 +130,20 @@ def set_role(
         trainmaster user set ada --max-gpus none --budget none
     """
     path = quote(name, safe="")
-    shown = [each for each in client.get("/user-limits")["limits"] if each["user"] == name]
-    known: Json = shown[0] if shown else {}
+    options = (max_gpus, max_running, max_jobs, budget, per, starting, when_used_up)
+    has_limits = any(each is not None for each in options)
+    if role is None and not has_limits:
+        raise BadInput(
+            "say what to set: --role, --max-gpus, --max-running, --max-jobs or --budget."
+        )
+    rows = client.get("/user-limits")["limits"] if has_limits else []
+    known: Json = next((each for each in rows if each["user"] == name), {})
     stated = {
         "max_gpus": number_of(max_gpus, "--max-gpus", whole=False),
         "max_running": number_of(max_running, "--max-running"),
         "max_jobs": number_of(max_jobs, "--max-jobs"),
         "budget": budget_of(known.get("budget"), budget, per, starting, when_used_up),
     }
-    has_limits = any(value is not None for value in stated.values())
-    if role is None and not has_limits:
-        raise BadInput(
-            "say what to set: --role, --max-gpus, --max-running, --max-jobs or --budget."
-        )
     answer: Json = {}
     said = []
     if has_limits:
