@@ -47,7 +47,7 @@ def _take_off(state: State, record: JobRecord, now: int) -> None:
     released(state, record.run)
     record.is_moving = False
     record.retry_at_ms = record.suspend_ordered_ms = record.launched_ms = None
-    record.over_quota = None
+    record.over_quota = record.kept_out_by = None
     state.delayed.pop(record.id, None)
     if record.phase not in WAITING and record.phase is not Phase.HELD:
         state.move(record, Cause.RETRIED)

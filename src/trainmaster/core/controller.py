@@ -21,6 +21,7 @@ from trainmaster.core.plan_check import admit, without_nonsense
 from trainmaster.core.policy import Policy
 from trainmaster.core.quota_gate import PlanCheck, rebuild, regulate
 from trainmaster.core.reducer import REDUCERS
+from trainmaster.core.reservations import keep_free, next_time
 from trainmaster.core.slot_choice import keep_slots
 from trainmaster.core.state import State
 from trainmaster.core.view import View
@@ -113,6 +114,8 @@ class Controller:
             end_delays(state, now)
         if state.avoiding:
             end_avoidance(state, now)
+        if state.kept_free or state.kept_free_stale:
+            keep_free(state, now)
         if state.pending_launches:
             send_ready_launches(state, now)
             expire_late_launches(state, now)
@@ -142,7 +145,7 @@ class Controller:
             orders, state.outbox = state.outbox, []
         wake = self._wake_at
         timed = (state.pending_launches, state.reservations, state.delayed, state.protected)
-        if any(timed) or state.avoiding or state.quotas is not None:
+        if any(timed) or state.avoiding or state.kept_free or state.quotas is not None:
             wake = self.next_step_at
         if asked:
             refusals = [*asked, *refusals]
@@ -315,7 +318,7 @@ class Controller:
         budgets = None if state.quotas is None else state.quotas.wake_at(self._now)
         times = (
             *(self._wake_at, *launches, *reservations, *retries, *protections, *avoidances),
-            budgets,
+            *(budgets, next_time(state, self._now)),
         )
         return min((at for at in times if at is not None), default=None)
 

@@ -18,6 +18,7 @@ from trainmaster.core.pending_launches import begin_release, released
 from trainmaster.core.prerun import end_prerun
 from trainmaster.core.quota_gate import rebuild, show_all_over_quota
 from trainmaster.core.reducer import REDUCERS, requeue_for_retry, stop
+from trainmaster.core.reservations import show_all_kept_out
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import order_suspension, revoke_start
 from trainmaster.model import actions as a
@@ -41,7 +42,7 @@ class Followed(NamedTuple):
 def forget_starts(state: State, now: int) -> None:
     """Take back every start that is not sent, and what is reserved: no order tells what becomes of them.
 
-    Nor does one tell which jobs were over a quota.
+    Nor does one tell which jobs were over a quota, or kept out by a reservation.
     """
     for record in list(state.jobs.values()):
         is_moving = record.is_moving and record.phase is Phase.SUSPENDING
@@ -50,6 +51,7 @@ def forget_starts(state: State, now: int) -> None:
     for job in list(state.reservations):
         state.drop_reservation(job)
     show_all_over_quota(state, now)
+    show_all_kept_out(state, now)
 
 
 def follow(
@@ -145,6 +147,7 @@ def _rest(state: State, record: JobRecord, now: int) -> None:
     """Let it hold nothing and wait, whatever it did before."""
     if record.phase is Phase.HELD:
         record.is_held, record.retry_at_ms, record.over_quota = False, None, None
+        record.kept_out_by = None
         record.job_time_before += state.job_time_integral
         state.move(record, Cause.RELEASED_UNSTARTED)
     elif record.phase not in WAITING:

@@ -71,6 +71,8 @@ class JobRecord:
     """When it may be tried again after a failure or a loss; None = now."""
     over_quota: ScopeKey | None = field(init=False, default=None)
     """The quota that has no room for it, so that policies do not see it; None: all have."""
+    kept_out_by: int | None = field(init=False, default=None)
+    """The reservation that keeps it from all devices that it could use; None: none does."""
     avoid_until_ms: int | None = field(init=False, default=None)
     """Until when it waits for other devices than `demand.avoid`; None: it does not."""
     placement: Placement | None = field(init=False, default=None)
@@ -224,8 +226,9 @@ class JobRecord:
 
     @property
     def may_start(self) -> bool:
-        """Whether nothing keeps it from policies: no hold, no delay before a retry, no quota."""
-        return not self.is_held and self.retry_at_ms is None and self.over_quota is None
+        """Whether nothing keeps it from policies: no hold, no delay before a retry, no quota or reservation."""
+        is_free = self.over_quota is None and self.kept_out_by is None
+        return is_free and not self.is_held and self.retry_at_ms is None
 
     def next_attempt(self) -> None:
         """Every launch is a new attempt: messages of the old one are ignored from now on."""

@@ -22,13 +22,13 @@ def ask_for_more(state: State, record: JobRecord, gpu_memory: int, memory: int) 
     """Let a job that holds nothing ask for so much memory from now on, where devices can give it."""
     asked = record.demand_after_prerun or record.demand
     if can_have_more(state.occupancy, asked, gpu_memory, memory):
-        _change(state, record, lambda demand: _with_more(demand, gpu_memory, memory))
+        change_demand(state, record, lambda demand: _with_more(demand, gpu_memory, memory))
 
 
 def can_have_more(space: Occupancy, asked: Demand, gpu_memory: int = 0, memory: int = 0) -> bool:
     """Whether so much memory is more than is asked for, and enough devices are offered that have it."""
     wanted = _with_more(asked, gpu_memory, memory)
-    return wanted != asked and _devices_for(space, wanted) >= wanted.nominal.count
+    return wanted != asked and devices_for(space, wanted) >= wanted.nominal.count
 
 
 def _with_more(demand: Demand, gpu_memory: int, memory: int) -> Demand:
@@ -51,9 +51,9 @@ def avoid_devices(
     if not avoid and not record.demand.avoid:
         return
     asked = replace(record.demand, avoid=())
-    others = _devices_for(state.occupancy, asked, frozenset(avoid))
+    others = devices_for(state.occupancy, asked, frozenset(avoid))
     must = bool(avoid) and others >= asked.nominal.count
-    _change(state, record, lambda demand: replace(demand, avoid=avoid, must_avoid=must))
+    change_demand(state, record, lambda demand: replace(demand, avoid=avoid, must_avoid=must))
     if must:
         record.avoid_until_ms = begin_ms + AVOID_MS
         state.avoiding[record.id] = record
@@ -65,7 +65,7 @@ def check_avoidance(state: State, record: JobRecord) -> None:
     """A job that asks for more devices than before: it does not wait for others that are too few now."""
     demand = record.demand
     if demand.must_avoid:
-        others = _devices_for(state.occupancy, demand, frozenset(demand.avoid))
+        others = devices_for(state.occupancy, demand, frozenset(demand.avoid))
         if others < demand.nominal.count:
             _stop_waiting(state, record)
 
@@ -82,21 +82,23 @@ def _stop_waiting(state: State, record: JobRecord) -> None:
     """From now on it only prefers other devices."""
     record.avoid_until_ms = None
     state.avoiding.pop(record.id, None)
-    _change(state, record, lambda demand: replace(demand, must_avoid=False))
+    change_demand(state, record, lambda demand: replace(demand, must_avoid=False))
 
 
 def remap_avoided(state: State, record: JobRecord, gpus: Mapping[int, int]) -> None:
     """The same devices under their new indices; those that are gone need not be avoided."""
 
     def moved(demand: Demand) -> Demand:
-        return replace(
-            demand, avoid=tuple(sorted(gpus[gpu] for gpu in demand.avoid if gpu in gpus))
+        avoid, barred = (
+            tuple(sorted(gpus[gpu] for gpu in each if gpu in gpus))
+            for each in (demand.avoid, demand.barred)
         )
+        return replace(demand, avoid=avoid, barred=barred)
 
-    _change(state, record, moved)
+    change_demand(state, record, moved)
 
 
-def _change(state: State, record: JobRecord, changed: Callable[[Demand], Demand]) -> None:
+def change_demand(state: State, record: JobRecord, changed: Callable[[Demand], Demand]) -> None:
     """Another demand, now and after its pre-run."""
     state.log.note_job(record)
     record.demand = changed(record.demand)
@@ -106,7 +108,7 @@ def _change(state: State, record: JobRecord, changed: Callable[[Demand], Demand]
     state.log.note_job(record)
 
 
-def _devices_for(space: Occupancy, demand: Demand, avoid: frozenset[int] = frozenset()) -> int:
+def devices_for(space: Occupancy, demand: Demand, avoid: frozenset[int] = frozenset()) -> int:
     """Devices of present nodes that could carry it, those to avoid left out."""
     found = 0
     kinds = space.kinds_for(demand)

@@ -10,7 +10,12 @@ from trainmaster.core.freeze_check import NOTHING_PLANNED, PlannedMemory
 from trainmaster.core.last_resort import runs_to_protect
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.pending_launches import begin_release, launch
-from trainmaster.core.plan_rules import avoidance_refusal, ending_refusal, shape_refusal
+from trainmaster.core.plan_rules import (
+    avoidance_refusal,
+    ending_refusal,
+    kept_free_refusal,
+    shape_refusal,
+)
 from trainmaster.core.quota_gate import over_quota
 from trainmaster.core.rebinding import rebind
 from trainmaster.core.reducer import stop
@@ -93,6 +98,7 @@ def _start(state: State, record: JobRecord, action: a.Start | a.Resume, now: int
         return Refused.WRONG_PHASE
     placement = action.placement
     why = shape_refusal(state, record, placement) or avoidance_refusal(record, placement)
+    why = why or kept_free_refusal(record, placement)
     if why is None and over_quota(state, record, placement, now):
         why = Refused.OVER_QUOTA
     if why is not None:
@@ -142,6 +148,7 @@ def _migrate_all(
             refusals.append(Refusal(move.job, Refused.WRONG_PHASE, "Migrate"))
             continue
         why_not = shape_refusal(state, record, move.placement)
+        why_not = why_not or kept_free_refusal(record, move.placement)
         is_free = record.id in state.pending_launches or is_requested
         if not is_free and not can_rebind(state.topology, held, move.placement):
             why_not = why_not or ending_refusal(record)
@@ -194,7 +201,7 @@ def _resize(
         return Refused.WRONG_PHASE
     old, new = record.placement, action.placement
     assert old is not None
-    why = shape_refusal(state, record, new)
+    why = shape_refusal(state, record, new) or kept_free_refusal(record, new)
     is_unnoticed = can_rebind(state.topology, old, new)
     if not is_unnoticed and not is_requested:
         why = why or ending_refusal(record) or avoidance_refusal(record, new)

@@ -18,7 +18,16 @@ def ending_refusal(record: JobRecord) -> Refused | None:
 
 def avoidance_refusal(record: JobRecord, placement: Placement) -> Refused | None:
     """Why a policy must not start it there: it failed there, and still waits for other devices."""
-    return Refused.AVOIDED if any(map(record.demand.forbids, placement.gpus())) else None
+    demand = record.demand
+    if not demand.must_avoid:
+        return None
+    return Refused.AVOIDED if not set(demand.avoid).isdisjoint(placement.gpus()) else None
+
+
+def kept_free_refusal(record: JobRecord, placement: Placement) -> Refused | None:
+    """Why nobody may start it there: the devices are kept free of it."""
+    barred = record.demand.barred
+    return Refused.KEPT_FREE if barred and not set(barred).isdisjoint(placement.gpus()) else None
 
 
 def shape_refusal(state: State, record: JobRecord, placement: Placement) -> Refused | None:

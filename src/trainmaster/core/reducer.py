@@ -23,6 +23,7 @@ from trainmaster.core.pending_launches import (
 )
 from trainmaster.core.prerun import end_prerun
 from trainmaster.core.refused_freeze import go_on_unfrozen
+from trainmaster.core.reservations import reservation_cancelled, reservation_made
 from trainmaster.core.state import JobRecord, State
 from trainmaster.core.suspension import book_report, revoke_start
 from trainmaster.model import events as e
@@ -623,4 +624,6 @@ REDUCERS: dict[type, Reducer] = {
     e.QueueRemoved: _queue_removed,
     e.UserLimited: _user_limited,
     e.PricesChanged: _prices_changed,
+    e.ReservationMade: reservation_made,
+    e.ReservationCancelled: reservation_cancelled,
 }

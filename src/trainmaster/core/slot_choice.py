@@ -101,15 +101,17 @@ def _own(action: Placing, state: State, pool: set[int]) -> list[int]:
     record = state.jobs[action.job]
     before = record.placement or record.frozen
     wanted = Counter(each.node for each in action.placement.slices)
-    return [] if before is None else _taken(before.gpus(), wanted, state, pool)
+    barred = record.demand.barred
+    mine = [] if before is None else [slot for slot in before.gpus() if slot not in barred]
+    return _taken(mine, wanted, state, pool)
 
 
 def _others(action: Placing, own: list[int], state: State, pool: set[int]) -> list[int]:
     """What it needs besides: of the slots that the plan gave it, else of any left."""
     wanted = Counter(each.node for each in action.placement.slices)
     wanted.subtract(state.topology.node_of_gpu[slot] for slot in own)
-    avoid = state.jobs[action.job].demand.avoid
-    left = sorted(pool, key=lambda slot: (slot in avoid, slot))
+    avoid, barred = state.jobs[action.job].demand.avoid, state.jobs[action.job].demand.barred
+    left = sorted(pool.difference(barred), key=lambda slot: (slot in avoid, slot))
     return _taken((*action.placement.gpus(), *left), wanted, state, pool)
 
 

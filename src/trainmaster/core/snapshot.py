@@ -32,6 +32,7 @@ from trainmaster.model.codec import Json, decode, encode
 from trainmaster.model.device_aside import AsideWhy, GpuAside, stated_only_in_words
 from trainmaster.model.job import Job, Run
 from trainmaster.model.placement import Slice
+from trainmaster.model.reservation import Reservation
 from trainmaster.model.topology import Topology
 
 VERSION = 1
@@ -95,6 +96,12 @@ STATE_FIELDS: dict[str, Field] = {
         lambda all_: {held.job: held for held in all_},
     ),
     "draining": ("draining", frozenset, set),
+    "kept_free": (
+        "kept_free",
+        lambda by: tuple(by.values()),
+        lambda all_: {each.number: each for each in all_},
+    ),
+    "in_maintenance": ("in_maintenance", frozenset, set),
     "away": ("away", frozenset, set),
     "set_aside": ("set_aside", _pairs(frozenset), _table(set)),
     "gpus_aside": ("gpus_aside", _pairs(tuple), _table(lambda said: _aside(*said))),
@@ -316,7 +323,7 @@ def _remap(state: State, new: IndexMapping, now: int) -> tuple[Run, ...]:
     for record in state.jobs.values():
         record.placement = new.placement(record.placement)
         record.frozen = new.frozen(record.frozen)
-        if record.demand.avoid:
+        if record.demand.avoid or record.demand.barred:
             remap_avoided(state, record, new.gpus)
     _estimate_kept(state)
     for record in without_goal:
@@ -402,12 +409,21 @@ def _remap_tables(state: State, new: IndexMapping) -> None:
         if new.has(held.slices)
     }
     state.draining = {new.nodes[node] for node in state.draining if node in new.nodes}
+    state.in_maintenance = {new.nodes[node] for node in state.in_maintenance if node in new.nodes}
+    state.kept_free = {each.number: _remapped(each, new) for each in state.kept_free.values()}
     state.away = {new.nodes[node] for node in state.away if node in new.nodes}
     aside = state.gpus_aside.items()
     state.gpus_aside = {new.gpus[gpu]: why for gpu, why in aside if gpu in new.gpus}
     state.set_aside = {
         new.nodes[node]: runs for node, runs in state.set_aside.items() if node in new.nodes
     }
+
+
+def _remapped(held: Reservation, new: IndexMapping) -> Reservation:
+    """The same devices under their new indices."""
+    gpus = tuple(sorted(new.gpus[gpu] for gpu in held.gpus if gpu in new.gpus))
+    nodes = tuple(sorted(new.nodes[node] for node in held.nodes if node in new.nodes))
+    return replace(held, gpus=gpus, nodes=nodes)
 
 
 def _slices(new: IndexMapping, slices: Iterable[Slice]) -> tuple[Slice, ...]:

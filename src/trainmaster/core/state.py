@@ -25,6 +25,7 @@ from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.queue import Queue
 from trainmaster.model.quota import Prices, UserLimits
 from trainmaster.model.reasons import Refused
+from trainmaster.model.reservation import Reservation
 from trainmaster.model.topology import SLOT_TYPE, Topology
 from trainmaster.model.units import SECOND
 
@@ -113,6 +114,12 @@ class State:
         """The same by run: the slices it was ordered to leave."""
         self.reservations: dict[str, Reserve] = {}
         self.draining: set[int] = set()
+        self.kept_free: dict[int, Reservation] = {}
+        """Reservations of users and queues, and maintenance, by number: now or later."""
+        self.kept_free_stale = False
+        """Whether one was made or cancelled in this step."""
+        self.in_maintenance: set[int] = set()
+        """Nodes of which maintenance has begun."""
         self.away: set[int] = set()
         self.set_aside: dict[int, set[Run]] = {}
         """Nodes that runs did not leave in time, with those runs."""
@@ -317,7 +324,7 @@ class State:
     def is_closed(self, node: int) -> bool:
         """Whether it takes nothing new."""
         closed = node in self.draining or node in self.away or node in self.set_aside
-        return closed or self.is_all_aside(node)
+        return closed or node in self.in_maintenance or self.is_all_aside(node)
 
     def is_all_aside(self, node: int) -> bool:
         """Whether all of its devices are set aside."""

@@ -116,7 +116,7 @@ def free_gpus_of(space: Occupancy, node: int, demand: Demand) -> list[int]:
     """GPUs of a node that are booked by no job, and that this one need not avoid."""
     first = space.first_gpu[node]
     free = [first + local for local in bits(space.whole[node])]
-    return [gpu for gpu in free if not demand.forbids(gpu)] if demand.must_avoid else free
+    return [gpu for gpu in free if not demand.forbids(gpu)] if demand.forbidden else free
 
 
 def slices_on(node: int, gpus: Iterable[int], record: JobRecord) -> list[Slice]:

@@ -16,6 +16,7 @@ from trainmaster.model.profile import Profile
 from trainmaster.model.progress import Sample
 from trainmaster.model.queue import Queue
 from trainmaster.model.quota import Prices, UserLimits
+from trainmaster.model.reservation import Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,6 +430,20 @@ class PricesChanged:
     prices: Prices
 
 
+@dataclass(frozen=True, slots=True)
+class ReservationMade:
+    """Devices are to be kept free in that time."""
+
+    reservation: Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationCancelled:
+    """It does not hold any more, whether it has begun or not."""
+
+    number: int
+
+
 Event = (
     JobSubmitted
     | JobProfiled
@@ -473,4 +488,6 @@ Event = (
     | QueueRemoved
     | UserLimited
     | PricesChanged
+    | ReservationMade
+    | ReservationCancelled
 )

@@ -76,6 +76,8 @@ class Demand:
     """GPUs on which it failed, in order of their index: others are better."""
     must_avoid: bool = False
     """Whether it waits for others even while these are free."""
+    barred: tuple[int, ...] = ()
+    """GPUs that are kept free of it, in order of their index: it would still run there when they are reserved."""
 
     @property
     def is_elastic(self) -> bool:
@@ -93,12 +95,12 @@ class Demand:
 
     def forbids(self, gpu: int) -> bool:
         """Whether it waits rather than use this GPU."""
-        return self.must_avoid and gpu in self.avoid
+        return gpu in self.barred or (self.must_avoid and gpu in self.avoid)
 
     @property
     def forbidden(self) -> tuple[int, ...]:
         """The GPUs that it rather waits than use."""
-        return self.avoid if self.must_avoid else ()
+        return (*self.barred, *self.avoid) if self.must_avoid else self.barred
 
     @property
     def can_prerun(self) -> bool:

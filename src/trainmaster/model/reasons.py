@@ -67,6 +67,10 @@ class Why(Enum):
     """It names an input, `detail`, on which the jobs `failed` failed: set aside since `since_ms`."""
     AVOIDS_DEVICES = "AvoidsDevices"
     """It failed on devices, named by `detail`, that are free: it waits for others until `until_ms`."""
+    MAINTENANCE = "Maintenance"
+    """Its nodes, `detail`, are in maintenance or will be before it ends: from `since_ms` to `until_ms`."""
+    RESERVATION = "Reservation"
+    """Devices, `detail`, are kept for others, `by`, then: from `since_ms` to `until_ms`."""
     NEXT_PASS = "NextPass"
     """It would fit and no other job goes first: the policy has not started it yet."""
     POLICY_FAILED = "PolicyFailed"
@@ -243,6 +247,7 @@ class Refused(Enum):
     WORK_WOULD_BE_LOST = "the job can neither be frozen nor save: its work would be lost"
     OVER_QUOTA = "its queue or its user would be over a limit, or a budget is used up"
     AVOIDED = "the job failed on one of these devices and waits for others"
+    KEPT_FREE = "a GPU is kept free of the job, for maintenance or for a reservation"
     POLICY_RAISED = "the policy raised an error"
 
 

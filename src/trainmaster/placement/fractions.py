@@ -19,10 +19,11 @@ def place_parts(
     Not on GPUs that it avoids, or only where nothing else will do.
     """
     if demand.avoid:
-        found = _place_parts(space, demand, shape, sharing, role, demand.avoid)
+        avoid = (*demand.avoid, *demand.barred)
+        found = _place_parts(space, demand, shape, sharing, role, avoid)
         if found is not None or demand.must_avoid:
             return found
-    return _place_parts(space, demand, shape, sharing, role, ())
+    return _place_parts(space, demand, shape, sharing, role, demand.barred)
 
 
 def _place_parts(

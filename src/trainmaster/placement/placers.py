@@ -133,10 +133,13 @@ def elsewhere_first(
 ) -> Placement | None:
     """On other devices than those that it avoids; on those too, where it may and nothing else will do."""
     if demand.avoid:
-        with space.without(demand.avoid):
+        with space.without((*demand.avoid, *demand.barred)):
             found = find()
         if found is not None or demand.must_avoid:
             return found
+    if demand.barred:
+        with space.without(demand.barred):
+            return find()
     return find()
 
 
@@ -166,7 +169,8 @@ def thaw_place(space: Occupancy, record: JobRecord, frozen: Placement) -> Placem
     slices: list[Slice] = []
     for node in frozen.nodes:
         here = [piece for piece in frozen.slices if piece.node == node]
-        first, idle = space.first_gpu[node], list(bits(space.whole[node]))
+        first, barred = space.first_gpu[node], record.demand.barred
+        idle = [local for local in bits(space.whole[node]) if first + local not in barred]
         own = [piece.gpu for piece in here if piece.gpu - first in idle]
         others = [first + local for local in idle if first + local not in own]
         slots = sorted((own + others)[: len(here)])
@@ -182,13 +186,23 @@ def thaw_place(space: Occupancy, record: JobRecord, frozen: Placement) -> Placem
 
 def _fits_again(space: Occupancy, record: JobRecord, frozen: Placement) -> bool:
     """Whether a part of a GPU is free for its run, which releases what it keeps while it is frozen."""
+    if is_barred(record, frozen):
+        return False
     host, memory, *_ = kept_memory(space.topology, record, frozen)
     gpus = tuple(frozen.gpus()) if record.frozen is not None else ()
     return space.refusal_without(gpus, memory, host, frozen, record.demand) is None
 
 
+def is_barred(record: JobRecord, placement: Placement) -> bool:
+    """Whether some of these GPUs are kept free of it."""
+    barred = record.demand.barred
+    return bool(barred) and not set(barred).isdisjoint(placement.gpus())
+
+
 def can_thaw(space: Occupancy, record: JobRecord, frozen: Placement) -> bool:
     """Whether the GPUs of its frozen run are idle, and their nodes can carry it again."""
+    if is_barred(record, frozen):
+        return False
     shares: dict[int, int] = {}
     for piece in frozen.slices:
         node = piece.node

@@ -18,7 +18,7 @@ from trainmaster.model.job import Demand, Part, Shape
 from trainmaster.model.placement import Placement, Role, Sharing, Slice
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.placement.fractions import idle_gpus, place_parts, shared_gpus
-from trainmaster.placement.placers import RELAXING
+from trainmaster.placement.placers import RELAXING, is_barred
 
 SHARING = Sharing.TIME
 NOWHERE: frozenset[int] = frozenset()
@@ -172,7 +172,7 @@ class SpareCycles:
         """Whether its frozen run could share its GPUs again with those that have them now."""
         gpus, space = tuple(frozen.gpus()), self._space
         is_open = set(gpus) <= {gpu for _, gpu in self._open} - avoided
-        if not is_open or not is_opportunistic(frozen):
+        if not is_open or is_barred(record, frozen) or not is_opportunistic(frozen):
             return False
         host, memory, *_ = kept_memory(space.topology, record, frozen)
         return space.refusal_without(gpus, memory, host, frozen, record.demand) is None

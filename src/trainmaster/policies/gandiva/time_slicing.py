@@ -76,9 +76,14 @@ class TimeSlicing:
 
     def free_place(self, record: JobRecord) -> Placement | None:
         """Idle GPUs for this job: at home, else by affinity; a gang wider than any server: anywhere."""
-        draft, space, demand = self.draft, self.draft.space, record.demand
+        draft, space = self.draft, self.draft.space
         if not takes_turns(record):
             return RELAXING.place(space, record, draft.budget)
+        with space.without(record.demand.forbidden):
+            return self._place_by_turns(record)
+
+    def _place_by_turns(self, record: JobRecord) -> Placement | None:
+        draft, space, demand = self.draft, self.draft.space, record.demand
         if not draft.affords(demand.nominal.total_share) or space.has_too_few(demand):
             return None
         home = self.index.home(record)
@@ -97,6 +102,11 @@ class TimeSlicing:
         space, frozen = self.draft.space, record.frozen
         if not is_open_at(space, home):
             return None
+        with space.without(record.demand.forbidden):
+            return self._idle_at(record, home, frozen)
+
+    def _idle_at(self, record: JobRecord, home: Home, frozen: Placement | None) -> Placement | None:
+        space = self.draft.space
         if frozen is not None and home_of(frozen) == home and can_thaw(space, record, frozen):
             return frozen
         if any(space.whole[node].bit_count() < count for node, count in home):

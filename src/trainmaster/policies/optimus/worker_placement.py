@@ -72,7 +72,7 @@ class WorkerPlacement(Reallocation):
     def start(self, record: JobRecord, count: int) -> bool:
         """Place a waiting job, with fewer workers if it must avoid GPUs that were counted for it."""
         demand, placement = record.demand, self._placed(record, count)
-        while placement is None and demand.must_avoid and demand.min_count < count:
+        while placement is None and demand.forbidden and demand.min_count < count:
             count -= 1
             placement = self._placed(record, count)
         if placement is not None:

@@ -66,6 +66,7 @@ class ContentionAware(Placer):
             or record.loses_work_elsewhere
             or not record.is_whole
             or record.demand.avoid
+            or record.demand.barred
         ):
             return found
         count, node = len(found.slices), found.slices[0].node
