@@ -78,6 +78,9 @@ TABLE: dict[tuple[str, str], Need] = {
         operate    POST   /nodes/{name}/block
         operate    POST   /nodes/{name}/unblock
         operate    POST   /nodes/{name}/test
+        view       GET    /reservations
+        operate    POST   /reservations
+        operate    DELETE /reservations/{number}
         view       GET    /queues
         operate    PUT    /queues/{name:path}
         operate    DELETE /queues/{name:path}

@@ -18,7 +18,16 @@ from trainmaster.api.audit_log import AuditFile, AuditLog
 from trainmaster.api.host_check import HostCheck
 from trainmaster.api.identity import Identity
 from trainmaster.api.request_limits import RequestLimits
-from trainmaster.api.routes import accounts, cluster, jobs, logs, ports, submit, web
+from trainmaster.api.routes import (
+    accounts,
+    cluster,
+    jobs,
+    logs,
+    ports,
+    reservations,
+    submit,
+    web,
+)
 from trainmaster.api.sessions import Sessions
 from trainmaster.api.store_header import StoreHeader
 from trainmaster.daemon.daemon import Daemon
@@ -68,7 +77,7 @@ def create_app(
         redirect_slashes=False,
         separate_input_output_schemas=False,
     )
-    for part in (submit, jobs, logs, ports, cluster):
+    for part in (submit, jobs, logs, ports, cluster, reservations):
         app.include_router(part.routes(service), prefix=ROOT)
     app.include_router(accounts.routes(service, sessions, url), prefix=ROOT)
     app.include_router(accounts.login_routes(sessions, url))
@@ -117,6 +126,7 @@ def _schemas() -> dict[str, Any]:
     for model in (
         *jobs.BODIES,
         *cluster.BODIES,
+        *reservations.BODIES,
         *accounts.BODIES,
         *_response_models(ResponseModel),
     ):

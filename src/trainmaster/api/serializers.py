@@ -62,7 +62,7 @@ NOT_BY_NUMBERS = frozenset(
     {
         *(Why.DEPENDENCY, Why.ARRAY_LIMIT, Why.HELD, Why.INPUT_BLOCKED),
         *(Why.SUSPENDED_BY_USER, Why.SUSPENDED_IDLE, Why.OVER_GPU_MEMORY),
-        *(Why.RETRY_DELAY, Why.PRERUN, Why.AVOIDS_DEVICES),
+        *(Why.RETRY_DELAY, Why.PRERUN, Why.AVOIDS_DEVICES, Why.MAINTENANCE, Why.RESERVATION),
     }
 )
 """Reasons for which it does not matter how many GPUs are free."""

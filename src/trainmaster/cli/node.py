@@ -11,8 +11,19 @@ from trainmaster.cli.nodes import Devices, show_nodes
 from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.console import show_answer, show_table, write_json
-from trainmaster.cli.support.errors import FAILED
-from trainmaster.cli.support.options import AsJson, argument
+from trainmaster.cli.support.errors import FAILED, BadInput
+from trainmaster.cli.support.options import AsJson, argument, option
+from trainmaster.cli.support.reservations import (
+    Cancel,
+    For,
+    From,
+    In,
+    Why,
+    cancel,
+    show_reservations,
+    summary,
+    terms_of,
+)
 from trainmaster.text.formatting import plural
 
 Name = Annotated[str, argument("NODE", "Name of the node; `trainmaster nodes` lists them.")]
@@ -33,6 +44,7 @@ def node(client: Client, context: typer.Context, as_json: AsJson = False) -> Non
         trainmaster node undrain n1
         trainmaster node block n1:3
         trainmaster node unblock n1:3
+        trainmaster node maintenance n1 --from 2026-12-01T22:00 --for 4h
     """
     if context.invoked_subcommand is None:
         show_nodes(client, False, as_json)
@@ -83,6 +95,49 @@ def undrain(client: Client, name: Name, as_json: AsJson = False) -> None:
     """
     answer = client.post(f"/nodes/{quote(name, safe='')}/undrain")
     show_answer(answer, as_json, f"Node {name} is used again.")
+
+
+@command(app)
+def maintenance(
+    client: Client,
+    names: Annotated[
+        list[str] | None,
+        argument("NODE...", "Names of nodes, or `all`; none: list what is planned."),
+    ] = None,
+    begin: From = None,
+    begin_in: In = None,
+    lasts: For = None,
+    reason: Why = "",
+    force: Annotated[
+        bool, option("--force", "End runs there when it begins, even if they lose work.")
+    ] = False,
+    cancelled: Cancel = None,
+    as_json: AsJson = False,
+) -> None:
+    """Keep nodes free of jobs from one time to another; without names, list what is planned.
+
+    No job is started there that might still run when it begins: one whose time limit or predicted end is
+    after that waits, and so does one without either, unless it can be suspended without loss. When it begins,
+    runs are suspended that lose nothing by it: those that can save end, others are stopped in the memory of
+    the node, which a restart of the machine loses. The rest goes on, unless --force ends it; such jobs start
+    again later. At the end the node is used again by itself.
+
+    Examples:
+        trainmaster node maintenance n1 --from 2026-12-01T22:00 --for 4h --reason "new driver"
+        trainmaster node maintenance all --in 2h --for 1h
+        trainmaster node maintenance
+        trainmaster node maintenance --cancel 3
+    """
+    if cancelled is not None:
+        cancel(client, cancelled, as_json)
+    elif not names:
+        if begin or begin_in or lasts:
+            raise BadInput("Say which nodes: `trainmaster node maintenance n1 …`, or `all`.")
+        show_reservations(client, as_json, maintenance_only=True)
+    else:
+        body = {**terms_of(begin, begin_in, lasts), "places": names}
+        answer = client.post("/reservations", {**body, "reason": reason, "force": force})
+        show_answer(answer, as_json, f"Planned: {summary(answer)}.")
 
 
 @command(app)

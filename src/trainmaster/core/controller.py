@@ -21,7 +21,12 @@ from trainmaster.core.plan_check import admit, without_nonsense
 from trainmaster.core.policy import Policy
 from trainmaster.core.quota_gate import PlanCheck, rebuild, regulate
 from trainmaster.core.reducer import REDUCERS
-from trainmaster.core.reservations import keep_free, next_time
+from trainmaster.core.reservations import (
+    begin_and_end,
+    keep_free,
+    kept_free_reason,
+    next_time,
+)
 from trainmaster.core.slot_choice import keep_slots
 from trainmaster.core.state import State
 from trainmaster.core.view import View
@@ -106,6 +111,9 @@ class Controller:
         """Take the facts of an instant in, and decide once."""
         self._advance(now)
         state, log = self.state, self.state.log
+        had_kept_free = bool(state.kept_free)
+        if had_kept_free:
+            begin_and_end(state, now)
         for event in events:
             REDUCERS[type(event)](state, event, now)
         if state.adopted:
@@ -114,7 +122,7 @@ class Controller:
             end_delays(state, now)
         if state.avoiding:
             end_avoidance(state, now)
-        if state.kept_free or state.kept_free_stale:
+        if had_kept_free or state.kept_free or state.kept_free_stale:
             keep_free(state, now)
         if state.pending_launches:
             send_ready_launches(state, now)
@@ -323,10 +331,12 @@ class Controller:
         return min((at for at in times if at is not None), default=None)
 
     def explain(self, job: str) -> Reason:
-        """Why this job waits: a quota has no room for it, or the policy's own reason."""
+        """Why this job waits: a quota is used up, devices are kept free, or the policy's own reason."""
         quotas, record = self.state.quotas, self.state.jobs[job]
         over = None if quotas is None else quotas.reason(record, self._now)
-        return over or self.policy.explain(self.view, self.memo, self.state.jobs[job], self._now)
+        if over is None and self.state.kept_free:
+            over = kept_free_reason(self.state, record, self._now)
+        return over or self.policy.explain(self.view, self.memo, record, self._now)
 
     def forget(self) -> None:
         """Drop every cache of the view and the policy: plans must not change (the amnesia rule)."""

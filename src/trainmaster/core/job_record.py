@@ -226,7 +226,7 @@ class JobRecord:
 
     @property
     def may_start(self) -> bool:
-        """Whether nothing keeps it from policies: no hold, no delay before a retry, no quota or reservation."""
+        """Whether nothing keeps it from policies: a hold, a delay before a retry, a quota, a reservation."""
         is_free = self.over_quota is None and self.kept_out_by is None
         return is_free and not self.is_held and self.retry_at_ms is None
 

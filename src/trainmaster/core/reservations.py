@@ -24,6 +24,7 @@ from trainmaster.core.suspension import is_start_unsent, revoke_start, suspend
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Sharing
+from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.reservation import Reservation
 from trainmaster.model.topology import CPU_TYPE
 
@@ -44,16 +45,21 @@ def reservation_cancelled(state: State, event: e.ReservationCancelled, now: int)
 def keep_free(state: State, now: int) -> None:
     """Begin and end what is due, and keep jobs from devices that they would not leave in time."""
     state.kept_free_stale = False
+    begin_and_end(state, now)
+    fitting: dict[Demand, int] = {}
+    changes = [_judge(state, record, now, fitting) for record in list(state.jobs.values())]
+    if any(changes):
+        state.log.caches_stale = state.log.needs_pass = True
+
+
+def begin_and_end(state: State, now: int) -> None:
+    """Close nodes and clear devices whose time has come: before a fact of that instant starts a run there."""
     for number in [each.number for each in state.kept_free.values() if each.end_ms <= now]:
         del state.kept_free[number]
     begun = [each for each in state.kept_free.values() if each.is_on(now)]
     _close_nodes(state, {node for each in begun for node in each.nodes})
     for each in begun:
         _clear(state, each, now)
-    fitting: dict[Demand, int] = {}
-    changes = [_judge(state, record, now, fitting) for record in list(state.jobs.values())]
-    if any(changes):
-        state.log.caches_stale = state.log.needs_pass = True
 
 
 def next_time(state: State, now: int) -> int | None:
@@ -126,7 +132,7 @@ def _admits(state: State, held: Reservation, record: JobRecord) -> bool:
 
 
 def known_end(record: JobRecord, now: int) -> int | None:
-    """When it ends at the latest if it runs from now on, by its time limit and its estimate; None: not known."""
+    """When it ends if it runs from now on, by its time limit and its estimate; None: neither is known."""
     ends: list[int] = []
     limit, shape = record.job.max_runtime_ms, record.demand
     if limit is not None:
@@ -166,9 +172,9 @@ def _judge(state: State, record: JobRecord, now: int, fitting: dict[Demand, int]
     if has_changed:
         change_demand(state, record, lambda demand: replace(demand, barred=barred))
     kept_out = None
-    if barred and (record.phase in WAITING or record.phase is Phase.HELD):
-        if not _has_others(state, record, fitting):
-            kept_out = min(against, key=lambda each: (each.begin_ms, each.number)).number
+    is_waiting = record.phase in WAITING or record.phase is Phase.HELD
+    if barred and is_waiting and not _has_others(state, record, fitting):
+        kept_out = min(against, key=lambda each: (each.begin_ms, each.number)).number
     if kept_out == record.kept_out_by:
         return has_changed
     before, record.kept_out_by = record.kept_out_by, kept_out
@@ -188,6 +194,42 @@ def _has_others(state: State, record: JobRecord, fitting: dict[Demand, int]) -> 
     if demand not in fitting:
         fitting[demand] = devices_for(state.occupancy, demand, frozenset(demand.barred))
     return fitting[demand] >= demand.min_count
+
+
+def kept_free_reason(state: State, record: JobRecord, now: int) -> Reason | None:
+    """Why a job waits while devices that it could use are idle: they are kept free; None: they are not."""
+    held = None if record.kept_out_by is None else state.kept_free.get(record.kept_out_by)
+    if held is None and record.demand.barred:
+        idle = [gpu for gpu in record.demand.barred if state.occupancy.mode[gpu] is None]
+        found = [
+            each
+            for each in state.kept_free.values()
+            if not set(idle).isdisjoint(each.gpus) and keeps_out(state, each, record, now)
+        ]
+        held = min(found, key=lambda each: (each.begin_ms, each.number), default=None)
+    if held is None:
+        return None
+    return Reason(
+        Why.MAINTENANCE if held.is_maintenance else Why.RESERVATION,
+        record.demand.nominal.total_share,
+        since_ms=held.begin_ms if held.begin_ms > now else None,
+        until_ms=held.end_ms,
+        detail=_places(state, held),
+        kept_free=held,
+    )
+
+
+NAMED = 4
+"""Nodes and devices that a reason names."""
+
+
+def _places(state: State, held: Reservation) -> str:
+    """What is kept free: nodes in maintenance, or devices."""
+    nodes, node_of = state.topology.nodes, state.topology.node_of_gpu
+    names = [nodes[node].name for node in held.nodes] or [
+        f"{nodes[node_of[gpu]].name}:{gpu - nodes[node_of[gpu]].first_gpu}" for gpu in held.gpus
+    ]
+    return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
 
 
 def show_all_kept_out(state: State, now: int) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from trainmaster.daemon.device_health import is_aside_for, set_aside
+from trainmaster.daemon.device_names import device_name
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.policies import policy_of
@@ -21,8 +24,31 @@ from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import DEFAULT_QUEUE, Queue
 from trainmaster.model.quota import Prices, UserLimits
+from trainmaster.model.reservation import Reservation
+from trainmaster.model.topology import Node
+from trainmaster.model.units import DAY
 from trainmaster.policy_files import is_path
-from trainmaster.text.formatting import plural
+from trainmaster.text.formatting import plural, utc_time
+
+FARTHEST_MS = 3653 * DAY
+MOST_RESERVATIONS = 1000
+
+
+class WantedReservation(NamedTuple):
+    """What somebody wants to be kept free, and when."""
+
+    places: tuple[str, ...]
+    """Nodes, or `node:number` for one device; for maintenance, nodes or `all`."""
+    devices: int
+    """So many devices, whichever; 0: those of `places`."""
+    begin_ms: int | None
+    """None: now."""
+    length_ms: int
+    user: str = ""
+    queue: str = ""
+    """For whom; neither: it is maintenance."""
+    reason: str = ""
+    force: bool = False
 
 
 class ClusterControl:
@@ -31,6 +57,7 @@ class ClusterControl:
     def __init__(self, driver: Driver, self_tests: SelfTests) -> None:
         self._driver = driver
         self._self_tests = self_tests
+        self._numbering = asyncio.Lock()
 
     async def define_queue(self, queue: Queue) -> None:
         await self._submit_event(e.QueueDefined(queue))
@@ -109,6 +136,91 @@ class ClusterControl:
                 else f"there is no device {name}: {own} has none."
             )
         return [node.first_gpu + int(number)]
+
+    async def reserve(self, wanted: WantedReservation, by: str) -> int:
+        """Keep devices free for maintenance, or for a user or a queue; returns its number."""
+        async with self._numbering:
+            state = self._driver.controller.state
+            made = self._reservation(wanted, by, max(state.kept_free, default=0) + 1)
+            await self._submit_event(e.ReservationMade(made))
+            return made.number
+
+    def _reservation(self, wanted: WantedReservation, by: str, number: int) -> Reservation:
+        state, now = self._driver.controller.state, self._driver.clock.now()
+        begin = now if wanted.begin_ms is None else max(now, wanted.begin_ms)
+        end = (begin if wanted.begin_ms is None else wanted.begin_ms) + wanted.length_ms
+        if end <= now:
+            raise RequestError(f"the time was over at {utc_time(end)}: it is {utc_time(now)} now.")
+        if begin > now + FARTHEST_MS:
+            raise RequestError("it begins in more than ten years: check the date.")
+        if len(state.kept_free) >= MOST_RESERVATIONS:
+            raise Conflict(f"there are {MOST_RESERVATIONS} already: cancel some first.")
+        nodes: tuple[int, ...] = ()
+        if not (wanted.user or wanted.queue):
+            nodes = tuple(sorted({node.index for node in self._nodes(wanted.places)}))
+            gpus = tuple(gpu for node in nodes for gpu in self._devices_of(node))
+        else:
+            gpus = tuple(sorted({gpu for place in wanted.places for gpu in self.devices(place)}))
+            gpus = gpus or self._any_devices(wanted.devices, begin, end)
+        made = Reservation(
+            *(number, gpus, begin, end, nodes),
+            *(wanted.user, wanted.queue, wanted.reason, by, wanted.force),
+        )
+        self._check_overlap(made)
+        return made
+
+    def _nodes(self, places: Sequence[str]) -> Iterable[Node]:
+        """The nodes of these names; `all` is every one."""
+        nodes = self._driver.controller.state.topology.nodes
+        if "all" in places and not any(node.name == "all" for node in nodes):
+            return nodes
+        return [self._driver.node(place) for place in places]
+
+    def _devices_of(self, node: int) -> range:
+        own = self._driver.controller.state.topology.nodes[node]
+        return range(own.first_gpu, own.first_gpu + own.gpus)
+
+    def _any_devices(self, count: int, begin: int, end: int) -> tuple[int, ...]:
+        """So many devices that are not kept free then: idle ones first, on as few nodes as possible."""
+        state = self._driver.controller.state
+        held = [
+            each for each in state.kept_free.values() if each.begin_ms < end and begin < each.end_ms
+        ]
+        taken = {gpu for each in held for gpu in each.gpus}
+        free = [gpu for gpu in range(state.topology.gpu_count) if gpu not in taken]
+        free = [gpu for gpu in free if state.occupancy.is_offered(gpu)]
+        if len(free) < count:
+            raise Conflict(
+                f"the number of devices that can be reserved then is {len(free)}, not {count}: the others"
+                " are reserved, in maintenance, set aside or on drained nodes."
+            )
+        node_of, mode = state.topology.node_of_gpu, state.occupancy.mode
+        idle = Counter(node_of[gpu] for gpu in free if mode[gpu] is None)
+        free.sort(key=lambda gpu: (-min(count, idle[node_of[gpu]]), mode[gpu] is not None, gpu))
+        return tuple(sorted(free[:count]))
+
+    def _check_overlap(self, made: Reservation) -> None:
+        """Refuse to promise a device to two at once; maintenance goes before."""
+        if made.is_maintenance:
+            return
+        topology = self._driver.controller.state.topology
+        for each in self._driver.controller.state.kept_free.values():
+            both = sorted(set(made.gpus) & set(each.gpus))
+            is_at_once = made.begin_ms < each.end_ms and each.begin_ms < made.end_ms
+            if both and is_at_once:
+                raise Conflict(
+                    f"{device_name(topology, both[0])} is kept free already then, by number {each.number}"
+                    f" ({utc_time(each.begin_ms)} to {utc_time(each.end_ms)}):"
+                    " `trainmaster reservations` lists them."
+                )
+
+    async def cancel_reservation(self, number: int) -> None:
+        """Use its devices as before."""
+        if number not in self._driver.controller.state.kept_free:
+            raise NotFound(
+                f"there is no reservation {number}: `trainmaster reservations` lists them."
+            )
+        await self._submit_event(e.ReservationCancelled(number))
 
     async def unblock_input(self, path: str) -> str:
         """Let jobs start again that name an input which is set aside; its path as it is listed."""

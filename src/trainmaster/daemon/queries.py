@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trainmaster.config.quotas import prices_as_stated
 from trainmaster.core.lifecycle import WAITING, Phase
+from trainmaster.core.reservations import left_running
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.device_names import device_name
@@ -33,6 +34,7 @@ from trainmaster.daemon.response_models import (
     PolicyRow,
     PricesRow,
     QueueRow,
+    ReservationRow,
     SetAsideRow,
     UsageReport,
     UserLimitsRow,
@@ -67,7 +69,7 @@ from trainmaster.model.topology import Node
 from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
 from trainmaster.text.deadlines import BASIS, DEADLINE_OF_HELD, expected_end_sentence
-from trainmaster.text.formatting import length, listing
+from trainmaster.text.formatting import length, listing, plural, utc_time
 from trainmaster.text.messages import pace_sentence, straggler_sentence
 
 Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
@@ -92,6 +94,10 @@ NOT_ENDED = (
     " job that has waited longer than the work that would be lost, and 10 min at least, may have it ended."
 )
 NOT_PREEMPTIBLE = "It is not preempted: others wait until it ends."
+LEFT_RUNNING = (
+    "{what} has begun ({since} to {end}): it was left running, because it must not be suspended or would"
+    " lose work."
+)
 LOST = "{lost} of its work was lost and is done again."
 
 
@@ -331,7 +337,7 @@ class Queries:
         lost_ms = live.history.lost_ms
         said = (LOST.format(lost=length(lost_ms)),) if lost_ms >= SECOND else ()
         said = (*said, *self._drained()) if record.phase in WAITING else said
-        said = (*said, *self._straggler(live.id))
+        said = (*said, *self._straggler(live.id), *self._kept_free_of(record))
         is_unjudged = live.job.deadline_ms is not None and live.history.deadline is None
         if live.holds and is_unjudged and self.policy().judges_deadlines:
             said = (*said, DEADLINE_OF_HELD)
@@ -556,6 +562,7 @@ class Queries:
                     *self._driver.engine.abilities.remarks,
                     *self._driver.readings.notes([node]),
                     *self._aside(node),
+                    *self._maintained(node),
                 ],
             )
             for node in state.topology.nodes
@@ -563,9 +570,67 @@ class Queries:
 
     def _node_state(self, node: int) -> str:
         state = self._driver.controller.state
-        named = (("away", state.away), ("draining", state.draining), ("set aside", state.set_aside))
+        named = (
+            *(("away", state.away), ("maintenance", state.in_maintenance)),
+            *(("draining", state.draining), ("set aside", state.set_aside)),
+        )
         usual = "set aside" if state.is_all_aside(node) else "up"
         return next((name for name, nodes in named if node in nodes), usual)
+
+    def reservations(self) -> Sequence[ReservationRow]:
+        """Maintenance and reservations, now and later, the first to begin first."""
+        state, now = self._driver.controller.state, self._driver.clock.now()
+        found = sorted(state.kept_free.values(), key=lambda each: (each.begin_ms, each.number))
+        return [
+            ReservationRow(
+                number=each.number,
+                is_maintenance=each.is_maintenance,
+                has_begun=each.is_on(now),
+                begin_s=each.begin_ms / SECOND,
+                end_s=each.end_ms / SECOND,
+                nodes=[state.topology.nodes[node].name for node in each.nodes],
+                devices=[device_name(state.topology, gpu) for gpu in each.gpus],
+                user=each.user,
+                queue=each.queue,
+                reason=each.reason,
+                by=each.by,
+                force=each.force,
+                left=[record.id for record in left_running(state, each)],
+            )
+            for each in found
+        ]
+
+    def _maintained(self, node: Node) -> Iterator[str]:
+        """Maintenance of a node, now and later."""
+        now = self._driver.clock.now()
+        for row in self.reservations():
+            if node.name in row.nodes:
+                begin, end = (utc_time(int(at * SECOND)) for at in (row.begin_s, row.end_s))
+                why = f" ({row.reason})" if row.reason else ""
+                left = (
+                    f" {plural(len(row.left), 'job')} still there: {listing(row.left)}."
+                    if row.left
+                    else ""
+                )
+                if row.has_begun:
+                    yield f"In maintenance until {end}{why}.{left}"
+                elif row.begin_s * SECOND > now:
+                    yield f"Maintenance from {begin} to {end}{why}."
+
+    def _kept_free_of(self, record: JobRecord) -> tuple[str, ...]:
+        """What a run is told that stays where devices are kept free of it now."""
+        state, now = self._driver.controller.state, self._driver.clock.now()
+        return tuple(
+            LEFT_RUNNING.format(
+                what="Maintenance of its node"
+                if each.is_maintenance
+                else "A reservation of its devices",
+                since=utc_time(each.begin_ms),
+                end=utc_time(each.end_ms),
+            )
+            for each in state.kept_free.values()
+            if each.is_on(now) and record in left_running(state, each)
+        )
 
     def queues(self) -> Sequence[QueueRow]:
         state = self._driver.controller.state

@@ -359,7 +359,7 @@ class NodeRow(ResponseModel):
     name: str
     type: str
     state: str
-    """up, draining, away or set aside."""
+    """up, draining, maintenance, away or set aside."""
     devices: list[DeviceRow]
     frozen: list[str]
     """Jobs that are suspended in memory here."""
@@ -370,6 +370,32 @@ class NodeRow(ResponseModel):
 
 class NodeList(ResponseModel):
     nodes: list[NodeRow]
+
+
+class ReservationRow(ResponseModel):
+    """Devices that are kept free for maintenance, or for a user or a queue."""
+
+    number: int
+    is_maintenance: bool
+    has_begun: bool
+    begin_s: float
+    end_s: float
+    nodes: list[str]
+    """Nodes in maintenance; empty if it is for a user or a queue."""
+    devices: list[str]
+    user: str
+    queue: str
+    reason: str
+    by: str
+    """Who made it."""
+    force: bool
+    """Whether runs that lose work are ended too when it begins."""
+    left: list[str]
+    """Jobs that still run on the devices now, or would lose work if they were suspended."""
+
+
+class ReservationList(ResponseModel):
+    reservations: list[ReservationRow]
 
 
 class InputRow(ResponseModel):

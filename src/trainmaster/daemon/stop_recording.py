@@ -19,6 +19,9 @@ BACK_ON_OR_LOST = (e.RunAdopted, e.RunStarted, e.RunResumed, e.RunFailed, e.RunL
 STOOD_STILL = "made no step any more beside a guaranteed job"
 NOT_HELD_BACK = "could not be held back beside a guaranteed job"
 
+IN_MAINTENANCE = "ran on a node that is in maintenance now"
+IS_RESERVED = "ran on devices that are reserved for others now"
+
 
 def record_stop_reasons(
     events: Sequence[LoggedEvent],
@@ -44,8 +47,19 @@ def record_stop_reasons(
             is_still = live.record is not None and live.record.still_since_ms is not None
             stood = STOOD_STILL if live.history.is_pace_heeded else NOT_HELD_BACK
             why = stood if is_still and by == Suspender.POLICY and not room_for else ""
+            why = why or ("" if room_for or by == Suspender.USER else _in_the_way(order, live, state))
             suspension = Suspension(by, jobs=room_for, detail=why)
             live.history = replace(live.history, suspension=suspension)
+
+
+def _in_the_way(order: a.Freeze | a.Halt, live: LiveJob, state: State) -> str:
+    """What devices are kept free for that it was on; empty: for nothing."""
+    left = {piece.gpu for piece in state.leaving.get(order.run, ())}
+    ordered = None if live.record is None else live.record.suspend_ordered_ms
+    for held in state.kept_free.values():
+        if ordered is not None and held.is_on(ordered) and not left.isdisjoint(held.gpus):
+            return IN_MAINTENANCE if held.is_maintenance else IS_RESERVED
+    return ""
 
 
 def _record_event(live: LiveJob, logged: LoggedEvent) -> None:

@@ -77,7 +77,7 @@ class Demand:
     must_avoid: bool = False
     """Whether it waits for others even while these are free."""
     barred: tuple[int, ...] = ()
-    """GPUs that are kept free of it, in order of their index: it would still run there when they are reserved."""
+    """GPUs that are kept free of it, in order of their index: for maintenance, or for others."""
 
     @property
     def is_elastic(self) -> bool:

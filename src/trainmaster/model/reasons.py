@@ -8,6 +8,7 @@ from enum import Enum
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.placement import Sharing
 from trainmaster.model.quota import Period
+from trainmaster.model.reservation import Reservation
 
 
 class Why(Enum):
@@ -68,9 +69,9 @@ class Why(Enum):
     AVOIDS_DEVICES = "AvoidsDevices"
     """It failed on devices, named by `detail`, that are free: it waits for others until `until_ms`."""
     MAINTENANCE = "Maintenance"
-    """Its nodes, `detail`, are in maintenance or will be before it ends: from `since_ms` to `until_ms`."""
+    """Nodes that it could use are in maintenance, or will be before it ends: `kept_free`."""
     RESERVATION = "Reservation"
-    """Devices, `detail`, are kept for others, `by`, then: from `since_ms` to `until_ms`."""
+    """Devices that it could use are kept for others, or will be before it ends: `kept_free`."""
     NEXT_PASS = "NextPass"
     """It would fit and no other job goes first: the policy has not started it yet."""
     POLICY_FAILED = "PolicyFailed"
@@ -229,6 +230,8 @@ class Reason:
     detail: str = ""
     part: PartShortage | None = None
     quota: QuotaUse | None = None
+    kept_free: Reservation | None = None
+    """It has not begun yet if `since_ms`, its begin, is given."""
 
 
 class Refused(Enum):

@@ -322,6 +322,27 @@ def _avoids(reason: Reason) -> str:
     return f"It failed on {reason.detail}, which it could have again, and waits for other devices"
 
 
+def _kept_free(reason: Reason) -> str:
+    held = reason.kept_free
+    if held is None:
+        return "Devices that it could use are kept free"
+    why = f" ({held.reason})" if held.reason else ""
+    what = "in maintenance"
+    if not held.is_maintenance:
+        what = f"reserved for {reservation_for(held.user, held.queue)}"
+    end = utc_time(held.end_ms)
+    if reason.since_ms is None:
+        return f"{reason.detail}: {what} until {end}{why}"
+    return f"{reason.detail}: {what} from {utc_time(held.begin_ms)} to {end}{why}, when it might still run"
+
+
+def reservation_for(user: str, queue: str) -> str:
+    """Whose jobs it is for."""
+    if user and queue:
+        return f"{user} in queue {queue}"
+    return user or f"queue {queue}"
+
+
 SENTENCES = {
     Why.NOT_ENOUGH_FREE: _not_enough,
     Why.FRAGMENTED: _fragmented,
@@ -350,12 +371,14 @@ SENTENCES = {
     Why.RETRY_DELAY: _retry_delay,
     Why.INPUT_BLOCKED: _input_blocked,
     Why.AVOIDS_DEVICES: _avoids,
+    Why.MAINTENANCE: _kept_free,
+    Why.RESERVATION: _kept_free,
     Why.NEXT_PASS: _next_pass,
     Why.POLICY_FAILED: _policy_failed,
 }
 
 
-SAYS_UNTIL = (Why.NEVER_FITS, Why.BUDGET_USED_UP)
+SAYS_UNTIL = (Why.NEVER_FITS, Why.BUDGET_USED_UP, Why.MAINTENANCE, Why.RESERVATION)
 """Reasons that say themselves until when they hold, or hold for good."""
 
 

@@ -80,6 +80,8 @@ COMMANDS = {
     "history": CommandEntry(JOBS, "List jobs that have ended and what they used."),
     "node": CommandEntry(CLUSTER, "List nodes; take one out of service and back.", function="app"),
     "nodes": CommandEntry(CLUSTER, "The same as `node list`.", is_hidden=True),
+    "reserve": CommandEntry(CLUSTER, "Keep devices free for a user or a queue, for a time."),
+    "reservations": CommandEntry(CLUSTER, "List what is reserved.", "reserve", is_hidden=True),
     "queue": CommandEntry(CLUSTER, "List queues, define and remove one.", function="app"),
     "queues": CommandEntry(CLUSTER, "The same as `queue list`.", "queue", is_hidden=True),
     "user": CommandEntry(
