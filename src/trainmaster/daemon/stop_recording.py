@@ -47,7 +47,9 @@ def record_stop_reasons(
             is_still = live.record is not None and live.record.still_since_ms is not None
             stood = STOOD_STILL if live.history.is_pace_heeded else NOT_HELD_BACK
             why = stood if is_still and by == Suspender.POLICY and not room_for else ""
-            why = why or ("" if room_for or by == Suspender.USER else _in_the_way(order, live, state))
+            why = why or (
+                "" if room_for or by == Suspender.USER else _in_the_way(order, live, state)
+            )
             suspension = Suspension(by, jobs=room_for, detail=why)
             live.history = replace(live.history, suspension=suspension)
 

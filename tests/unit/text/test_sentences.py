@@ -60,6 +60,8 @@ SAID = {
     Why.RETRY_DELAY: "Its last run did not succeed, and it is tried again after a pause",
     Why.INPUT_BLOCKED: "Its input TypeError is set aside, because other jobs failed on it: it is used"
     " again when it has changed, or after `trainmaster inputs unblock TypeError`",
+    Why.MAINTENANCE: "Devices that it could use are kept free",
+    Why.RESERVATION: "Devices that it could use are kept free",
     Why.AVOIDS_DEVICES: "It failed on TypeError, which it could have again, and waits for other devices",
     Why.NEXT_PASS: "There is room for it: it waits for the next scheduling pass",
     Why.POLICY_FAILED: "The scheduling policy fails, so nothing is started: TypeError",
