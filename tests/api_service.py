@@ -25,6 +25,7 @@ from trainmaster.config.quotas import prices_as_stated
 from trainmaster.core.state import State
 from trainmaster.daemon import response_models
 from trainmaster.daemon.accounts import Accounts
+from trainmaster.daemon.cluster_control import WantedReservation
 from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
 from trainmaster.daemon.job_ports import PortConnection
 from trainmaster.daemon.live_job import LiveJob
@@ -38,6 +39,7 @@ from trainmaster.daemon.response_models import (
     PolicyRow,
     PricesRow,
     QueueRow,
+    ReservationRow,
     StatusRow,
     UsageReport,
     UserLimitsRow,
@@ -156,6 +158,11 @@ class MemoryService:
         self.device_type = "gpu"
         self.role, self.trouble = "active", ""
         self.node_state = "up"
+        self.kept_free: dict[int, ReservationRow] = {
+            3: ReservationRow(
+                3, True, False, 1.5, 2.5, ["n0"], ["n0:0"], "", "", "", "ada", False, []
+            )
+        }
         self.blocked: list[str] = []
         """Inputs that are set aside."""
         self.ends_at_once = ends_at_once
@@ -292,6 +299,21 @@ class MemoryService:
 
     async def unblock(self, name: str) -> None:
         await self.undrain(name.partition(":")[0])
+
+    async def reserve(self, wanted: WantedReservation, by: str) -> int:
+        self._needs_store()
+        number, begin_s = 4, (wanted.begin_ms or 0) / 1000
+        whom = (wanted.user, wanted.queue, wanted.reason, by, wanted.force)
+        is_maintenance, end_s = not (wanted.user or wanted.queue), begin_s + wanted.length_ms / 1000
+        self.kept_free[number] = ReservationRow(
+            number, is_maintenance, False, begin_s, end_s, ["n0"], ["n0:0"], *whom, []
+        )
+        return number
+
+    async def cancel_reservation(self, number: int) -> None:
+        self._needs_store()
+        if number not in self.kept_free:
+            raise NotFound(f"There is no reservation {number}.")
 
     async def unblock_input(self, path: str) -> str:
         self._needs_store()
@@ -479,6 +501,10 @@ class MemoryService:
                 remarks=["Memory is not limited here."],
             )
         ]
+
+    def reservations(self) -> Sequence[ReservationRow]:
+        self._needs_lead()
+        return list(self.kept_free.values())
 
     def inputs(self) -> Sequence[InputRow]:
         self._needs_lead()

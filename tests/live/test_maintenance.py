@@ -79,7 +79,7 @@ def test_devices_are_kept_for_a_user_and_nonsense_is_refused(folder: Path) -> No
             (404, {"places": ["n77"]}, "no node n77"),
             (422, {"devices": 1}, "Maintenance is of whole nodes"),
             (422, {"places": ["all"], "begin_s": 1.0}, "The time was over"),
-            (422, {"places": ["all"], "for": "0s"}, "longer than 0 s"),
+            (422, {"places": ["all"], "for": "0s"}, "more than nothing"),
         ]
         for status, terms, words in nonsense:
             with refused(status) as said:

@@ -1,4 +1,4 @@
-"""Maintenance and reservations: who may start, what is suspended when they begin, and what a job waits for."""
+"""Maintenance and reservations: who may start, and what is suspended when they begin."""
 
 from __future__ import annotations
 

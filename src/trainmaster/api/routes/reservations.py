@@ -60,8 +60,6 @@ class ReservationTerms(StrictModel):
             raise ApiError(422, "Name places, or a number of devices: one of them.")
         if self.devices and not (self.user or self.queue):
             raise ApiError(422, "Maintenance is of whole nodes: name them in places, or write all.")
-        if self.length <= 0:
-            raise ApiError(422, "for: it must last longer than 0 s.")
         return WantedReservation(
             tuple(self.places),
             self.devices,
