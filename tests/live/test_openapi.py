@@ -29,6 +29,7 @@ GOOD_BODIES = {
     "/api/v1/jobs/{job}/move": {"node": "n0"},
     "/api/v1/tokens": {"user": "ada", "expires": "1h"},
     "/api/v1/users/{name}": {"role": "operator"},
+    "/api/v1/reservations": {"places": ["n0"], "for": "4h"},
     "/api/v1/policy": {"name": "las", "options": {"quantum_s": 30}},
 }
 """What chance would not come upon."""
@@ -105,6 +106,7 @@ def tried(schema: Any, method: str, path: str, *, may_follow: bool) -> set[int]:
         "job": KNOWN_JOBS,
         "name": ["vision"] if "queues" in path else ["n0"],
         "id": [TOKEN.id],
+        "number": [3],
     }
     names = {name: st.sampled_from(of) for name, of in known.items() if f"{{{name}}}" in path}
 
