@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -44,6 +45,20 @@ def test_tokens_are_made_used_and_revoked(tmp_path: Path) -> None:
         daemon.start()
         daemon.until_active()
         assert (daemon.folder / "admin-token").read_text().strip() == admin
+
+
+def test_a_stream_ends_when_its_token_is_revoked(tmp_path: Path) -> None:
+    with live(tmp_path / "state", "--slots", "1") as daemon:
+        made = daemon.call("POST", "/api/v1/tokens", {"user": "ada", "role": "viewer"})
+        place = urlsplit(daemon.url or "")
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+        connection.request("GET", "/api/v1/changes", headers=daemon.bearer(made["token"]))
+        stream = connection.getresponse()
+        assert stream.status == 200
+        daemon.call("DELETE", f"/api/v1/tokens/{made['id']}")
+        with contextlib.suppress(http.client.IncompleteRead):
+            stream.read()  # to its end, which would not come
+        connection.close()
 
 
 def test_the_link_that_up_prints_opens_the_page_once(tmp_path: Path) -> None:

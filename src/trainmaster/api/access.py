@@ -6,6 +6,7 @@ those that the caller may see.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,12 +16,15 @@ from enum import StrEnum
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import compile_path
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainmaster.api.caller import Caller, Role
+from trainmaster.api.request_limits import LASTING, kind_of
 from trainmaster.api.responses import PAGES, error, error_of
 
 API = "/api/v1"
+RECHECK_S = 5.0
+"""How often it is looked at again whether a caller may follow something."""
 
 
 class Need(StrEnum):
@@ -184,7 +188,30 @@ class AccessControl:
         else:
             scope["state"]["caller"] = caller
             refusal = self._refusal(scope, caller)
+            if kind_of(scope) in LASTING:
+                receive = self._while_allowed(scope, caller, receive)
         await (refusal or self._app)(scope, receive, send)
+
+    def _while_allowed(self, scope: Scope, caller: Caller | None, receive: Receive) -> Receive:
+        """What lasts ends when the caller may no longer: a token may be revoked meanwhile."""
+
+        async def received() -> Message:
+            getting = asyncio.ensure_future(receive())
+            try:
+                while not (await asyncio.wait({getting}, timeout=RECHECK_S))[0]:
+                    if not await self._is_still(scope, caller):
+                        return {"type": "http.disconnect"}
+                return getting.result()
+            finally:
+                getting.cancel()
+
+        return received
+
+    async def _is_still(self, scope: Scope, caller: Caller | None) -> bool:
+        try:
+            return await self._identify(scope) == caller
+        except Exception:  # a store that is away revokes nothing
+            return True
 
     def _is_open(self, scope: Scope) -> bool:
         return self._refusal(scope, None) is None

@@ -12,6 +12,8 @@ from trainmaster.config.limits import Limits
 
 FORWARD = re.compile(r".*/jobs/[^/]+/ports/[0-9]+")
 STATUS = {"requests": 503, "submissions": 503, "followers": 429, "forwards": 429}
+LASTING = frozenset({"followers", "forwards"})
+"""Requests that last as long as the client likes."""
 
 
 class RequestLimits:
