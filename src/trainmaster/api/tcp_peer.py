@@ -10,10 +10,17 @@ from starlette.types import Scope
 
 SOCKETS = {socket.AF_INET: Path("/proc/net/tcp"), socket.AF_INET6: Path("/proc/net/tcp6")}
 """The sockets of this machine, with the users that have them."""
+NOBODY = -1
+"""No user: of a connection that its process has closed, which the tables give to root."""
+OWNER, INODE = 7, 9
+"""The places of a socket's user and inode in its row; a closed one has the inode 0."""
 
 
 def peer_uid(scope: Scope) -> int | None:
-    """The user whose process is at the other end of a connection within this machine; None: unknown."""
+    """The user whose process is at the other end of a connection within this machine; None: unknown.
+
+    Whoever sends a request and closes the connection at once is NOBODY.
+    """
     client, server = scope.get("client"), scope.get("server")
     if not client or not server or not server[1]:
         return None
@@ -24,7 +31,8 @@ def peer_uid(scope: Scope) -> int | None:
     except (OSError, ValueError):
         return None
     found = (row.split() for row in rows if wanted in row)
-    return next((int(fields[7]) for fields in found if len(fields) > 7), None)
+    owners = (int(fields[OWNER]) if int(fields[INODE]) else NOBODY for fields in found)
+    return next(owners, None)
 
 
 def _hex(family: socket.AddressFamily, host: str, port: int) -> str:

@@ -1,0 +1,20 @@
+"""Whose process is at the other end of a TCP connection within this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from trainmaster.api.tcp_peer import NOBODY, peer_uid
+
+
+def test_a_connection_that_was_closed_at_once_is_nobodys_and_not_roots() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+        with accepted:
+            scope = {"client": client.getsockname(), "server": listener.getsockname()}
+            assert peer_uid(scope) == os.getuid()
+            client.close()
+            assert accepted.recv(1) == b""  # the request may be read, and answered to nobody
+            assert peer_uid(scope) == NOBODY
