@@ -103,6 +103,7 @@ TABLE: dict[tuple[str, str], Need] = {
         view       GET    /usage
         operate    GET    /record/trace
         administer GET    /record/events
+        administer GET    /audit
         administer GET    /tokens
         administer POST   /tokens
         administer DELETE /tokens/{id}

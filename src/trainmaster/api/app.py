@@ -28,6 +28,9 @@ from trainmaster.api.routes import (
     submit,
     web,
 )
+from trainmaster.api.routes import (
+    audit as audit_routes,
+)
 from trainmaster.api.sessions import Sessions
 from trainmaster.api.store_header import StoreHeader
 from trainmaster.daemon.daemon import Daemon
@@ -79,6 +82,7 @@ def create_app(
     )
     for part in (submit, jobs, logs, ports, cluster, reservations):
         app.include_router(part.routes(service), prefix=ROOT)
+    app.include_router(audit_routes.routes(audit), prefix=ROOT)
     app.include_router(accounts.routes(service, sessions, url), prefix=ROOT)
     app.include_router(accounts.login_routes(sessions, url))
     app.include_router(web.routes(service, metrics or Metrics()))

@@ -53,6 +53,49 @@ class _PrivateFile(RotatingFileHandler):
         return open(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8")
 
 
+FIELDS = (*("at", "user", "role", "via", "uid", "pid", "token", "peer", "verb", "path", "status"),)
+
+
+def last_lines(
+    place: Path | None, most: int, user: str | None, since_s: float | None
+) -> list[dict[str, Any]]:
+    """The newest lines, the newest last: of this user, and since then, where that is asked."""
+    found: list[dict[str, Any]] = []
+    names = (
+        [] if place is None else [place, *(Path(f"{place}.{n}") for n in range(1, MOST_FILES + 1))]
+    )
+    since = (
+        ""
+        if since_s is None
+        else datetime.fromtimestamp(since_s, UTC).isoformat(timespec="milliseconds")
+    )
+    for name in names:
+        try:
+            lines = name.read_bytes().splitlines()
+        except FileNotFoundError:
+            break
+        for line in reversed(lines):
+            said = _read(line)
+            if said is None:
+                continue
+            if len(found) == most or said["at"] < since:
+                return found[::-1]
+            if user is None or said["user"] == user:
+                found.append(said)
+    return found[::-1]
+
+
+def _read(line: bytes) -> dict[str, Any] | None:
+    """A line of the log; None for one that a crash has cut off."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("at"), str):
+        return None
+    return {name: said.get(name) for name in FIELDS}
+
+
 class AuditLog:
     """Writes the line when the request has been answered."""
 

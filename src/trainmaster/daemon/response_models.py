@@ -372,6 +372,27 @@ class NodeList(ResponseModel):
     nodes: list[NodeRow]
 
 
+class AuditRow(ResponseModel):
+    """A request that changed something, was refused or showed secrets."""
+
+    at: str
+    user: str | None
+    role: str | None
+    via: str | None
+    uid: int | None
+    pid: int | None
+    token: str | None
+    """The id of the token that was shown."""
+    peer: str | None
+    verb: str | None
+    path: str | None
+    status: int | None
+
+
+class AuditList(ResponseModel):
+    entries: list[AuditRow]
+
+
 class ReservationRow(ResponseModel):
     """Devices that are kept free for maintenance, or for a user or a queue."""
 

@@ -91,6 +91,7 @@ COMMANDS = {
     "token": CommandEntry(
         CLUSTER, "Make and revoke tokens, use a manager elsewhere, open its page.", function="app"
     ),
+    "audit": CommandEntry(CLUSTER, "Show who asked the manager for what (admins)."),
     "inputs": CommandEntry(
         CLUSTER, "List inputs that are set aside because jobs fail on them.", function="app"
     ),

@@ -1,0 +1,44 @@
+"""What admins read of the audit log: the newest lines, over rotated files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from trainmaster.api.audit_log import last_lines
+
+
+def line(second: int, user: str = "ada", status: int = 200) -> str:
+    at = f"2026-11-17T00:00:{second:02}.000+00:00"
+    return json.dumps({"at": at, "user": user, "verb": "POST", "path": "/x", "status": status})
+
+
+def log(folder: Path) -> Path:
+    place = folder / "audit.log"
+    (folder / "audit.log.2").write_text(f"{line(1)}\n{line(2, 'bob')}\n")
+    (folder / "audit.log.1").write_text(f"{line(3)}\n{line(4, 'bob', 403)}\n")
+    place.write_text(f"{line(5)}\nnot json\n{line(6)}\n" + '{"at": "2026-11-17T00:0')
+    return place
+
+
+def seconds(found: list[dict[str, object]]) -> list[int]:
+    return [int(str(each["at"])[17:19]) for each in found]
+
+
+def test_the_newest_are_last_and_lines_that_were_cut_off_are_left_out(tmp_path: Path) -> None:
+    assert seconds(last_lines(log(tmp_path), 100, None, None)) == [1, 2, 3, 4, 5, 6]
+    assert seconds(last_lines(log(tmp_path), 3, None, None)) == [4, 5, 6]
+    assert last_lines(log(tmp_path), 1, None, None)[0]["token"] is None
+
+
+def test_of_one_user_and_since_a_time(tmp_path: Path) -> None:
+    place = log(tmp_path)
+    assert seconds(last_lines(place, 100, "bob", None)) == [2, 4]
+    assert seconds(last_lines(place, 1, "bob", None)) == [4]
+    third = 1794873603.0  # 2026-11-17T00:00:03Z
+    assert seconds(last_lines(place, 100, None, third)) == [3, 4, 5, 6]
+
+
+def test_nothing_is_written_nowhere(tmp_path: Path) -> None:
+    assert last_lines(None, 10, None, None) == []
+    assert last_lines(tmp_path / "audit.log", 10, None, None) == []
