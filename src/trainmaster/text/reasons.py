@@ -187,7 +187,7 @@ def _running_limit(reason: Reason) -> str:
         return "As many jobs of its user run as may"
     where = f" in queue {quota.queue}" if quota.queue else ""
     by = f" ({names(reason.held_by)})" if reason.held_by else ""
-    return f"{quota.user} runs {quota.used} of {plural(quota.most, 'job')} that one user may run{where}{by}"
+    return f"{quota.user} runs {quota.used:,} of {plural(quota.most, 'job')} that one user may run{where}{by}"
 
 
 def gpu_hours(amount: int) -> str:

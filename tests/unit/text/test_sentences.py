@@ -8,6 +8,7 @@ import pytest
 
 from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome, Decline
 from trainmaster.model.placement import Sharing
+from trainmaster.model.quota import Period
 from trainmaster.model.reasons import (
     HostShortage,
     HostUse,
@@ -15,6 +16,7 @@ from trainmaster.model.reasons import (
     Prerequisite,
     Protection,
     QueueStanding,
+    QuotaUse,
     Reason,
     Why,
 )
@@ -38,6 +40,11 @@ SAID = {
     Why.BEHIND_OTHERS: "Jobs 3 and 4 go first",
     Why.SHARE_USED_UP: "Its queue nlp holds 2 GPUs (jobs 3 and 4), and its share is 4 GPUs; the job"
     " needs 8 GPUs more and 5 are free",
+    Why.USER_GPU_LIMIT: "ada uses 6 of 8 GPUs that one user may have in queue nlp (jobs 3 and 4); the job"
+    " needs 8 GPUs more",
+    Why.USER_RUNNING_LIMIT: "ada runs 6,000 of 8,000 jobs that one user may run in queue nlp (jobs 3 and 4)",
+    Why.BUDGET_USED_UP: "The budget of queue nlp, 2.222e-06 GPU-hours per week, is used up; it is renewed on"
+    " 2027-01-15 08:05:00 UTC",
     Why.RESERVED: "The GPUs that it could use are held for jobs 3 and 4",
     Why.WAITING_FOR_RELEASE: "Its GPUs are reserved for it; jobs 3 and 4 must release them first",
     Why.DEADLINE_LEAVES_TIME: "Its deadline leaves enough time, so other jobs go first",
@@ -133,11 +140,15 @@ def test_every_reason_is_a_sentence(why: Why) -> None:
         host=HostShortage(True, 14 * GIB, 1, 19 * GIB // 2, USED),
         detail="TypeError",
         part=PartShortage(13 * GIB, 8 * GIB, Sharing.MPS, Sharing.TIME),
+        quota=QuotaUse("nlp", "ada", 6_000, 8_000, Period.WEEK),
     )
+    says_until = why in (Why.NEVER_FITS, Why.BUDGET_USED_UP)
     assert reason_sentence(reason, NOW) == (
-        f"{SAID[why]}." if why is Why.NEVER_FITS else f"{SAID[why]} (at most 5 min more)."
+        f"{SAID[why]}." if says_until else f"{SAID[why]} (at most 5 min more)."
     )
-    assert reason_sentence(replace(reason, until_ms=None), NOW) == f"{SAID[why]}."
+    said = reason_sentence(replace(reason, until_ms=None), NOW)
+    renewed = "it is renewed on 2027-01-15 08:05:00 UTC"
+    assert said == f"{SAID[why].replace(renewed, 'it is not renewed')}."
 
 
 def test_the_rule_that_keeps_a_job_in_the_way_is_named() -> None:
