@@ -7,6 +7,7 @@ import grp
 import os
 import signal
 import stat
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.live.unix_users import as_user, shared_folder, unix_user
 from trainmaster.engines.local import runfile
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.local.ownership import CHECKPOINTS
+from trainmaster.engines.local.privileges import identity
 from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Thaw
 from trainmaster.model.engine_reports import Ended, Frozen, Lost, Thawed
@@ -305,6 +307,30 @@ def test_the_number_of_a_users_processes_is_limited_without_control_groups(place
         assert over.code != 0
         assert "fork" in stage.log(RUN).decode()
         assert not processes_of(place.ada)
+
+    perform(place, act)
+
+
+def test_a_process_of_another_user_that_says_it_is_of_a_run_is_not_believed(place: Place) -> None:
+    """Else who forwards a port of theirs would speak with a program of somebody else."""
+
+    async def act(stage: Stage) -> None:
+        await stage.up(RUN, place.shell(place.ada, "sleep 600"))
+        rank = processes_of(place.ada)[0]
+        said = Path(f"/proc/{rank}/environ").read_bytes().split(b"\0")
+        stated = dict(each.decode().partition("=")[::2] for each in said if each)
+        for account, found in ((place.ada, RUN), (place.bob, None)):
+            with subprocess.Popen(
+                ("sh", "-c", "echo; exec sleep 600"),
+                env=stated,
+                stdout=subprocess.PIPE,
+                **identity(account),
+            ) as other:
+                assert other.stdout is not None
+                other.stdout.readline()  # it has its variables now
+                assert stage.engine.run_of(other.pid) == found
+                other.kill()
+        assert stage.engine.run_of(rank) == RUN
 
     perform(place, act)
 

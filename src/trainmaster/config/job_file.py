@@ -288,6 +288,8 @@ class Container(FileModel):
     def _has_one(self) -> Container:
         if len(self._named()) != 1:
             raise ValueError(f"must name one of {', '.join(CONTAINERS)} with its image")
+        if self.image.startswith("-"):  # the program would take it for an option
+            raise ValueError(f"has {self.image!r} as its image: options go into `options`")
         return self
 
     def _named(self) -> dict[str, str]:

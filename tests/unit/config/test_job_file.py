@@ -139,6 +139,7 @@ MISTAKES = {
     "command: x\ngpus: 1-2\nsharing: mps": "sharing: mps is for jobs on one GPU",
     "command: x\non_hang: restart\nretries: 0": "on_hang restart is a retry, and retries 0 allows none",
     "command: x\ncontainer: {}": "line 2: container must name one of apptainer, enroot, docker, podman",
+    "command: [alpine, sh]\ncontainer: {docker: --volume=/:/host}": "options go into `options`",
     "command: x\ncommand: y": "line 2: command is given twice.",
     "command: x\n\tname: y": "line 2: this is not YAML",
     "command: a: b": "quote a text that has a colon in it.",

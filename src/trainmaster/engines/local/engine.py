@@ -163,8 +163,10 @@ class LocalEngine:
         run = Run(job, int(attempt)) if attempt.isdecimal() and len(attempt) < 10 else None
         if run is None or not self._sockets:
             return None
-        own = socket_paths.path_in(self._sockets, self.folder_of(run))
-        return run if os.path.basename(own) == os.path.basename(said[1]) else None
+        folder = self.folder_of(run)
+        own = socket_paths.path_in(self._sockets, folder)
+        is_named = os.path.basename(own) == os.path.basename(said[1])
+        return run if is_named and _is_of_its_user(pid, folder) else None
 
     def connect(self, job: str, port: int) -> socket.socket | None:
         """The listening sockets have to be the same before and after: the port may change hands meanwhile."""
@@ -532,3 +534,13 @@ class LocalEngine:
 def _generations(folder: str) -> int:
     """The last generation that was started, by the run's journal."""
     return max((entry.get("generation", 0) for entry in journal.read(folder)), default=0)
+
+
+def _is_of_its_user(pid: int, folder: Path) -> bool:
+    """Whether a process that says it is of this run is its user's: others' are not believed."""
+    try:
+        file = runfile.newest(str(folder))
+    except ValueError:  # of an earlier version, when all ran as us
+        return True
+    account = None if file is None else file.account
+    return account is None or processes.uid_of(pid) == account.uid

@@ -146,6 +146,15 @@ def variables_of(pid: int, names: Sequence[str]) -> tuple[str, ...] | None:
     return None
 
 
+def uid_of(pid: int) -> int | None:
+    """The user that a process runs as; None where it has ended."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("Uid:"))
+    except (OSError, StopIteration):
+        return None
+
+
 def lock_holders(path: str) -> list[int]:
     """The processes that hold a lock on this file."""
     try:
