@@ -315,7 +315,8 @@ def test_a_process_of_another_user_that_says_it_is_of_a_run_is_not_believed(plac
     """Else who forwards a port of theirs would speak with a program of somebody else."""
 
     async def act(stage: Stage) -> None:
-        await stage.up(RUN, place.shell(place.ada, "sleep 600"))
+        spec = place.shell(place.ada, "exec sleep 600")
+        await stage.up(RUN, spec)
         rank = processes_of(place.ada)[0]
         said = Path(f"/proc/{rank}/environ").read_bytes().split(b"\0")
         stated = dict(each.decode().partition("=")[::2] for each in said if each)
@@ -328,9 +329,12 @@ def test_a_process_of_another_user_that_says_it_is_of_a_run_is_not_believed(plac
             ) as other:
                 assert other.stdout is not None
                 other.stdout.readline()  # it has its variables now
-                assert stage.engine.run_of(other.pid) == found
+                believed = stage.engine.run_of(other.pid)
                 other.kill()
+            assert believed == found
         assert stage.engine.run_of(rank) == RUN
+        await stage.order(Kill(RUN), spec)
+        await stage.ended(RUN)
 
     perform(place, act)
 
