@@ -540,7 +540,7 @@ def test_move_and_set(tm: Tm, daemon: Counterpart) -> None:
         ("history --failures --limit 3", "leave --state and --limit out"),
         ("run -t soon:ish -- true", "--time must be a length of time such as 90s"),
         ("run --env NOT_SET_ANYWHERE -- true", "NOT_SET_ANYWHERE is not set here"),
-        ("run --container podman:x -- true", "--container `podman:x` is not a container"),
+        ("run --container lxc:x -- true", "--container `lxc:x` is not a container"),
         ("run --", "missing argument"),
         ("submit none.yaml", "none.yaml cannot be read: no such file or directory."),
     ],

@@ -17,6 +17,7 @@ from trainmaster.cli.up import DATABASE_FILE
 if TYPE_CHECKING:
     from trainmaster.daemon.backup_file import Manifest, Progress
 
+SUFFIXES = (".tar.gz", ".tgz")
 TO = "File to write, or a folder for it. Default: trainmaster-TIME.tar.gz in the current folder."
 DATA = "Data folder of the manager. Default: TRAINMASTER_DATA, or the user data folder."
 DATABASE = "Its database. Default: the one that the data folder was used with last."
@@ -97,6 +98,10 @@ def _target(to: Path | None) -> Path:
     target = (to / name if to.is_dir() else to) if to is not None else Path(name)
     if target.exists():
         raise BadInput(f"{target} is there already: name another file.")
+    if not str(target).endswith(SUFFIXES):
+        raise BadInput(
+            f"--to {target} is neither a folder that exists nor the name of a file that ends in .tar.gz."
+        )
     check_writable(target, "--to")
     return target.absolute()
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainmaster.api.front import Front
     from trainmaster.config.limits import Limits
     from trainmaster.daemon.data_folder import ColdStart
+    from trainmaster.daemon.idle_watch import IdleRule
     from trainmaster.model.policy_spec import PolicySpec
 
 DATA = "Data folder for the manager's state. Default: TRAINMASTER_DATA, or the user data folder."
@@ -77,6 +78,14 @@ NOTIFY = (
     "File that names a mail server, operators to tell of troubles, and hosts that jobs may post to"
     " (docs/notifications.md). Default: that of the last start. none: messages only to webhooks."
 )
+IDLE_AFTER = (
+    "Reap idle GPUs: act on a job whose GPUs compute nothing, and that makes no step, for so long. Default:"
+    " never."
+)
+IDLE_ACTION = (
+    "What --idle-after does: notify says so in the job's story after half of the time; suspend also suspends"
+    " it, where that loses nothing; end ends it."
+)
 CONTAINER_OPTIONS = (
     "Option that `container.options` of a job may have, such as --bind=/data/*, and no others; can be"
     " repeated. Default: any, and with --run-as-user those that let nothing of the machine in."
@@ -113,6 +122,8 @@ def up(
     max_grace: Annotated[str | None, option("--max-grace DURATION", MAX_GRACE)] = None,
     limits: Annotated[list[str] | None, option("--limit NAME=VALUE", LIMITS)] = None,
     failure_reasons: Annotated[str | None, option("--failure-reasons FILE|none", REASONS)] = None,
+    idle_after: Annotated[str | None, option("--idle-after DURATION", IDLE_AFTER)] = None,
+    idle_action: Annotated[str, option("--idle-action notify|suspend|end", IDLE_ACTION)] = "notify",
     container_options: Annotated[
         list[str] | None, option("--container-option PATTERN", CONTAINER_OPTIONS)
     ] = None,
@@ -199,6 +210,7 @@ def up(
         is_system,
         runs_as_user or is_system or is_open_to_users(folder),
         tuple(container_options or ()),
+        _idle_rule(idle_after, idle_action),
     )
     run_manager(start, host, port)
 
@@ -215,6 +227,20 @@ def _print_unit(folder: Path, arguments: Sequence[str], is_system: bool) -> None
     command = [sys.executable, "-m", "trainmaster", "up", "--data", str(folder), *named]
     text = unit_text(command, folder, for_root=os.geteuid() == ROOT, is_system=is_system)
     write(text)
+
+
+def _idle_rule(after: str | None, action: str) -> IdleRule | None:
+    from trainmaster.config.units import duration_ms
+    from trainmaster.daemon.idle_watch import IdleAction, IdleRule
+
+    if action not in list(IdleAction):
+        raise BadInput(f"--idle-action is {', '.join(IdleAction)}, not {action}.")
+    if after is None:
+        return None
+    try:
+        return IdleRule(duration_ms(after), IdleAction(action))
+    except ValueError as error:
+        raise BadInput(f"--idle-after {error}.") from None
 
 
 def _cold_start(adopt: bool, starts_fresh: bool, folder: Path) -> ColdStart:

@@ -77,7 +77,7 @@ TARGETS_SCHEMA = {
     ]
 }
 Targets = Annotated[tuple[Target, ...], PlainValidator(_targets), WithJsonSchema(TARGETS_SCHEMA)]
-Occasion = Literal["started", "suspended", "hung", "retried", "failed", "ended"]
+Occasion = Literal["started", "suspended", "hung", "idle", "retried", "failed", "ended"]
 
 
 class Notify(FileModel):
@@ -91,8 +91,8 @@ class Notify(FileModel):
         ("ended",),
         strict=False,
         min_length=1,
-        description="started, suspended, hung, retried, failed (for good), ended (in whatever way). Of an"
-        " array only failed and ended are told, once, when all of it has ended.",
+        description="started, suspended, hung, idle, retried, failed (for good), ended (in whatever way). Of"
+        " an array only failed and ended are told, once, when all of it has ended.",
     )
 
     @model_validator(mode="before")

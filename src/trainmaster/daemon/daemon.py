@@ -45,6 +45,7 @@ from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.export import events_of, trace_of
 from trainmaster.daemon.failure_evidence import FailureReader
 from trainmaster.daemon.folder_lock import FolderLock
+from trainmaster.daemon.idle_watch import IdleRule, IdleWatch
 from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.job_outputs import JobOutputs
 from trainmaster.daemon.job_ports import JobPorts
@@ -132,6 +133,7 @@ class Daemon:
         tests_devices: bool = False,
         notifications: NotificationSettings = NO_SETTINGS,
         container_options: Sequence[str] = ANY,
+        idle_rule: IdleRule | None = None,
         runs_as_user: bool = False,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -161,6 +163,9 @@ class Daemon:
             folder, store, notifications, is_open=not runs_as_user, host=socket.gethostname()
         )
         self._container_options = container_options
+        self._idle_rule = idle_rule
+        """What is done about jobs on idle GPUs; None: nothing."""
+        self._idle: IdleWatch
         self._self_tests: SelfTests
         self._disks: DiskWatch
         """Both while it leads."""
@@ -214,6 +219,7 @@ class Daemon:
                 self._self_tests.test_at_start(all_devices=self._tests_devices),
                 self._self_tests.watch(),
                 self._disks.watch(),
+                self._idle.watch(),
                 self._notifier.watch(driver.feed, self.health),
                 self._snapshots(driver),
                 self._tidy(driver),
@@ -334,6 +340,7 @@ class Daemon:
             await asyncio.to_thread(remove_leftovers, self._folder, last)
         self._self_tests = SelfTests(driver, self._folder)
         self._disks = DiskWatch(driver, self._folder)
+        self._idle = IdleWatch(driver, self._idle_rule, control.suspend_idle)
         cluster, outputs = ClusterControl(driver, self._self_tests), JobOutputs(files)
         self._parts = _Parts(driver, files, submissions, outputs, control, cluster, queries)
         return driver

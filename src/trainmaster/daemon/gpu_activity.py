@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.state import JobRecord
+from trainmaster.core.state import JobRecord, State
 from trainmaster.model.job import Run
 from trainmaster.model.units import SECOND
 
@@ -41,20 +41,21 @@ class GpuActivity:
         """Of runs of which it is known."""
         for record in self._driver.controller.state.jobs.values():
             if record.phase is Phase.RUNNING:
-                util_ppm = self._use(record, readings)
+                util_ppm = use_of(self._driver.controller.state, record, readings)
                 if util_ppm is not None:
                     yield record.run, util_ppm
 
-    def _use(self, record: JobRecord, readings: GpuReadings) -> int | None:
-        """On the busiest of its GPUs; by all programs there, where nothing is known of its own."""
-        uuids = self._driver.controller.state.topology.uuids
-        if record.placement is None or not uuids:
-            return None
-        use, found = readings.of_run(record.run), []
-        for gpu in record.placement.gpus():
-            own = None if use is None else use.util_ppm.get(uuids[gpu])
-            reading = readings.device(uuids[gpu])
-            whole = None if reading is None else reading.util_ppm
-            found.append(whole if own is None else own)
-        known = [each for each in found if each is not None]
-        return max(known) if len(known) == len(found) else None
+
+def use_of(state: State, record: JobRecord, readings: GpuReadings) -> int | None:
+    """On the busiest of a run's GPUs; by all programs there, where nothing is known of its own."""
+    uuids = state.topology.uuids
+    if record.placement is None or not uuids:
+        return None
+    use, found = readings.of_run(record.run), []
+    for gpu in record.placement.gpus():
+        own = None if use is None else use.util_ppm.get(uuids[gpu])
+        reading = readings.device(uuids[gpu])
+        whole = None if reading is None else reading.util_ppm
+        found.append(whole if own is None else own)
+    known = [each for each in found if each is not None]
+    return max(known) if len(known) == len(found) else None

@@ -102,6 +102,12 @@ class JobControl:
         """The same, asked for by a session that is not used."""
         await self._suspend(job, Suspension(Suspender.IDLE))
 
+    async def suspend_idle(self, job: str) -> None:
+        """The same by the operator's rule, where it loses nothing."""
+        for live in await self._changeable(job):
+            self._refuse_loss(live, "suspend it")
+        await self.idle(job)
+
     async def _suspend(self, job: str, by: Suspension, *, may_end: bool = False) -> None:
         events = []
         lives = [each for each in await self._changeable(job) if not _is_stopping(each)]

@@ -32,6 +32,7 @@ HAPPENED: Mapping[type, str] = {
     e.RunHung: "hung",
     e.RunWentOn: "went on",
     e.RunStraggled: "straggler",
+    e.RunIdle: "idle",
     e.RunResumed: "resumed",
     e.RunResized: "resized",
     e.RunSaved: "saved",

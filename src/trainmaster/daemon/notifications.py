@@ -37,7 +37,7 @@ LOOK_S = 15.0
 """How often the manager's health is looked at."""
 PAGE = 500
 NAMED = 3
-PLAIN = {"started": "started", "suspended": "suspended", "hung": "hung"}
+PLAIN = {"started": "started", "suspended": "suspended", "hung": "hung", "idle": "idle"}
 """Entries of a story that are told as they are, and on which occasion."""
 ENDS = frozenset({"succeeded", "failed", "lost", "stopped", "withdrawn"})
 """Entries after which a job may have ended."""
@@ -54,13 +54,13 @@ def notify_of(job: StoredJob) -> Notify | None:
 
 
 def occasions(row: StoryRow, job: StoredJob, is_last: bool) -> tuple[str, ...]:
-    """On which occasions this entry is told; `is_last`: no run of the job comes after it."""
+    """On which occasions this entry is told, the most telling first; `is_last`: no run comes after it."""
     if row.what in PLAIN:
         return (PLAIN[row.what],)
     if row.what not in ENDS:
         return ()
     if job.state in ENDED_STATES and is_last:
-        return ("ended", "failed") if job.state in FAILURES else ("ended",)
+        return ("failed", "ended") if job.state in FAILURES else ("ended",)
     return ("retried",) if row.what in ("failed", "lost") else ()
 
 
@@ -119,10 +119,17 @@ def text_of(target: Target) -> str:
     return f"slack:{target.address}" if target.channel == "slack" else target.address
 
 
+HAPPENED = {
+    "started": "has started",
+    "hung": "hangs",
+    "idle": "leaves its GPUs idle",
+    "retried": "failed and is tried again",
+}
+
+
 def _has(verb: str) -> str:
-    return {"started": "has started", "hung": "hangs", "retried": "failed and is tried again"}.get(
-        verb, f"has {verb}" if verb in ("succeeded", "failed", "timed out") else f"was {verb}"
-    )
+    usual = f"has {verb}" if verb in ("succeeded", "failed", "timed out") else f"was {verb}"
+    return HAPPENED.get(verb, usual)
 
 
 def _body(job: StoredJob, occasion: str, sentence: str, at_ms: int) -> dict[str, object]:

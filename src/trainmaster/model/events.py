@@ -206,6 +206,13 @@ class RunStraggled:
 
 
 @dataclass(frozen=True, slots=True)
+class RunIdle:
+    """Its GPUs have computed nothing for long."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
 class RunResumed:
     run: Run
     speed_ppm: int
@@ -462,6 +469,7 @@ Event = (
     | RunHung
     | RunWentOn
     | RunStraggled
+    | RunIdle
     | RunResumed
     | RunResized
     | RunSpeedChanged

@@ -27,11 +27,13 @@ class EndCode(StrEnum):
     """It has run for its `max_runtime`."""
     DEPENDENCY = "Dependency"
     """A job that it depends on did not end as it must."""
+    IDLE = "Idle"
+    """Its GPUs have computed nothing for as long as the operator allows."""
     CANCELLED = "Cancelled"
     """A person cancelled it."""
 
 
-WITHDRAWALS = frozenset({EndCode.TIME_LIMIT, EndCode.DEPENDENCY, EndCode.CANCELLED})
+WITHDRAWALS = frozenset({EndCode.TIME_LIMIT, EndCode.DEPENDENCY, EndCode.IDLE, EndCode.CANCELLED})
 """Ends that the manager orders. A program's own end on the way there does not replace them."""
 
 

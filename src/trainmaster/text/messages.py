@@ -220,6 +220,18 @@ def _straggler(detail: Detail) -> Opening:
     return straggler_sentence(rank, "", percent, *known).rstrip("."), (*keys, "attempt")
 
 
+IDLE_ACTIONS = {"suspend": "it is suspended", "end": "it is ended"}
+
+
+def _idle(detail: Detail) -> Opening:
+    """`Its GPUs have been idle for 15 min: after 30 min it is suspended`."""
+    said = f"its GPUs have been idle for {length(_seconds(detail.get('idle_s')))}"
+    action = IDLE_ACTIONS.get(str(detail.get("action")))
+    if action:
+        said += f": after {length(_seconds(detail.get('limit_s')))} {action}"
+    return said, ("attempt", "idle_s", "limit_s", "action")
+
+
 def straggler_sentence(
     rank: int, device: str, percent: int, own_ms: int | None = None, peers_ms: int | None = None
 ) -> str:
@@ -340,6 +352,7 @@ OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
     "paced": _paced,
     "hung": _hung,
     "straggler": _straggler,
+    "idle": _idle,
     "went on": lambda _: ("going on: it did not hang", ("attempt",)),
     "thaw ordered": _on_devices("resuming", "attempt"),
     "resumed": lambda _: ("running again", ("attempt",)),

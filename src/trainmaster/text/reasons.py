@@ -294,7 +294,7 @@ def _suspended_by_user(reason: Reason) -> str:
 
 
 def _suspended_idle(_reason: Reason) -> str:
-    return "Suspended because it was idle: `trainmaster shell` lets it continue"
+    return "Suspended because it was idle: `trainmaster resume`, or `shell` for a session, lets it continue"
 
 
 def _over_gpu_memory(_reason: Reason) -> str:

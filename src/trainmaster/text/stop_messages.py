@@ -46,6 +46,11 @@ def _time_limit(end: EndReason) -> str:
     return f"It has run for its time limit{limit}"
 
 
+def _idle(end: EndReason) -> str:
+    time = f" for {length(round(end.limit_s * SECOND))}" if end.limit_s is not None else ""
+    return f"Its GPUs had been idle{time}"
+
+
 def _dependency(end: EndReason) -> str:
     return f"It was to run after job {end.job}, which {ended_as(end.job_state)}"
 
@@ -61,6 +66,7 @@ SENTENCES: Mapping[str, Callable[[EndReason], str]] = {
     EndCode.LOST: _lost,
     EndCode.TIME_LIMIT: _time_limit,
     EndCode.DEPENDENCY: _dependency,
+    EndCode.IDLE: _idle,
     EndCode.CANCELLED: _cancelled,
 }
 

@@ -24,7 +24,7 @@ from trainmaster.model.units import DAY, GIB, HOUR, MIB, MINUTE, SECOND
 from trainmaster.text.deadlines import deadline_sentence, past_deadline_sentence
 from trainmaster.text.formatting import length, plural, when
 from trainmaster.text.messages import forecast_sentence, story_sentence
-from trainmaster.text.reasons import reason_sentence
+from trainmaster.text.reasons import SAYS_UNTIL, reason_sentence
 
 NOW = 1_800_000_000_000
 
@@ -62,7 +62,8 @@ SAID = {
     " time-slicing",
     Why.NOT_MEASURED: "It can start beside jobs 3 and 4 once the GPU use of those jobs has been measured",
     Why.GPU_BUSY: "It runs on what others leave idle of their GPUs, and jobs 3 and 4 leave too little",
-    Why.SUSPENDED_IDLE: "Suspended because it was idle: `trainmaster shell` lets it continue",
+    Why.SUSPENDED_IDLE: "Suspended because it was idle: `trainmaster resume`, or `shell` for a session,"
+    " lets it continue",
     Why.PRERUN: "It starts when the pre-run of jobs 3 and 4 is over, which have the same program",
     Why.RETRY_DELAY: "Its last run did not succeed, and it is tried again after a pause",
     Why.INPUT_BLOCKED: "Its input TypeError is set aside, because other jobs failed on it: it is used"
@@ -142,7 +143,7 @@ def test_every_reason_is_a_sentence(why: Why) -> None:
         part=PartShortage(13 * GIB, 8 * GIB, Sharing.MPS, Sharing.TIME),
         quota=QuotaUse("nlp", "ada", 6_000, 8_000, Period.WEEK),
     )
-    says_until = why in (Why.NEVER_FITS, Why.BUDGET_USED_UP)
+    says_until = why in SAYS_UNTIL
     assert reason_sentence(reason, NOW) == (
         f"{SAID[why]}." if says_until else f"{SAID[why]} (at most 5 min more)."
     )

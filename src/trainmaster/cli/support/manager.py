@@ -38,6 +38,7 @@ from trainmaster.config.notifications import NotificationSettings
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.data_folder import COPIES, RESTORED, ColdStart
 from trainmaster.daemon.folder_lock import is_in_use
+from trainmaster.daemon.idle_watch import IdleRule
 from trainmaster.daemon.request_errors import BadStart, RequestError
 from trainmaster.engines.local.descriptors import raise_limit
 from trainmaster.engines.local.engine import LocalEngine
@@ -84,6 +85,8 @@ class StartOptions:
     """Whether each job runs as the Unix user who submits it."""
     container_options: tuple[str, ...] = ()
     """Options of containers that jobs may have; none said: those that fit who it serves."""
+    idle_rule: IdleRule | None = None
+    """What is done about jobs on idle GPUs."""
 
 
 def run_manager(start: StartOptions, host: str, port: int | None) -> None:
@@ -154,6 +157,7 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         tests_devices=start.tests_devices,
         reasons=start.reasons.value,
         notifications=start.notifications.value,
+        idle_rule=start.idle_rule,
         container_options=start.container_options or (HARMLESS if start.runs_as_user else ANY),
         runs_as_user=start.runs_as_user,
         say=say,

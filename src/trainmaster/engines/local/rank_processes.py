@@ -26,6 +26,8 @@ PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """What shells use for commands that cannot be started."""
+NOT_CONFIGURED = 78
+"""EX_CONFIG: what it needs beside its command is not as it must be."""
 AT_SETUP, AT_WORKDIR, AT_COMMAND, AT_ACCOUNT, AT_SECRETS = 0, 1, 2, 3, 4
 JOBS_OWN_FAULT = frozenset(
     {
@@ -263,7 +265,7 @@ def _not_started(run: RunFile, rank: int, stage: int, number: int) -> NotStarted
         why = f"It could not be started as its user {run.account.name}: {reason}."
         return NotStarted(rank, NOT_EXECUTABLE, why, is_final=False)
     if stage == AT_SECRETS:
-        return NotStarted(rank, NOT_EXECUTABLE, problem_sentence(run.secrets, number))
+        return NotStarted(rank, NOT_CONFIGURED, problem_sentence(run.secrets, number))
     if stage == AT_SETUP or number not in JOBS_OWN_FAULT:
         what = f"use {run.workdir}" if stage == AT_WORKDIR else f"start {command!r}"
         why = f"The machine could not {what}: {_words(number)}."
