@@ -16,7 +16,7 @@ import pytest
 
 from tests.live.stage import Stage, is_last, placed, until
 from tests.live.unix_users import as_user, shared_folder, unix_user
-from trainmaster.engines.local import runfile
+from trainmaster.engines.local import runfile, socket_paths
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.local.ownership import CHECKPOINTS
 from trainmaster.engines.local.privileges import identity
@@ -315,9 +315,8 @@ def test_a_process_of_another_user_that_says_it_is_of_a_run_is_not_believed(plac
     """Else who forwards a port of theirs would speak with a program of somebody else."""
 
     async def act(stage: Stage) -> None:
-        spec = place.shell(place.ada, "exec sleep 600")
-        await stage.up(RUN, spec)
-        rank = processes_of(place.ada)[0]
+        spec = place.shell(place.ada, "sleep 600; true")
+        rank = (await stage.up(RUN, spec)).pids[0]
         said = Path(f"/proc/{rank}/environ").read_bytes().split(b"\0")
         stated = dict(each.decode().partition("=")[::2] for each in said if each)
         for account, found in ((place.ada, RUN), (place.bob, None)):
@@ -333,6 +332,19 @@ def test_a_process_of_another_user_that_says_it_is_of_a_run_is_not_believed(plac
                 other.kill()
             assert believed == found
         assert stage.engine.run_of(rank) == RUN
+        next_socket = socket_paths.path_in("/", stage.engine.folder_of(Run(RUN.job, 2)))
+        made_up = stated | {"TRAINMASTER_RUN": f"{RUN.job}.2", "TRAINMASTER_SOCKET": next_socket}
+        with subprocess.Popen(
+            ("sh", "-c", "echo; exec sleep 600"),
+            env=made_up,
+            stdout=subprocess.PIPE,
+            **identity(place.bob),
+        ) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            believed = stage.engine.run_of(other.pid)
+            other.kill()
+        assert believed is None
         await stage.order(Kill(RUN), spec)
         await stage.ended(RUN)
 

@@ -542,5 +542,6 @@ def _is_of_its_user(pid: int, folder: Path) -> bool:
         file = runfile.newest(str(folder))
     except ValueError:  # of an earlier version, when all ran as us
         return True
-    account = None if file is None else file.account
-    return account is None or processes.uid_of(pid) == account.uid
+    if file is None:  # there is no such run
+        return False
+    return file.account is None or processes.uid_of(pid) == file.account.uid
