@@ -230,7 +230,7 @@ def test_an_address_on_the_network_is_refused(
     host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["up", "--data", str(tmp_path / "data"), "--host", host]) == 2
-    assert "run commands as you" in capsys.readouterr().err
+    assert "in the clear" in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
 
 

@@ -35,6 +35,8 @@ GOOD_BODIES = {
 """What chance would not come upon."""
 TOKEN = TokenRow("5f0c2e7b", "d", "ada", "viewer", "", 1, None, None, None)
 ENDLESS = "/api/v1/changes"
+PORTS = "/api/v1/jobs/{job}/ports/{port}"
+"""Leads to a port that a process of the job listens on; here jobs have none (test_forward has them)."""
 CHECKS = [
     checks.not_a_server_error,
     checks.status_code_conformance,
@@ -130,7 +132,8 @@ def tried(schema: Any, method: str, path: str, *, may_follow: bool) -> set[int]:
 @pytest.mark.parametrize(("method", "path"), [each for each in operations() if each[1] != ENDLESS])
 def test_every_answer_is_documented_while_jobs_run(running: Any, method: str, path: str) -> None:
     seen = tried(running, method, path, may_follow=False)
-    assert seen & {200, 201}, f"only {seen}: nothing was ever accepted"
+    is_accepted = seen & {200, 201} or path == PORTS
+    assert is_accepted, f"only {seen}: nothing was ever accepted"
 
 
 @pytest.mark.parametrize("path", [ENDLESS, "/api/v1/jobs/{job}/logs", "/api/v1/jobs/{job}/explain"])

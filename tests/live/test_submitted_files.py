@@ -99,7 +99,7 @@ def test_a_policy_that_names_a_pipe_is_refused(daemon: LiveDaemon, tmp_path: Pat
     body = {"name": "gittins", "options": {"service_samples": str(tmp_path / "samples")}}
     with pytest.raises(urllib.error.HTTPError) as refused:
         daemon.call("PUT", "/api/v1/policy", body)
-    assert "send the content" in json.loads(refused.value.read())["error"]["sentence"]
+    assert "is a path" in json.loads(refused.value.read())["error"]["sentence"]
 
 
 def test_others_are_answered_while_code_is_copied(daemon: LiveDaemon, tmp_path: Path) -> None:

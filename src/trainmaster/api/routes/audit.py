@@ -25,7 +25,7 @@ def routes(place: Path | None) -> APIRouter:
         "/audit",
         tags=["accounts"],
         summary="Who asked for what",
-        **answers(models.AuditList, 503),
+        **answers(models.AuditList, 422, 503),
     )
     async def audit(
         user: params.Filter = None, since: params.Since = None, limit: Limit = 100
