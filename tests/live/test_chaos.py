@@ -16,7 +16,7 @@ from tests.live.daemons import until
 from tests.live.postgres import Unavailable
 
 pytestmark = pytest.mark.live
-SECONDS, FAULTS_EACH = 60.0, 7
+SECONDS, FAULTS_EACH = 60.0, 4
 PACE = 0.3
 """Pauses are shorter than those of the long run."""
 

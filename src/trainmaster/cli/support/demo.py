@@ -34,9 +34,9 @@ RETRY_S = 10.0
 NUMBERS = ("GPUs", "Waited", "Ran", "Suspended", "Loss")
 
 
-async def demonstrate(daemon: Daemon, folder: Path, url: str) -> None:
+async def demonstrate(daemon: Daemon, folder: Path) -> None:
     """Round after round until it is cancelled; jobs of an earlier start are waited for first."""
-    say("\n".join(["From here, in another terminal:", *commands(url)]))
+    say("\n".join(["From here, in another terminal:", *commands(folder)]))
     while True:
         try:
             await ended(daemon, folder)
@@ -65,11 +65,12 @@ async def play_round(daemon: Daemon, folder: Path) -> None:
     say("The next round of the demonstration begins; Ctrl-C ends it.")
 
 
-def commands(url: str) -> list[str]:
-    """What to try, as it can be typed in the present folder."""
-    program = program_words()
+def commands(folder: Path) -> list[str]:
+    """What to try, as it can be typed in the present folder; the data folder's socket needs no token."""
+    program, here = program_words(), Path.cwd()
+    near = folder.relative_to(here) if folder.is_relative_to(here) else folder
     return [
-        f"  {program} {words} --url {url}"
+        f"  {program} {words} --data {shlex.quote(str(near))}"
         for words in ("ps", "explain demo-long", "logs -f demo-long")
     ]
 

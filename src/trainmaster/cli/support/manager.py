@@ -171,7 +171,7 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         for missing in engine.abilities.remarks:
             say(f"Note: {missing}")
         if start.demo:
-            await demonstrate(active, folder, start.front.url(sock))
+            await demonstrate(active, folder)
 
     async def before_end(active: Daemon) -> None:
         await end_demonstration(active, folder)
