@@ -242,7 +242,8 @@ def of_class(found: Found) -> str:
         return "not measured"
     return (
         f"guaranteed job: {found['alone_ms']:.2f} ms per step alone, {found['beside_ms']:.2f} beside the"
-        f" guest: {100 * found['slowdown']:.1f} % longer, tolerance {100 * found['tolerance']:.0f} %;"
+        f" guest: {abs(100 * found['slowdown']):.1f} % {'longer' if found['slowdown'] > 0 else 'shorter'},"
+        f" tolerance {100 * found['tolerance']:.0f} %;"
         f" the guest made {found['guest_steps']:,} steps"
     )
 

@@ -20,7 +20,7 @@ import structlog
 from trainmaster.config.notifications import NotificationSettings, Notify, Target, target_of
 from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.message_delivery import Undelivered, deliver
-from trainmaster.daemon.outbox import Message, Outbox, read_outbox, write_outbox
+from trainmaster.daemon.outbox import DamagedOutbox, Message, Outbox, read_outbox, write_outbox
 from trainmaster.daemon.request_errors import RequestError
 from trainmaster.daemon.service_api import Health, Submission
 from trainmaster.model.job_state import ENDED_STATES, LIVE_STATES, JobState
@@ -179,6 +179,8 @@ class Notifier:
         self._threads = ThreadPoolExecutor(2, "notifications")
         """A server that hangs holds up no other work."""
         self._outbox = Outbox()
+        self._damage = ""
+        """That the file of the outbox could not be read at the start."""
 
     def check(self, asked: Submission) -> None:
         """Refuse a job whose messages could not be delivered."""
@@ -190,16 +192,21 @@ class Notifier:
     def notes(self) -> list[str]:
         """What could not be delivered so far."""
         late = [each for each in self._outbox.pending if each.tries]
+        lost = [self._damage] if self._damage else []
         if not late:
-            return []
+            return lost
         named = {target_of(each.message.to).label: each.why for each in late[-NAMED:]}
         why = listing([f"{label} ({said})" for label, said in named.items()])
-        return [f"{plural(len(late), 'notification')} could not be delivered yet: {why}."]
+        return [*lost, f"{plural(len(late), 'notification')} could not be delivered yet: {why}."]
 
     async def watch(self, feed: ChangeFeed, health: Callable[[], Health]) -> None:
         """Until cancelled."""
         loop = asyncio.get_running_loop()
-        found = read_outbox(self._folder)
+        try:
+            found = read_outbox(self._folder)
+        except DamagedOutbox as error:
+            found, self._damage = None, f"Notifications may have been lost: {error}."
+            log.error("notifications may have been lost", why=str(error))
         if found is None:  # the first start: what happened before is not told
             found = Outbox(cursor=await self._last_entry())
         self._outbox = found

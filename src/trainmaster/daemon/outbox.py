@@ -97,18 +97,26 @@ def _later(pending: Pending, why: str, now: int) -> Pending:
     return replace(pending, due_ms=now + delay, tries=pending.tries + 1, why=why)
 
 
+class DamagedOutbox(ValueError):
+    """The file is there and cannot be used."""
+
+
 def read_outbox(folder: Path) -> Outbox | None:
-    """What the file says; None where there is none, or where it cannot be used."""
+    """What the file says; None where there is none. A damaged one is put aside, and DamagedOutbox says so."""
+    place = folder / FILE
     try:
-        said = json.loads((folder / FILE).read_text("utf-8"))
+        said = json.loads(place.read_text("utf-8"))
         return Outbox(
             said["cursor"],
             tuple(said["troubles"]),
             tuple(_pending_of(each) for each in said["pending"]),
             tuple(said["known"]),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except FileNotFoundError:
         return None
+    except (ValueError, KeyError, TypeError) as error:
+        aside = place.rename(f"{place}.damaged")
+        raise DamagedOutbox(f"{place} was damaged ({error}), and is {aside.name} now") from None
 
 
 def write_outbox(folder: Path, outbox: Outbox) -> None:

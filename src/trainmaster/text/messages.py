@@ -220,7 +220,7 @@ def _straggler(detail: Detail) -> Opening:
     return straggler_sentence(rank, "", percent, *known).rstrip("."), (*keys, "attempt")
 
 
-IDLE_ACTIONS = {"suspend": "it is suspended", "end": "it is ended"}
+IDLE_ACTIONS = {"suspend": "it is suspended, if that loses nothing", "end": "it is ended"}
 
 
 def _idle(detail: Detail) -> Opening:

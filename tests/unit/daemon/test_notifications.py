@@ -18,6 +18,7 @@ from trainmaster.config.validation import ConfigError
 from trainmaster.daemon.notifications import message_about, messages_about_health, occasions
 from trainmaster.daemon.outbox import (
     GIVEN_UP_AFTER_MS,
+    DamagedOutbox,
     Message,
     Outbox,
     read_outbox,
@@ -157,3 +158,12 @@ def test_a_message_stays_until_it_was_taken_and_comes_once(tmp_path: Path) -> No
     taken = late.delivered(message)
     assert not taken.pending
     assert not taken.with_messages([message], 9_000).pending
+
+
+def test_a_damaged_outbox_is_put_aside_and_said(tmp_path: Path) -> None:
+    assert read_outbox(tmp_path) is None
+    (tmp_path / "notifications.json").write_text('{"cursor": 3')
+    with pytest.raises(DamagedOutbox, match="damaged"):
+        read_outbox(tmp_path)
+    assert (tmp_path / "notifications.json.damaged").exists()
+    assert read_outbox(tmp_path) is None

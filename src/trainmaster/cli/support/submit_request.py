@@ -190,7 +190,7 @@ def _without_secrets(client: Client, spec: Json) -> Json:
         remark(
             "Note",
             [
-                f"{listing(clear)} goes to the manager as it is: --secret NAME=FILE names a file there"
+                f"the manager gets {listing(clear)} as it is: --secret NAME=FILE names a file there"
                 " instead."
             ],
         )
