@@ -83,8 +83,8 @@ IDLE_AFTER = (
     " never."
 )
 IDLE_ACTION = (
-    "What --idle-after does: notify says so in the job's story after half of the time; suspend also suspends"
-    " it, where that loses nothing; end ends it."
+    "What --idle-after does: notify, the default, says so in the job's story after half of the time; suspend"
+    " also suspends it, where that loses nothing; end ends it."
 )
 CONTAINER_OPTIONS = (
     "Option that `container.options` of a job may have, such as --bind=/data/*, and no others; can be"
@@ -123,7 +123,9 @@ def up(
     limits: Annotated[list[str] | None, option("--limit NAME=VALUE", LIMITS)] = None,
     failure_reasons: Annotated[str | None, option("--failure-reasons FILE|none", REASONS)] = None,
     idle_after: Annotated[str | None, option("--idle-after DURATION", IDLE_AFTER)] = None,
-    idle_action: Annotated[str, option("--idle-action notify|suspend|end", IDLE_ACTION)] = "notify",
+    idle_action: Annotated[
+        str | None, option("--idle-action notify|suspend|end", IDLE_ACTION)
+    ] = None,
     container_options: Annotated[
         list[str] | None, option("--container-option PATTERN", CONTAINER_OPTIONS)
     ] = None,
@@ -194,23 +196,23 @@ def up(
         settings_in,
     )
     start = StartOptions(
-        folder,
-        devices,
-        url,
-        chosen,
-        cold_start,
-        bounds,
-        force,
-        demo,
-        ends_demo,
-        reasons,
-        messages,
-        self_test,
-        _front(tls_cert, tls_key, proxy),
-        is_system,
-        runs_as_user or is_system or is_open_to_users(folder),
-        tuple(container_options or ()),
-        _idle_rule(idle_after, idle_action),
+        folder=folder,
+        devices=devices,
+        database=url,
+        policy=chosen,
+        cold_start=cold_start,
+        limits=bounds,
+        ends_lost_runs=force,
+        demo=demo,
+        ends_demo=ends_demo,
+        reasons=reasons,
+        notifications=messages,
+        tests_devices=self_test,
+        front=_front(tls_cert, tls_key, proxy),
+        is_system=is_system,
+        runs_as_user=runs_as_user or is_system or is_open_to_users(folder),
+        container_options=tuple(container_options or ()),
+        idle_rule=_idle_rule(idle_after, idle_action),
     )
     run_manager(start, host, port)
 
@@ -229,16 +231,18 @@ def _print_unit(folder: Path, arguments: Sequence[str], is_system: bool) -> None
     write(text)
 
 
-def _idle_rule(after: str | None, action: str) -> IdleRule | None:
+def _idle_rule(after: str | None, action: str | None) -> IdleRule | None:
     from trainmaster.config.units import duration_ms
     from trainmaster.daemon.idle_watch import IdleAction, IdleRule
 
-    if action not in list(IdleAction):
+    if action not in (None, *IdleAction):
         raise BadInput(f"--idle-action is {', '.join(IdleAction)}, not {action}.")
     if after is None:
+        if action is not None:
+            raise BadInput("--idle-action needs --idle-after: say for how long GPUs may be idle.")
         return None
     try:
-        return IdleRule(duration_ms(after), IdleAction(action))
+        return IdleRule(duration_ms(after), IdleAction(action or IdleAction.NOTIFY))
     except ValueError as error:
         raise BadInput(f"--idle-after {error}.") from None
 

@@ -34,8 +34,8 @@ RUN = "TRAINMASTER_RUN"
 DEVICES = "TRAINMASTER_DEVICES"
 HANDED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR", FAKE_GPUS)
 """All that a program gets of the manager's own environment, which may hold secrets."""
-SHARED = ("PATH", "LANG", "TZ", FAKE_GPUS)
-"""The part of it that programs of other users get as well."""
+SHARED = ("LANG", "TZ", FAKE_GPUS)
+"""The part of it that programs of other users get as well: not where root's own programs are."""
 SESSION = "trainmaster_sdk.terminal"
 """The program of `trainmaster shell`."""
 OUT_OF_SIGHT = (("docker",), ("podman",))
