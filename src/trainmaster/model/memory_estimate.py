@@ -1,0 +1,31 @@
+"""How much memory a job is expected to need on each of its devices, with an interval and where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class MemorySource(Enum):
+    """Where an estimate of memory comes from."""
+
+    STATIC = "static"
+    """Traced from the model with fake tensors, without a device."""
+    MEASURED = "measured"
+    """The job's own runs, its pre-run included."""
+    LEARNED = "learned"
+    """Earlier jobs with the same program."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Peak bytes on each device, with all that the process holds there; its top is what is reserved."""
+
+    low: int
+    expected: int
+    high: int
+    source: MemorySource
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.expected <= self.high:
+            raise ValueError(f"not an interval of memory: {self.low}, {self.expected}, {self.high}")
