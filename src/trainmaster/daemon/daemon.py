@@ -127,7 +127,7 @@ class Daemon:
         forecaster: Forecaster | None = None,
         cold_start: ColdStart = ColdStart.REFUSE,
         ends_lost_runs: bool = False,
-        settings: RetentionSettings = RetentionSettings(),  # noqa: B008
+        settings: RetentionSettings = RetentionSettings(),
         limits: Limits = Limits(),  # noqa: B008
         reasons: ReasonTable | None = None,
         tests_devices: bool = False,

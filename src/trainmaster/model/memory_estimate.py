@@ -1,4 +1,4 @@
-"""How much memory a job is expected to need on each of its devices, with an interval and where it comes from."""
+"""How much memory a job is expected to need on each of its devices: an interval and its source."""
 
 from __future__ import annotations
 
