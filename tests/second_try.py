@@ -1,4 +1,4 @@
-"""Tests that failed beside others are run once more, alone; what passes then is named, what fails twice fails.
+"""Runs tests that failed beside others once more, alone: those that pass then are named, the others fail.
 
     python -m tests.second_try
 
