@@ -38,11 +38,7 @@ def build(folder: Path) -> None:
     # The `pip` wheel is the installer there; cuda-core asks for numpy, so the CUDA wheels come alone.
     download(wheels, *wanted(ROOT / "pyproject.toml"), "pip")
     download(wheels, "--no-deps", *cuda(ROOT / "pyproject.toml"))
-    for each in sorted(HERE.iterdir()):
-        if each.suffix in {".py", ".sh"}:
-            target = folder if each.suffix == ".sh" else folder / "benchmarks" / "gpu"
-            target.mkdir(parents=True, exist_ok=True)
-            shutil.copy(each, target)
+    copy_programs(folder)
     (folder / "benchmarks" / "__init__.py").touch()
     lacking = missing(wheels.glob("*.whl"))
     if lacking:
@@ -51,6 +47,16 @@ def build(folder: Path) -> None:
     if size > MOST_BYTES:
         sys.exit(f"the bundle has {size / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:.0f} MB")
     print(f"{folder}: {len(list(wheels.iterdir()))} wheels, {size / 1e6:.1f} MB")
+
+
+def copy_programs(folder: Path) -> None:
+    """The measuring programs with their folders; what installs them is beside the wheels."""
+    for each in sorted(HERE.rglob("*")):
+        if each.suffix in {".py", ".sh"}:
+            programs = folder / "benchmarks" / "gpu" / each.parent.relative_to(HERE)
+            target = folder if each.suffix == ".sh" else programs
+            target.mkdir(parents=True, exist_ok=True)
+            shutil.copy(each, target)
 
 
 def wanted(project: Path) -> list[str]:

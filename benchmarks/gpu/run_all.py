@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "crashes": (("crashes",),),
     "readme": (("readme",),),
     "self_test": (("self_test",),),
+    "memory": (("memory",),),
 }
 
 
