@@ -1,7 +1,7 @@
 """Steps of real data-parallel trainings by gloo on 1, 2, 4 and 8 ranks of one machine, and its all-reduces.
 
 Every rank has two cores and two threads of its own, and its own samples, so that more ranks do not change
-what one computes. It needs torch and nothing of ours; benchmarks/gloo_predictions.py predicts what it measured.
+what one computes. It needs torch and nothing of ours; gloo_predictions.py predicts what it measured.
 
     python benchmarks/gloo_speed.py [--ranks 1,2,4,8] [--seconds 4] --out gloo.json
 """
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def convolutions(torch: Any) -> tuple[Any, Any]:
     nn = torch.nn
     widths = (3, 32, 64, 128)
     layers: list[Any] = []
-    for fewer, more in zip(widths, widths[1:], strict=False):
+    for fewer, more in pairwise(widths):
         layers += [nn.Conv2d(fewer, more, 3, padding=1), nn.ReLU()]
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 1024)]
     return nn.Sequential(*layers), torch.randn(32, 3, 32, 32)
