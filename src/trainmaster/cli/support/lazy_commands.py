@@ -110,6 +110,9 @@ COMMANDS = {
     "profile": CommandEntry(
         STUDIES, "Measure how many copies of a program one GPU carries.", function="app"
     ),
+    "estimate": CommandEntry(
+        STUDIES, "Estimate the GPU memory of a model's training, without a GPU."
+    ),
     "new": CommandEntry(STUDIES, "Write the skeleton of a new policy.", function="app"),
 }
 

@@ -1,0 +1,67 @@
+"""`trainmaster estimate` for memory: one estimate, and the largest batch that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from trainmaster.cli.support.client import Json
+from trainmaster.cli.support.console import say, show_table, write_json
+from trainmaster.cli.support.errors import BadInput
+from trainmaster.estimators.memory.training_memory import GpuKind, TrainingMemory, training_memory
+from trainmaster.profiling.memory_trace import CannotEstimate, TrainingSetup, trace_training
+from trainmaster.text.formatting import size
+
+MOST_BATCH = 1 << 20
+
+
+def estimated(setup: TrainingSetup, kind: GpuKind, python: str) -> TrainingMemory:
+    try:
+        return training_memory(trace_training(setup, python), kind)
+    except CannotEstimate as trouble:
+        raise BadInput(f"cannot estimate {setup.factory}: {trouble}.") from None
+
+
+def largest_batch(fits: Callable[[int], bool], first: int) -> int | None:
+    """By doubling and bisection; None where not even one example fits."""
+    good, bad = 0, first
+    while bad <= MOST_BATCH and fits(bad):
+        good, bad = bad, bad * 2
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return good or None
+
+
+def show_memory(setup: TrainingSetup, kind: GpuKind, made: TrainingMemory, as_json: bool) -> None:
+    interval = made.estimate
+    if as_json:
+        write_json(_row(setup, kind, made))
+        return
+    rows: list[tuple[str, str]] = [(part.value, size(count)) for part, count in made.parts.items()]
+    show_table(("part", "bytes"), [*rows, ("total", size(interval.expected))])
+    precision = "32-bit" if setup.dtype == "fp32" else f"autocast to {setup.dtype}"
+    say(
+        f"Batch {setup.batch}, {setup.optimizer}, {precision}, {kind.value} GPU: between"
+        f" {size(interval.low)} and {size(interval.high)}; reserve {size(interval.high)}."
+    )
+
+
+def _row(setup: TrainingSetup, kind: GpuKind, made: TrainingMemory) -> Json:
+    interval = made.estimate
+    return {
+        "factory": setup.factory,
+        "batch": setup.batch,
+        "optimizer": setup.optimizer,
+        "dtype": setup.dtype,
+        "gpu_kind": kind.value,
+        "parts": {part.value: count for part, count in made.parts.items()},
+        "low": interval.low,
+        "expected": interval.expected,
+        "high": interval.high,
+        "source": interval.source.value,
+    }
+
+
+def with_batch(setup: TrainingSetup, batch: int) -> TrainingSetup:
+    return replace(setup, batch=batch)

@@ -1,0 +1,73 @@
+"""Traces a model's training steps in a process of its own, with the Python of its environment.
+
+What the module prints, allocates or breaks when it is imported stays in that process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trainmaster.estimators.memory.training_memory import Part, Storage, TracedSteps
+
+TRACER = Path(__file__).with_name("memory_tracer.py")
+
+
+class CannotEstimate(Exception):
+    """One sentence that says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSetup:
+    """What is trained, and how."""
+
+    factory: str
+    """`package.module:function` or `file.py:function`; it returns the model."""
+    batch: int
+    optimizer: str = "adamw"
+    dtype: str = "fp32"
+    input: str = ""
+    """Shape of one example, such as 3x224x224; empty: from `make_batch` or the first layer."""
+
+
+def trace_training(setup: TrainingSetup, python: str) -> TracedSteps:
+    """What a few training steps take and give back."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder, "trace.json")
+        command = [python, str(TRACER), json.dumps(asdict(setup)), str(result)]
+        hidden = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        try:
+            ended = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                env=hidden,
+                check=False,
+            )
+        except OSError as error:
+            raise CannotEstimate(
+                f"cannot start {python} ({error.strerror}): name a Python with --python"
+            ) from None
+        if not result.exists():
+            raise CannotEstimate(_death(ended, python))
+        answer: dict[str, Any] = json.loads(result.read_text("utf-8"))
+    if "trouble" in answer:
+        raise CannotEstimate(answer["trouble"])
+    storages = {
+        int(name): Storage(size, Part(part)) for name, (size, part) in answer["storages"].items()
+    }
+    return TracedSteps(storages, answer["events"], answer["is_unsure"])
+
+
+def _death(ended: subprocess.CompletedProcess[str], python: str) -> str:
+    if "No module named 'torch'" in ended.stderr:
+        return f"{python} has no torch: name the Python of the training environment with --python"
+    lines = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
+    return f"the process that traces the model died ({lines[-1][:200]}): try the module on its own"

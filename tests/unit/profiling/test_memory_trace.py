@@ -1,0 +1,139 @@
+"""Models traced without a GPU, each in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainmaster.estimators.memory.training_memory import (
+    GpuKind,
+    Part,
+    TracedSteps,
+    training_memory,
+)
+from trainmaster.profiling.memory_trace import CannotEstimate, TrainingSetup, trace_training
+
+PROGRAM = """
+import torch
+from torch import nn
+
+print("noise of the import")
+
+def mlp():
+    return nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096))
+
+def partly():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.frozen = (nn.Linear(256, 256, bias=False) for _ in range(3))
+            self.b.weight = self.a.weight
+            self.frozen.weight.requires_grad_(False)
+            self.register_buffer("mask", torch.zeros(256, 256))
+        def forward(self, x):
+            return self.frozen(self.b(self.a(x))) * self.mask[0]
+    return Tied()
+
+def branching():
+    class Branching(nn.Linear):
+        def forward(self, x):
+            y = super().forward(x)
+            return y if y.sum() > 0 else -y
+    return Branching(8, 8)
+
+def attention():
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, batch_first=True), 1)
+
+def empty():
+    return nn.Identity()
+
+def frozen():
+    return nn.Linear(8, 8).requires_grad_(False)
+
+def needy(width):
+    return nn.Linear(width, width)
+
+def image():
+    return nn.Conv2d(3, 8, 3)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def traced(program: Path, name: str, batch: int = 1, **more: str) -> TracedSteps:
+    return trace_training(TrainingSetup(f"{program}:{name}", batch, **more), sys.executable)
+
+
+def bytes_of(steps: TracedSteps, part: Part) -> int:
+    """The most that a part ever holds."""
+    held = most = 0
+    for event in steps.events:
+        storage = steps.storages[abs(event)]
+        if storage.part is part:
+            held += storage.size if event > 0 else -storage.size
+            most = max(most, held)
+    return most
+
+
+def test_an_mlp_with_adam_by_the_formulas(program: Path) -> None:
+    steps = traced(program, "mlp", 1024, optimizer="adam")
+    parts = training_memory(steps, GpuKind.HOPPER).parts
+    assert parts[Part.PARAMETERS] == bytes_of(steps, Part.GRADIENTS) == 134_250_496
+    assert parts[Part.OPTIMIZER] == 268_500_992
+
+
+def test_plain_gradient_descent_keeps_no_state(program: Path) -> None:
+    steps = traced(program, "mlp", 1024, optimizer="sgd")
+    assert bytes_of(steps, Part.OPTIMIZER) == 0
+    assert bytes_of(steps, Part.ACTIVATIONS) >= 33_554_432
+
+
+def test_tied_weights_count_once_and_frozen_ones_have_no_gradient(program: Path) -> None:
+    steps = traced(program, "partly", 1, optimizer="adamw", input="256")
+    weight = 4 * 256 * 256
+    assert bytes_of(steps, Part.PARAMETERS) == 3 * weight  # tied, frozen, the buffer
+    assert bytes_of(steps, Part.GRADIENTS) == weight
+    assert bytes_of(steps, Part.OPTIMIZER) == 2 * weight
+
+
+def test_autocast_halves_most_activations_and_not_the_weights(program: Path) -> None:
+    full, half = (
+        traced(program, "attention", 256, input="64x64", dtype=each) for each in ("fp32", "bf16")
+    )
+    assert bytes_of(half, Part.PARAMETERS) == bytes_of(full, Part.PARAMETERS)
+    share = bytes_of(half, Part.ACTIVATIONS) / bytes_of(full, Part.ACTIVATIONS)
+    assert 0.45 < share < 0.8
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("empty", "has no parameters"),
+        ("frozen", "all weights of the model are frozen"),
+        ("needy", "it must need no arguments"),
+        ("image", "say it with --input 3x224x224"),
+        ("branching", "its control flow depends on data"),
+        ("absent", "has no function `absent`"),
+    ],
+)
+def test_what_cannot_be_traced_is_one_sentence(program: Path, name: str, sentence: str) -> None:
+    with pytest.raises(CannotEstimate, match=sentence):
+        traced(program, name)
+
+
+def test_a_module_that_does_not_import(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("import nothing_of_this_name\n")
+    with pytest.raises(CannotEstimate, match=r"does not import \(ModuleNotFoundError"):
+        traced(tmp_path / "bad.py", "make")
+
+
+def test_a_python_that_does_not_exist(program: Path) -> None:
+    with pytest.raises(CannotEstimate, match="name a Python with --python"):
+        trace_training(TrainingSetup(f"{program}:mlp", 1), "/nowhere/python")
