@@ -1,7 +1,7 @@
 """A mechanism has at least two users: what only one policy uses belongs in that policy's own place.
 
 Read from the syntax tree. A user is a policy (a file or a package under policies/); for placement/ and
-estimators/ the simulator, the daemon and the CLI count too. A module is used directly, or through other
+estimators/ the simulator, the daemon, profiling and the CLI count too. A module is used directly, or through other
 modules of these rooms.
 """
 
@@ -15,7 +15,7 @@ import pytest
 from tests.architecture.test_walls import ROOT, import_linter
 
 SHARED = ("mechanisms", "placement", "estimators")
-OTHER_USERS = ("sim", "daemon", "cli")
+OTHER_USERS = ("sim", "daemon", "profiling", "cli")
 """Rooms that count as one user each, but not of mechanisms."""
 
 

@@ -1,1 +1,1 @@
-"""Peak GPU memory of a training program: formulas, and a model of PyTorch's caching allocator."""
+"""Peak GPU memory of a training program, by a model of PyTorch's caching allocator."""
