@@ -1,8 +1,8 @@
 """A mechanism has at least two users: what only one policy uses belongs in that policy's own place.
 
 Read from the syntax tree. A user is a policy (a file or a package under policies/); for placement/ and
-estimators/ the simulator, the daemon, profiling and the CLI count too. A module is used directly, or through other
-modules of these rooms.
+estimators/ the simulator, the daemon, profiling and the CLI count too. A module is used directly, or
+through other modules of these rooms.
 """
 
 from __future__ import annotations
