@@ -6,7 +6,8 @@ What must not be: a job whose submission was answered and that did not end as it
 twice at once, ended twice, or was handed another's checkpoint (double); one that is reported as succeeded and
 has not left its nonce (unrun); one that is shown as running while its processes are gone or stopped; a
 process that is left when all jobs have ended; a run that a restart of the manager ended; a cancellation that
-the manager could not take. Every fault is a line of `FAULTS`; the same seed gives the same faults.
+the manager could not take. For root the jobs are of three Unix users, made for the run, and what must not be
+with them is in `chaos_people`. Every fault is a line of `FAULTS`; the same seed gives the same faults.
 """
 
 from __future__ import annotations
@@ -37,8 +38,12 @@ from typing import Any
 import psycopg
 
 from tests.live import postgres
-from tests.live.daemons import LiveDaemon, of_folder, sweep, until
+from tests.live.chaos_people import MUCH_GPU_S, PYTHON, QUEUE, People, Span
+from tests.live.daemons import LiveDaemon, OpenDaemon, of_folder, sweep, until
 from tests.live.stage import state_of
+from tests.live.unix_users import unix_user
+from trainmaster.engines.local.journal import steady_ms
+from trainmaster.model.launch_spec import Account
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("chaos_job.py")
@@ -126,6 +131,8 @@ class Scene:
     is_small_disk: bool = False
     pace: float = 1.0
     """How long pauses are, of what they are in a long run."""
+    accounts: tuple[Account, Account, Account] | None = None
+    """Unix users whose jobs these are; None: all are of the manager's own."""
     asked: dict[str, Asked] = field(default_factory=dict)
     unanswered: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     unrun: set[str] = field(default_factory=set)
@@ -145,8 +152,20 @@ class Scene:
         self.data = self.folder / "disk" / "data"
         self.work = self.folder / "work"
         self.work.mkdir(parents=True)
+        self.program = PROGRAM
         self.clock = WallClock(self.folder)
         self.manager = self.another(*ARGUMENTS)
+        self.people: People | None = None
+        if self.accounts is not None:
+            self.people = People(self.accounts, self.chance, self.manager)
+            self.work.chmod(0o777)
+            place = self.folder / "program"
+            place.mkdir()
+            for name in (PROGRAM.name, "second_run.py"):  # the checkout may be closed to others
+                shutil.copy(PROGRAM.with_name(name), place)
+            self.program = place / PROGRAM.name
+            (self.work / "told.txt").touch()
+            (self.work / "told.txt").chmod(0o666)
 
     @property
     def url(self) -> tuple[str, ...]:
@@ -158,12 +177,18 @@ class Scene:
         return f"empty_{self.emptied}" if self.emptied else "postgres"
 
     def another(self, *arguments: str) -> LiveDaemon:
-        return LiveDaemon(self.data, *arguments, *self.url, checkout=ROOT)
+        return self.daemon(*arguments, *self.url)
+
+    def daemon(self, *arguments: str) -> LiveDaemon:
+        if self.accounts is None:
+            return LiveDaemon(self.data, *arguments, checkout=ROOT)
+        return OpenDaemon(self.data, self.folder / "manager.sock", "--run-as-user", *arguments)
 
     # -- the manager ---------------------------------------------------------------------------------------
 
     def start(self, *arguments: str) -> None:
-        self.manager.arguments = (*(arguments or ARGUMENTS), *self.url)
+        as_users = () if self.accounts is None else ("--run-as-user",)
+        self.manager.arguments = (*as_users, *(arguments or ARGUMENTS), *self.url)
         with self.clock.for_children():
             self.manager.start()
         until(lambda: self.manager.url is not None or self.has_ended, "the manager to lead", 120)
@@ -176,7 +201,7 @@ class Scene:
     def refused(self, *arguments: str) -> str:
         """What a manager says that must not start."""
         (self.data / "out.txt").unlink(missing_ok=True)
-        other = LiveDaemon(self.data, "--slots", str(SLOTS), *arguments, checkout=ROOT)
+        other = self.daemon("--slots", str(SLOTS), *arguments)
         other.start()
         try:
             code = other.process.wait(120) if other.process is not None else None
@@ -218,11 +243,14 @@ class Scene:
         is_doomed = self.chance.random() < 0.15
         ticks = FOR_EVER if is_doomed else self.chance.randrange(5, 60)
         nonce = f"{self.chance.getrandbits(64):016x}"
+        queue = QUEUE if self.people is not None and self.chance.random() < 0.3 else "default"
+        python = sys.executable if self.people is None else PYTHON
         job = {
             "name": f"chaos-{self.submitted}",
-            "command": [sys.executable, "-S", str(PROGRAM), str(ticks), str(self.work), nonce],
+            "command": [python, "-S", str(self.program), str(ticks), str(self.work), nonce],
             "workdir": str(self.work),
-            "gpus": 2 if self.chance.random() < 0.4 else 1,
+            "queue": queue,
+            "gpus": 2 if self.chance.random() < 0.4 and queue != QUEUE else 1,
             "retries": 0,
             "grace_period": "3s",
             "stays_in_memory": self.chance.random() < 0.7,
@@ -233,11 +261,18 @@ class Scene:
     def answer(self) -> None:
         """Ask for what was not answered yet."""
         for nonce, job in [*self.unanswered]:
-            key = {"Idempotency-Key": nonce}
-            (answer,) = self.manager.call("POST", "/api/v1/jobs", job, **key)["jobs"]
-            is_doomed = str(FOR_EVER) in job["command"]
-            self.asked[str(answer["id"])] = Asked(nonce, is_doomed)
+            id = self.post(nonce, job)
+            if id is not None:
+                self.asked[id] = Asked(nonce, str(FOR_EVER) in job["command"])
             self.unanswered.remove((nonce, job))
+
+    def post(self, nonce: str, job: dict[str, Any]) -> str | None:
+        """The id of the job; None if its user may not have more."""
+        if self.people is not None:
+            return self.people.submit(nonce, job)
+        key = {"Idempotency-Key": nonce}
+        (answer,) = self.manager.call("POST", "/api/v1/jobs", job, **key)["jobs"]
+        return str(answer["id"])
 
     def cancel(self, id: str) -> None:
         """Whatever else does not work, a job can be ended."""
@@ -261,6 +296,8 @@ class Scene:
         rows = self.rows()
         unended = [id for id, row in rows.items() if row["state"] not in ENDED]
         self.answer()
+        if self.people is not None:
+            self.people.live(rows)
         while len(unended) + self.chance.randrange(3) < MOST_UNENDED:
             self.submit()
             unended.append("")
@@ -276,11 +313,25 @@ class Scene:
         with contextlib.suppress(urllib.error.HTTPError):
             self.manager.call("POST", f"/api/v1/jobs/{id}/{deed}")
 
+    @contextmanager
+    def exchanging(self) -> Iterator[None]:
+        """The store is exchanged in here: every job can start before it, and the rules are set again."""
+        if self.people is not None:
+            self.people.lift()
+        yield
+        if self.people is not None:
+            self.people.touched |= set(self.people.owners)
+            self.people.manager = self.manager
+            self.people.begin()
+        for id, asked in self.asked.items():  # what was cancelled since then is not known
+            if asked.is_cancelled:
+                self.cancel(id)
+
     def supervisors(self) -> list[int]:
         return sorted(of_folder_by_lock(self.data / "runs"))
 
     def programs(self) -> list[int]:
-        return [pid for pid in of_folder(self.work) if str(PROGRAM) in command_of(pid)]
+        return [pid for pid in of_folder(self.work) if str(self.program) in command_of(pid)]
 
     def fork_server(self) -> list[int]:
         assert self.manager.process is not None
@@ -362,14 +413,19 @@ def folder_hangs(scene: Scene) -> None:
     place = scene.folder / f"hangs-{scene.chance.getrandbits(32):x}"
     subprocess.run(["git", "init", "-q", str(place)], check=True)
     os.mkfifo(place / ".gitignore")
-    job = {"command": "true", "workdir": str(place), "snapshot": True, "name": "hangs"}
+    job: dict[str, Any] = {"command": "true", "workdir": str(place), "snapshot": True}
+    job |= {"name": "hangs", "queue": "default", "gpus": 1}
+    if scene.accounts is not None:
+        subprocess.run(["chown", "-R", scene.accounts[0].name, str(place)], check=True)
 
-    def ask() -> None:
+    def ask(nonce: str) -> None:
         with contextlib.suppress(*CALM):
-            answer = scene.manager.call("POST", "/api/v1/jobs", job)
-            scene.asked[str(answer["jobs"][0]["id"])] = Asked("", True)
+            id = scene.post(nonce, job)
+            if id is not None:
+                scene.asked[id] = Asked("", True)
 
-    callers = [threading.Thread(target=ask, daemon=True) for _ in range(6)]
+    nonces = [f"{3 * scene.chance.getrandbits(32):x}" for _ in range(6)]  # of the first user
+    callers = [threading.Thread(target=ask, args=(nonce,), daemon=True) for nonce in nonces]
     for caller in callers:
         caller.start()
     scene.rows()
@@ -380,54 +436,52 @@ def folder_hangs(scene: Scene) -> None:
 
 def store_exchanged(scene: Scene) -> None:
     """For an older copy, with jobs that it does not know: refused, then adopted."""
-    scene.answer()
-    copy = scene.folder / "older.db"
-    with sqlite3.connect(scene.data / "trainmaster.db") as source, sqlite3.connect(copy) as to:
-        source.backup(to)
-    source.close()
-    to.close()
-    before = set(scene.asked)
-    scene.submit()
-    scene.submit()
-    for id in set(scene.asked) - before:  # a job that was not started is in no folder
-        until(lambda id=id: started(scene, id), f"job {id} to start", 180)
-    scene.manager.kill()
-    for path in scene.data.glob("trainmaster.db*"):
-        path.unlink()
-    shutil.copy(copy, scene.data / "trainmaster.db")
-    said = scene.refused()
-    assert "--adopt" in said, said
-    scene.start(*ARGUMENTS, "--adopt")
-    for id, asked in scene.asked.items():  # what was cancelled since then is not known
-        if asked.is_cancelled:
-            scene.cancel(id)
+    with scene.exchanging():
+        scene.answer()
+        copy = scene.folder / "older.db"
+        with sqlite3.connect(scene.data / "trainmaster.db") as source, sqlite3.connect(copy) as to:
+            source.backup(to)
+        source.close()
+        to.close()
+        before = set(scene.asked)
+        scene.submit()
+        scene.submit()
+        for id in set(scene.asked) - before:  # a job that was not started is in no folder
+            until(lambda id=id: started(scene, id), f"job {id} to start", 180)
+        scene.manager.kill()
+        for path in scene.data.glob("trainmaster.db*"):
+            path.unlink()
+        shutil.copy(copy, scene.data / "trainmaster.db")
+        said = scene.refused()
+        assert "--adopt" in said, said
+        scene.start(*ARGUMENTS, "--adopt")
 
 
 def store_emptied(scene: Scene) -> None:
     """For an empty one, with frozen runs and jobs that users suspended: refused, then adopted."""
-    scene.answer()
-    until(lambda: all_started(scene), "every job to have started", 180)  # others are in no folder
-    running = [id for id, row in scene.rows().items() if row["state"] == "running"]
-    for id in scene.chance.sample(running, min(2, len(running))):
-        scene.ask(id, "suspend?force=true")
-    scene.pause(1, 3)
-    before = suspended_by_users(scene)
-    scene.manager.kill()
-    if scene.database is None:
-        for path in scene.data.glob("trainmaster.db*"):
-            path.unlink()
-        shutil.rmtree(scene.data / "backups", ignore_errors=True)
-    else:
-        scene.emptied += 1
-        with psycopg.connect(scene.database.url("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {scene.name}".encode())
-    said = scene.refused(*scene.url)
-    assert "--adopt" in said, said
-    scene.start(*ARGUMENTS, "--adopt")
-    scene.let_go += [f"{id}: {story(scene, id)}" for id in before - suspended_by_users(scene)]
-    for id, asked in scene.asked.items():  # what was cancelled while it waited is not known
-        if asked.is_cancelled:
-            scene.cancel(id)
+    with scene.exchanging():
+        scene.answer()
+        until(
+            lambda: all_started(scene), "every job to have started", 180
+        )  # others are in no folder
+        running = [id for id, row in scene.rows().items() if row["state"] == "running"]
+        for id in scene.chance.sample(running, min(2, len(running))):
+            scene.ask(id, "suspend?force=true")
+        scene.pause(1, 3)
+        before = suspended_by_users(scene)
+        scene.manager.kill()
+        if scene.database is None:
+            for path in scene.data.glob("trainmaster.db*"):
+                path.unlink()
+            shutil.rmtree(scene.data / "backups", ignore_errors=True)
+        else:
+            scene.emptied += 1
+            with psycopg.connect(scene.database.url("postgres"), autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE {scene.name}".encode())
+        said = scene.refused(*scene.url)
+        assert "--adopt" in said, said
+        scene.start(*ARGUMENTS, "--adopt")
+        scene.let_go += [f"{id}: {story(scene, id)}" for id in before - suspended_by_users(scene)]
 
 
 def suspended_by_users(scene: Scene) -> set[str]:
@@ -482,6 +536,8 @@ def standby_leads(scene: Scene) -> None:
     scene.manager = standby
     until(lambda: standby.url is not None, "the standby to lead", 120)
     former.kill()
+    if scene.people is not None:
+        scene.people.manager = standby
 
 
 def clock_set_back(scene: Scene) -> None:
@@ -595,6 +651,145 @@ def database_away(scene: Scene) -> None:
         scene.start()
 
 
+def backup_restored(scene: Scene) -> None:
+    """With jobs that it does not know, and tokens that were revoked since."""
+    made = scene.folder / "made.tar.gz"
+    made.unlink(missing_ok=True)
+    scene.answer()
+    with scene.exchanging():
+        command("backup", "--data", str(scene.data), "--to", str(made))
+        before = set(scene.asked)
+        scene.submit()
+        scene.submit()
+        for id in set(scene.asked) - before:  # a job that was not started is in no folder
+            until(lambda id=id: started(scene, id), f"job {id} to start", 180)
+        scene.manager.stop()
+        command("restore", str(made), "--data", str(scene.data), *scene.url, "--replace")
+        scene.start()
+    for path in scene.data.glob("*.replaced-*"):
+        path.unlink()
+
+
+def token_revoked(scene: Scene) -> None:
+    """The manager is killed as soon as it has answered: the token is of no use afterwards."""
+    people = people_of(scene)
+    account = scene.chance.choice(people.accounts)
+    people.revoke(account)
+    scene.manager.kill()
+    scene.start()
+    people.snoop(scene.rows())
+    people.renew(account)
+
+
+def role_taken(scene: Scene) -> None:
+    """An operator is a plain user, for a time with a restart in it."""
+    people = people_of(scene)
+    path = f"/users/{people.cleo.name}"
+    assert people.admin("PUT", path, {"role": "user"}).status == 200
+    if scene.chance.random() < 0.5:
+        scene.manager.kill()
+        scene.start()
+    for id, row in scene.rows().items():
+        if row["user"] != people.cleo.name:
+            for verb in ("cancel", "suspend"):
+                said = people.by_socket(people.cleo, "POST", f"/jobs/{id}/{verb}", {})
+                people.expect_refusal(people.cleo.name, "POST", f"{id}/{verb}", said)
+            break
+    said = people.by_socket(people.cleo, "POST", "/nodes/n0/drain", {})
+    people.expect_refusal(people.cleo.name, "POST", "/nodes/n0/drain", said)
+    assert people.admin("PUT", path, {"role": "operator"}).status == 200
+
+
+def maintenance_begins(scene: Scene) -> None:
+    """Runs are suspended, and none starts until it is over; the manager may come back in it."""
+    people = people_of(scene)
+    number = reserved(people, places=["all"], reason="chaos")
+    until(lambda: not are_running(scene), "every run to be suspended", 180)
+    begin_ms = steady_ms()
+    scene.submit()
+    if scene.chance.random() < 0.5:
+        scene.manager.kill()
+        scene.start()
+    scene.pause(2, 4)
+    people.maintenance.append(Span(begin_ms, steady_ms()))
+    unreserve(people, number)
+
+
+def devices_reserved(scene: Scene) -> None:
+    """One device is for one user only."""
+    people = people_of(scene)
+    until(lambda: not are_running(scene) or paused_all(scene), "every run to be suspended", 180)
+    number = reserved(people, devices=1, user=people.ada.name)
+    begin_ms = steady_ms()
+    for id in scene.rows():
+        scene.ask(id, "resume")
+    scene.act()
+    if scene.chance.random() < 0.5:
+        scene.manager.kill()
+        scene.start()
+    scene.pause(2, 4)
+    people.reserved.append((people.ada.name, Span(begin_ms, steady_ms())))
+    unreserve(people, number)
+
+
+def budget_used_up(scene: Scene) -> None:
+    """Runs of its queue are suspended, and go on when there is more."""
+    people = people_of(scene)
+    people.budget_gpu_s = max(1, int(people.used_ratio() * people.budget_gpu_s))
+    people.bind()
+    if scene.chance.random() < 0.5:
+        scene.manager.kill()
+        scene.start()
+    scene.pause(2, 4)
+    if people.used_ratio() >= 1:
+        try:
+            until(lambda: not are_running(scene, QUEUE), "the runs of the queue to be suspended")
+        except AssertionError as late:
+            people.over.append(f"the budget of {QUEUE} is used up: {late}")
+    people.raise_budget()
+
+
+def people_of(scene: Scene) -> People:
+    assert scene.people is not None
+    return scene.people
+
+
+def are_running(scene: Scene, queue: str | None = None) -> list[str]:
+    return [
+        id
+        for id, row in scene.rows().items()
+        if (row["state"] == "running" or row["transition"]) and queue in (None, row["queue"])
+    ]
+
+
+def paused_all(scene: Scene) -> bool:
+    """Ask for everything that runs to be suspended."""
+    for id in are_running(scene):
+        scene.ask(id, "suspend?force=true")
+    return False
+
+
+def reserved(people: People, **terms: object) -> int:
+    said = people.admin("POST", "/reservations", {"begin_s": time.time() - 1, "for": "4h", **terms})
+    assert said.status in {200, 201}, said.text
+    return int(said.json["number"])
+
+
+def unreserve(people: People, number: int) -> None:
+    assert people.admin("DELETE", f"/reservations/{number}").status in {200, 204}
+
+
+def command(*words: str) -> None:
+    """A command of the machine's administrator."""
+    found = subprocess.run(
+        [sys.executable, "-m", "trainmaster", *words],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+    )
+    assert not found.returncode, found.stderr + found.stdout
+
+
 Needs = Callable[[Scene], bool]
 
 
@@ -608,6 +803,10 @@ def on_sqlite(scene: Scene) -> bool:
 
 def on_postgresql(scene: Scene) -> bool:
     return scene.database is not None
+
+
+def with_people(scene: Scene) -> bool:
+    return scene.people is not None
 
 
 FAULTS: dict[str, tuple[Callable[[Scene], None], Needs]] = {
@@ -634,6 +833,12 @@ FAULTS: dict[str, tuple[Callable[[Scene], None], Needs]] = {
     "the disk is full": (disk_full, lambda scene: scene.is_small_disk),
     "the store is locked": (store_locked, on_sqlite),
     "the database is away": (database_away, on_postgresql),
+    "a backup is restored": (backup_restored, always),
+    "a token is revoked as the manager is killed": (token_revoked, with_people),
+    "a role is taken away": (role_taken, with_people),
+    "maintenance begins": (maintenance_begins, with_people),
+    "devices are reserved": (devices_reserved, with_people),
+    "a budget is used up": (budget_used_up, with_people),
 }
 """What is done, and where it can be done."""
 
@@ -649,6 +854,8 @@ def fault_run(
     kinds = [name for name, (_, needs) in FAULTS.items() if needs(scene)]
     waiting: list[str] = []
     scene.start()
+    if scene.people is not None:
+        scene.people.begin()
     while time.monotonic() < until_s and done.total() < most:
         if not waiting:
             waiting = scene.chance.sample(kinds, len(kinds))
@@ -700,6 +907,9 @@ def pretended(scene: Scene) -> set[str]:
 
 def finish(scene: Scene) -> None:
     """Let everything come to its end."""
+    if scene.people is not None:
+        scene.people.budget_gpu_s = MUCH_GPU_S
+        scene.people.bind()
 
     def unended() -> list[dict[str, Any]]:
         found = [row for row in scene.rows().values() if row["state"] not in ENDED]
@@ -735,6 +945,14 @@ class Verdict:
     """Runs that a restart of the manager ended, more than had lost their devices."""
     let_go: list[str]
     refusals: list[str]
+    unallowed: list[str]
+    """Seen or done by a user who may not."""
+    over: list[str]
+    """Started over a limit or a budget, in maintenance or on reserved devices."""
+    charged: list[str]
+    unaudited: list[str]
+    uncharged: int
+    """Jobs whose charge was not looked at: their store was exchanged, or an end is not in a journal."""
 
     @property
     def findings(self) -> list[str]:
@@ -742,7 +960,7 @@ class Verdict:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{kind} {len(found)}" for kind, found in self._by_kind.items())
-        return f"{self.jobs} jobs: {counts}"
+        return f"{self.jobs} jobs ({self.uncharged} not compared with their charges): {counts}"
 
     @property
     def _by_kind(self) -> dict[str, list[str]]:
@@ -756,11 +974,15 @@ class Verdict:
             "ended by a restart": self.ended,
             "let go by an adoption": self.let_go,
             "cancellations refused": self.refusals,
+            "seen or done by others": self.unallowed,
+            "over a limit or budget": self.over,
+            "charged wrongly": self.charged,
+            "audit lines missing": self.unaudited,
         }
 
 
 def judge(scene: Scene) -> Verdict:
-    rows, ends = scene.rows(), scene.ends()
+    rows, ends, people = scene.rows(), scene.ends(), scene.people
     lost = []
     for id, asked in scene.asked.items():
         due = "cancelled" if asked.is_doomed else "succeeded"
@@ -792,8 +1014,19 @@ def judge(scene: Scene) -> Verdict:
         left=[f"process {pid}: {command_of(pid)}" for pid in scene.programs()],
         ended=ended if len(ended) > scene.allowed_losses else [],
         let_go=scene.let_go,
-        refusals=scene.refusals,
+        refusals=scene.refusals + doubly_answered(scene, rows),
+        unallowed=[] if people is None else people.unallowed,
+        over=[] if people is None else people.over_limits(scene.data, SLOTS),
+        charged=[] if people is None else people.charged_wrongly(scene.data),
+        unaudited=[] if people is None else people.missing(scene.data),
+        uncharged=0 if people is None else people.uncompared(scene.data),
     )
+
+
+def doubly_answered(scene: Scene, rows: dict[str, dict[str, Any]]) -> list[str]:
+    """Jobs that were refused for a limit and are there."""
+    refused = set() if scene.people is None else scene.people.refused
+    return [f"{id} was refused and is there" for id, row in rows.items() if row["name"] in refused]
 
 
 def story(scene: Scene, id: str) -> str:
@@ -823,7 +1056,8 @@ def perform(
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(postgres.server()) if store == "postgresql" else None
         is_small = stack.enter_context(small_disk(folder / "disk"))
-        scene = Scene(folder, random.Random(seed), store, server, is_small, pace)
+        accounts = stack.enter_context(three_users(folder)) if os.geteuid() == 0 else None
+        scene = Scene(folder, random.Random(seed), store, server, is_small, pace, accounts)
         try:
             done = fault_run(scene, seconds, most, say)
             verdict = judge(scene)
@@ -842,10 +1076,19 @@ def perform(
 
 
 @contextmanager
+def three_users(folder: Path) -> Iterator[tuple[Account, Account, Account]]:
+    homes = folder / "homes"
+    homes.mkdir()
+    folder.chmod(0o711)
+    with unix_user(homes) as ada, unix_user(homes) as bob, unix_user(homes) as cleo:
+        yield ada, bob, cleo
+
+
+@contextmanager
 def small_disk(folder: Path) -> Iterator[bool]:
     """A disk that can be filled; a plain folder where none can be mounted."""
     folder.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=755", "tmpfs", str(folder)]
     is_small = (
         bool(shutil.which("mount")) and not subprocess.run(mount, capture_output=True).returncode
     )

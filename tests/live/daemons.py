@@ -165,6 +165,26 @@ class LiveDaemon:
             return str(answer.read().decode(errors="replace"))
 
 
+class OpenDaemon(LiveDaemon):
+    """A manager whose socket, at this path, every user of this machine can reach."""
+
+    def __init__(self, folder: Path, socket: Path, *arguments: str) -> None:
+        super().__init__(folder, *arguments)
+        self.place = str(socket)
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        words = ["up", "--data", str(self.folder), "--port", "0", *self.arguments]
+        with (self.folder / "out.txt").open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.live.open_socket", self.place, *words],
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+
 @contextmanager
 def live(folder: Path, *arguments: str, checkout: Path | None = None) -> Iterator[LiveDaemon]:
     """An active daemon; at the end it and everything that it started is gone."""

@@ -11,8 +11,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -24,7 +22,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from tests.api_service import MemoryService
-from tests.live.daemons import LiveDaemon, sweep, until
+from tests.live.daemons import OpenDaemon, sweep, until
 from tests.unix_http import ADA, BOB, Answer, UnixConnection, as_user, ask
 from trainmaster.api.access import TABLE, Need
 from trainmaster.api.app import create_app
@@ -52,30 +50,10 @@ QUERIES = {
 }
 
 
-class Open(LiveDaemon):
-    """A manager whose socket every user of this machine can reach."""
-
-    def __init__(self, folder: Path, socket: Path) -> None:
-        super().__init__(folder, "--slots", "4")
-        self.place = str(socket)
-
-    def start(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        words = ["up", "--data", str(self.folder), "--port", "0", *self.arguments]
-        with (self.folder / "out.txt").open("ab") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.live.open_socket", self.place, *words],
-                stdout=out,
-                stderr=out,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-
-
 class Place(NamedTuple):
     """A manager with jobs of ada's."""
 
-    daemon: Open
+    daemon: OpenDaemon
     job: str
     ended: str
     array: str
@@ -117,7 +95,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     work.mkdir()
     (work / "train.py").write_text("")
     folder = tmp_path_factory.mktemp("access") / "state"
-    daemon = Open(folder, public / "manager.sock")
+    daemon = OpenDaemon(folder, public / "manager.sock", "--slots", "4")
     try:
         daemon.start()
         daemon.until_active()
@@ -128,7 +106,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         shutil.rmtree(public, ignore_errors=True)
 
 
-def _with_jobs(daemon: Open, work: Path) -> Place:
+def _with_jobs(daemon: OpenDaemon, work: Path) -> Place:
     def submit(**fields: object) -> str:
         job = {"workdir": str(work), "preflight": False, "env": {"API_KEY": SECRET}, **fields}
         answer = as_user(ADA, partial(_locally, daemon.socket, "POST", f"{V1}/jobs", job))

@@ -97,7 +97,7 @@ def _read(line: bytes) -> dict[str, Any] | None:
 
 
 class AuditLog:
-    """Writes the line when the request has been answered."""
+    """Writes the line before the answer goes out: what a client was told is in the log, whatever comes then."""
 
     def __init__(self, app: ASGIApp, file: AuditFile) -> None:
         self._app = app
@@ -107,22 +107,26 @@ class AuditLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        state, status = scope.setdefault("state", {}), 0
+        state, is_written = scope.setdefault("state", {}), False
         is_noted = scope["method"] not in SAFE_METHODS or scope["path"].endswith(PRIVATE)
         uid = _uid(scope) if is_noted else None  # now: it may be gone when it is answered
 
+        def write(status: int) -> None:
+            nonlocal is_written
+            if not is_written and (is_noted or status in REFUSED):
+                known = _uid(scope) if uid is None else uid
+                self._file.write(_said(scope, state.get("caller"), known, status))
+            is_written = True
+
         async def sent(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                write(message["status"])
             await send(message)
 
         try:
             await self._app(scope, receive, sent)
         finally:
-            if is_noted or status in REFUSED:
-                uid = _uid(scope) if uid is None else uid
-                self._file.write(_said(scope, state.get("caller"), uid, status))
+            write(0)  # it was not answered
 
 
 def _said(scope: Scope, caller: Caller | None, uid: int | None, status: int) -> dict[str, Any]:
