@@ -83,7 +83,7 @@ unit: .stamps/dev ## Run the tests (TESTS=path narrows them); the few that fail 
 	@rm -f .pytest_cache/v/cache/lastfailed
 	@$(BIN)/python -m pytest --quiet $(TESTS) || { [ $$? = 1 ] && $(BIN)/python -m tests.second_try; }
 
-chaos: .stamps/dev ## Run jobs under 23 kinds of fault, on SQLite and on PostgreSQL (MINUTES=30 SEED=N)
+chaos: .stamps/dev ## Run jobs under 29 kinds of fault, on SQLite and on PostgreSQL (MINUTES=30 SEED=N)
 	@$(BIN)/python -m tests.live.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 crashes: .stamps/dev ## Kill the manager at 200 random moments, on SQLite and on PostgreSQL

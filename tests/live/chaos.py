@@ -611,6 +611,9 @@ def other_slots(scene: Scene) -> None:
 def disk_full(scene: Scene) -> None:
     """Nothing can be written; a running job can be cancelled nevertheless."""
     junk = scene.data.parent / "junk"
+    before = Counter[tuple[str, str, int, str]]()
+    if scene.people is not None:
+        before = scene.people.answered.copy()
     try:
         with contextlib.suppress(OSError), junk.open("wb", buffering=0) as file:
             while True:
@@ -620,6 +623,8 @@ def disk_full(scene: Scene) -> None:
         scene.cancel_a_running_one()
         if scene.chance.random() < 0.5:
             scene.manager.kill()
+            if scene.people is not None:  # lines that wait for room end with it
+                scene.people.answered = before
         scene.pause()
     finally:
         junk.unlink()
@@ -1026,7 +1031,9 @@ def judge(scene: Scene) -> Verdict:
 def doubly_answered(scene: Scene, rows: dict[str, dict[str, Any]]) -> list[str]:
     """Jobs that were refused for a limit and are there."""
     refused = set() if scene.people is None else scene.people.refused
-    return [f"{id} was refused and is there" for id, row in rows.items() if row["name"] in refused]
+    return [
+        f"{id} was refused and is there" for id, row in rows.items() if row.get("name") in refused
+    ]
 
 
 def story(scene: Scene, id: str) -> str:

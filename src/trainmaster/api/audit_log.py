@@ -49,8 +49,12 @@ class _PrivateFile(RotatingFileHandler):
         super().__init__(place, maxBytes=MOST_BYTES, backupCount=MOST_FILES, delay=True)
 
     def _open(self) -> TextIOWrapper:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        return open(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8")
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.fdopen(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8")
+        size = os.fstat(file.fileno()).st_size
+        if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+            file.write("\n")  # the last line was cut off; the next must not be joined to it
+        return file
 
 
 FIELDS = (*("at", "user", "role", "via", "uid", "pid", "token", "peer", "verb", "path", "status"),)
@@ -97,7 +101,7 @@ def _read(line: bytes) -> dict[str, Any] | None:
 
 
 class AuditLog:
-    """Writes the line before the answer goes out: what a client was told is in the log, whatever comes then."""
+    """Writes the line before the answer goes out: what a client was told is in the log."""
 
     def __init__(self, app: ASGIApp, file: AuditFile) -> None:
         self._app = app

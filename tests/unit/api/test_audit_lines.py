@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
-from trainmaster.api.audit_log import last_lines
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Message, Scope
+
+from trainmaster.api.audit_log import AuditFile, AuditLog, last_lines
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
 
 def line(second: int, user: str = "ada", status: int = 200) -> str:
@@ -42,3 +49,36 @@ def test_of_one_user_and_since_a_time(tmp_path: Path) -> None:
 def test_nothing_is_written_nowhere(tmp_path: Path) -> None:
     assert last_lines(None, 10, None, None) == []
     assert last_lines(tmp_path / "audit.log", 10, None, None) == []
+
+
+def test_the_line_is_written_before_the_answer_goes_out(tmp_path: Path) -> None:
+    """A manager that is killed right after an answer has noted it."""
+    place = tmp_path / "audit.log"
+    app = AuditLog(PlainTextResponse("done", status_code=201), AuditFile(place))
+    lines: list[int] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(_message: Message) -> None:
+        lines.append(len(place.read_text().splitlines()))
+
+    scope: Scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/x",
+        "headers": [],
+        "client": None,
+        "server": None,
+    }
+    asyncio.run(app(scope, receive, send))
+    assert lines == [1, 1]
+    (said,) = last_lines(place, 10, None, None)
+    assert said["status"] == 201
+
+
+def test_a_line_that_was_cut_off_does_not_take_the_next_one_with_it(tmp_path: Path) -> None:
+    place = tmp_path / "audit.log"
+    place.write_text(f"{line(1)}\n" + '{"at": "2026-11-17T00:0')
+    AuditFile(place).write(json.loads(line(2)))
+    assert seconds(last_lines(place, 10, None, None)) == [1, 2]
