@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from trainmaster.gpu.driver import Gpu, open_driver
 from trainmaster.model.topology import (
@@ -33,6 +34,9 @@ class Machine:
     """UUIDs by the topology's GPU numbers; empty where CPU slots stand in for GPUs."""
     numbers: tuple[int, ...] = ()
     """The same GPUs as the driver counts them."""
+    minors: tuple[int, ...] | None = None
+    """N of their device files /dev/nvidiaN; none where CPU slots stand in for GPUs that are there; None:
+    there are no GPUs, or the driver does not say."""
 
 
 def detect_machine(slots: str | None = None) -> Machine:
@@ -45,7 +49,7 @@ def detect_machine(slots: str | None = None) -> Machine:
         return machine_of(gpus, socket.gethostname(), cores() * 1000, host_memory())
     nodes, each = _shape(slots) if slots else (1, cores())
     topology = slot_topology(nodes, each, socket.gethostname(), cores() * 1000, host_memory())
-    return Machine(topology, ())
+    return Machine(topology, (), minors=() if has_device_files() else None)
 
 
 def with_memory(machine: Machine, memory: int) -> Machine:
@@ -98,7 +102,13 @@ def machine_of(gpus: Sequence[Gpu], host: str, cpus: int, memory: int) -> Machin
         nodes = tuple(map(_with_islands, topology.nodes, rows))
         topology = Topology(levels=LEVELS_WITH_ISLANDS, nodes=nodes)
     ordered = [gpu for row in rows for isle in row for gpu in isle]
-    return Machine(topology, topology.uuids, tuple(gpu.number for gpu in ordered))
+    minors = tuple(gpu.minor for gpu in ordered if gpu.minor is not None)
+    return Machine(
+        topology,
+        topology.uuids,
+        tuple(gpu.number for gpu in ordered),
+        minors if len(minors) == len(ordered) else None,
+    )
 
 
 def _with_islands(node: Node, islands: Sequence[Sequence[Gpu]]) -> Node:
@@ -145,6 +155,11 @@ def find_gpus() -> tuple[Gpu, ...]:
         return driver.gpus()
     finally:
         driver.close()
+
+
+def has_device_files() -> bool:
+    """Whether the kernel has GPUs, whatever NVML says."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def cores() -> int:

@@ -43,6 +43,8 @@ class Gpu:
     """Numbers of the GPUs that it reaches by NVLink (not seen on hardware)."""
     slice: str = ""
     """The profile of a MIG slice, such as 1g.10gb; empty for a whole GPU."""
+    minor: int | None = None
+    """N of its device file /dev/nvidiaN; a slice has that of its GPU. None: the driver does not say."""
 
     @property
     def kind(self) -> str:

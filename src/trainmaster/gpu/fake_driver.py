@@ -351,10 +351,11 @@ def _gpus_of(row: Mapping[str, Any]) -> Iterator[Gpu]:
     number, name = row["number"], row["name"]
     for each in row.get("slices", ()):
         near = frozenset({number})
-        yield Gpu(number, name, each["uuid"], each["memory"], near, slice=each["profile"])
+        slice_ = each["profile"]
+        yield Gpu(number, name, each["uuid"], each["memory"], near, slice=slice_, minor=number)
     if "slices" not in row:
         near, linked = frozenset(row["near"]), frozenset(row["linked"])
-        yield Gpu(number, name, row["uuid"], row["memory"], near, linked)
+        yield Gpu(number, name, row["uuid"], row["memory"], near, linked, minor=number)
 
 
 def _devices_of(row: Mapping[str, Any]) -> list[tuple[str, int]]:

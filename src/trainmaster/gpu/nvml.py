@@ -151,6 +151,7 @@ class NvmlDriver:
             near=near,
             linked=linked,
             slice="" if of is None else (found[1] if found else "slice"),
+            minor=self._maybe(nvml.nvmlDeviceGetMinorNumber, handle if of is None else of),
         )
 
     def _is_linked(self, one: Any, other: Any) -> bool:

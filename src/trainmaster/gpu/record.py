@@ -101,7 +101,10 @@ def played(value: Any) -> Any:
 
 
 class ReplayedNvml:
-    """Answers as they were recorded: to each call in its order, and the last one again and again."""
+    """Answers as they were recorded: to each call in its order, and the last one again and again.
+
+    A function that was never asked then is answered as by a driver that does not have it.
+    """
 
     def __init__(
         self, nvml: Any, calls: Sequence[Mapping[str, Any]], phase: str = PHASES[0]
@@ -122,6 +125,8 @@ class ReplayedNvml:
         if name in ("nvmlInit", "nvmlShutdown"):
             return None
         rows = self._left.get((name, _key(list(said))))
+        if name not in {call for call, _ in self._left}:
+            raise self._nvml.NVMLError(self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         if rows is None:
             raise AssertionError(f"{name}{tuple(said)} was not recorded")
         row = rows.pop(0) if len(rows) > 1 else rows[0]

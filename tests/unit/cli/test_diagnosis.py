@@ -30,7 +30,9 @@ NFS = FileSystem("nfs4", frozenset({"rw", "hard"}), 100 << 30, None)
 ANSWER = Answer(True, "active", "1.0", "", (), 1.0)
 GPU = GpuDevice("H200", "GPU-1", True, 0, False, "", ())
 WELL = Facts(
-    machine=Machine((3, 12), "Linux 6", True, 65536, (), DISK, 8 << 30, 1, True, (), True, 10_000),
+    machine=Machine(
+        (3, 12), "Linux 6", True, 65536, (), True, DISK, 8 << 30, 1, True, (), True, 10_000
+    ),
     folder=Folder("/data", True, 1000, 1000, True, DISK, (), 0o600, 1000, "home", False),
     store=StoreFacts(
         url="sqlite:////data/trainmaster.db",
@@ -110,6 +112,12 @@ CASES: list[tuple[Facts, str, Verdict, str]] = [
         "control-groups",
         Verdict.WARNING,
         "kept",
+    ),
+    (
+        with_machine(cgroup_remarks=("Limits are not kept.", "Some hide."), filters_devices=False),
+        "control-groups",
+        Verdict.WARNING,
+        "Some hide. Jobs are told which GPUs are theirs, and nothing keeps them",
     ),
     (with_machine(open_files=2048), "open-files", Verdict.WARNING, "2048"),
     (with_machine(shm_bytes=64 << 20), "shared-memory", Verdict.WARNING, "64 MiB"),

@@ -48,9 +48,14 @@ def test_flags_come_before_those_of_the_user(command: str | tuple[str, ...], exp
     assert told(command) == expected
 
 
-def environment(tmp_path: Path, command: tuple[str, ...], ranks: Ranks) -> dict[str, str]:
+def environment(
+    tmp_path: Path,
+    command: tuple[str, ...],
+    ranks: Ranks,
+    minors: tuple[int, ...] | None = None,
+) -> dict[str, str]:
     uuids = tuple(f"GPU-{number}" for number in range(8))
-    host = Host(parse_shorthand("2x4"), uuids, CgroupPlan(), tuple(range(10, 18)))
+    host = Host(parse_shorthand("2x4"), uuids, CgroupPlan(), tuple(range(10, 18)), minors=minors)
     spec = LaunchSpec(command, "/", "/", ranks=ranks, launcher=launcher_of(command))
     file = run_file(Run("1", 1), placed(2, first=2), spec, host, str(tmp_path / "s"), 0)
     return file.env | file.ranks[0].env
@@ -60,6 +65,13 @@ def test_deepspeed_gets_numbers_because_it_cannot_read_uuids(tmp_path: Path) -> 
     found = environment(tmp_path, ("deepspeed", "t.py"), Ranks.PER_NODE)
     assert found["CUDA_VISIBLE_DEVICES"] == "12,13"
     assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+def test_where_a_run_may_open_its_own_gpus_alone_cuda_counts_no_others(tmp_path: Path) -> None:
+    found = environment(tmp_path, ("deepspeed", "t.py"), Ranks.PER_NODE, tuple(range(8)))
+    assert found["CUDA_VISIBLE_DEVICES"] == "0,1"
+    uuids = environment(tmp_path, ("python", "t.py"), Ranks.PER_NODE, tuple(range(8)))
+    assert uuids["CUDA_VISIBLE_DEVICES"] == "GPU-2,GPU-3"
 
 
 def test_the_processes_of_a_launcher_share_its_cores(tmp_path: Path) -> None:

@@ -79,6 +79,11 @@ class TwoGpus:
         total = 10 * GIB if self._ask(one) > 1 else 80 * GIB
         return SimpleNamespace(total=total, used=GIB, free=total - GIB)
 
+    def nvmlDeviceGetMinorNumber(self, one: Any) -> int:
+        if self._ask(one) > 1:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return 1 - number_of(one)
+
     def nvmlDeviceGetMigMode(self, one: Any) -> list[int]:
         return [int(self.has_slices and self._ask(one) == 1)] * 2
 
@@ -131,6 +136,7 @@ def test_gpus_say_what_they_are_and_whom_they_reach() -> None:
     one, other = NvmlDriver(TwoGpus()).gpus()
     assert (one.kind, one.uuid, one.memory) == ("H100", "GPU-0", 80 * GIB)
     assert (one.near, one.linked, other.linked) == ({0, 1}, {1}, {0})
+    assert (one.minor, other.minor) == (1, 0), "not in the order of the bus"
 
 
 def test_a_reading_has_what_the_driver_says_and_nothing_where_it_says_nothing() -> None:
@@ -147,6 +153,7 @@ def test_slices_stand_in_for_a_gpu_that_is_cut_up() -> None:
         ("MIG-2", "H100-1g.10gb", 10 * GIB, 1),
         ("MIG-3", "H100-1g.10gb", 10 * GIB, 1),
     ]
+    assert [gpu.minor for gpu in driver.gpus()] == [1, 0, 0]
     assert [(each.uuid, each.util_ppm, each.temperature_c) for each in driver.readings()] == [
         ("GPU-0", 370_000, 40),
         ("MIG-2", None, 41),

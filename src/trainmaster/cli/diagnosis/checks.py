@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trainmaster.cli.diagnosis.facts import Answer, Facts, FileSystem
+from trainmaster.engines.local.cgroup_probe import UNFILTERED
 from trainmaster.text.formatting import first_of, plural, size
 
 GIB = 1 << 30
@@ -99,10 +100,14 @@ def python(facts: Facts) -> Said:
 
 def control_groups(facts: Facts) -> Said:
     remarks = facts.machine.cgroup_remarks
+    has_gpus = bool(facts.gpus.devices) or facts.gpus.has_device_files
+    if has_gpus and not facts.machine.filters_devices:
+        remarks = (*remarks, UNFILTERED)
     if not remarks:
-        return ok("Host memory and CPUs of jobs are limited by control groups.")
+        apart = ", and keep each job to its GPUs" if has_gpus else ""
+        return ok(f"Control groups limit the host memory and CPUs of jobs{apart}.")
     return warning(
-        " ".join(remarks[:1]),
+        " ".join(remarks),
         "Make the manager a systemd service (systemd 254 or later; docs/operations.md).",
     )
 

@@ -29,6 +29,8 @@ class Machine:
     """The most that a process may have open; the manager raises its soft limit to it."""
     cgroup_remarks: tuple[str, ...]
     """What cannot be limited here, and why."""
+    filters_devices: bool
+    """Whether jobs can be kept to their GPUs."""
     shm: FileSystem | None
     """/dev/shm, which data loaders pass batches through."""
     shm_bytes: int

@@ -17,6 +17,7 @@ from trainmaster.engines.local.cgroup_probe import probe
 from trainmaster.engines.local.descriptors import HARD
 from trainmaster.engines.local.processes import variables_of
 from trainmaster.engines.local.stack_dump import py_spy
+from trainmaster.gpu.devices import has_device_files
 from trainmaster.gpu.driver import FAKE_GPUS, Driver, DriverError, open_driver
 from trainmaster.gpu.mps import control_program
 from trainmaster_sdk.process_tree import stat_of
@@ -33,12 +34,14 @@ JOB = "TRAINMASTER_JOB"
 
 def machine() -> Machine:
     is_linux = sys.platform == "linux"
+    probed = probe() if is_linux else None
     return Machine(
         python=sys.version_info[:2],
         kernel=f"{platform.system()} {platform.release()}",
         is_linux=is_linux,
         open_files=HARD,
-        cgroup_remarks=probe().remarks if is_linux else (),
+        cgroup_remarks=() if probed is None else probed.remarks,
+        filters_devices=probed is not None and bool(probed.plan.devices_in),
         shm=file_system(SHM) if SHM.is_dir() else None,
         shm_bytes=shutil.disk_usage(SHM).total if SHM.is_dir() else 0,
         ptrace_scope=_number(PTRACE),
@@ -96,7 +99,6 @@ def _mount_of(path: Path) -> tuple[str, Sequence[str]]:
 
 def gpus(managers: Set[int]) -> Gpus:
     """`managers`: processes whose own self-tests do not count as other programs."""
-    has_files = any(Path("/dev").glob("nvidia[0-9]*"))
     driver = open_driver()
     version, trouble, devices = "", "", tuple[GpuDevice, ...]()
     try:
@@ -110,7 +112,7 @@ def gpus(managers: Set[int]) -> Gpus:
     return Gpus(
         driver=version,
         trouble=trouble,
-        has_device_files=has_files,
+        has_device_files=has_device_files(),
         devices=devices,
         has_cuda_core=_has_cuda_core(),
         has_mps=control_program() is not None,

@@ -215,6 +215,7 @@ def _engine(start: StartOptions) -> LocalEngine:
         hang_limits=HangLimits(limits.hang_idle, limits.hang_busy, limits.hang_start),
         serves_users=start.runs_as_user,
         most_pids=limits.pids,
+        minors=machine.minors,
     )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from trainmaster.engines.local import processes
 from trainmaster.engines.local.cgroups import put
+from trainmaster.engines.local.device_filter import DeviceFilter
 from trainmaster.engines.local.runfile import CgroupPlan
 
 PROBE = "trainmaster-probe-"
@@ -26,6 +28,12 @@ UNTRACKED = (
 )
 
 
+UNFILTERED = (
+    "Jobs are told which GPUs are theirs, and nothing keeps them from opening others: that takes a manager"
+    " that root has started, and control groups that filter devices."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     plan: CgroupPlan
@@ -34,9 +42,9 @@ class ProbeResult:
 
 def probe() -> ProbeResult:
     """Create a group, move a process into it, limit it, and remove it again."""
-    unified, versions_1 = _hierarchies()
+    unified, versions_1 = hierarchies()
     unified = _parent_group(unified) if unified else ""
-    tracked = unified if unified and _works(unified, "", "") else ""
+    tracked = unified if unified and _works(unified) else ""
     memory, cpus, version = "", "", 2
     if tracked:
         memory = tracked if _delegates(tracked, "memory", "memory.max", str(1 << 30)) else ""
@@ -44,19 +52,44 @@ def probe() -> ProbeResult:
     if not memory and not cpus:
         version = 1
         at = versions_1.get("memory", "")
-        memory = at if at and _works(at, "memory.limit_in_bytes", str(1 << 30)) else ""
+        memory = at if at and _limits(at, "memory.limit_in_bytes", str(1 << 30)) else ""
         at = versions_1.get("cpu", "")
-        cpus = at if at and _works(at, "cpu.cfs_quota_us", "100000") else ""
+        cpus = at if at and _limits(at, "cpu.cfs_quota_us", "100000") else ""
     pids = tracked if tracked and _delegates(tracked, "pids", "pids.max", "1000") else ""
     if not pids:
         at = versions_1.get("pids", "")
-        pids = at if at and _works(at, "pids.max", "1000") else ""
+        pids = at if at and _limits(at, "pids.max", "1000") else ""
     limits = (("host memory", memory), ("CPUs", cpus), ("processes", pids))
     missing = [name for name, at in limits if not at]
     remarks = (f"Limits on {' and '.join(missing)} are not kept: {ADVICE}",) if missing else ()
     if not tracked:
         remarks = (*remarks, UNTRACKED)
-    return ProbeResult(CgroupPlan(tracked, memory, cpus, version, pids_in=pids), remarks)
+    devices, devices_version = filter_group(tracked, versions_1.get("devices", ""))
+    plan = CgroupPlan(
+        *(tracked, memory, cpus, version),
+        pids_in=pids,
+        devices_in=devices,
+        devices_version=devices_version,
+    )
+    return ProbeResult(plan, remarks)
+
+
+def filter_group(unified: str, old: str) -> tuple[str, int]:
+    """Where groups can be kept to some GPUs, and in which version; empty: nowhere."""
+    for base, version in ((unified, 2), (old, 1)):
+        if base and _works(base, partial(_filter, version=version)):
+            return base, version
+    return "", 2
+
+
+def _filter(group: str, version: int) -> None:
+    """OSError also for a group in which only listed devices are allowed, such as a container's: there a rule
+    against one device may change nothing."""
+    if version == 1:
+        with open(os.path.join(group, "devices.list")) as file:
+            if not file.read().startswith("a *:* rwm"):
+                raise PermissionError(group)
+    DeviceFilter(group, version).allow(())
 
 
 def _parent_group(own: str) -> str:
@@ -97,7 +130,7 @@ def _processes(group: str) -> set[int]:
         return {0}
 
 
-def _hierarchies() -> tuple[str, dict[str, str]]:
+def hierarchies() -> tuple[str, dict[str, str]]:
     """Our own group in the unified hierarchy, and in each of the old ones by controller."""
     own: dict[str, str] = {}
     with contextlib.suppress(OSError), open("/proc/self/cgroup") as file:
@@ -131,11 +164,16 @@ def _delegates(base: str, controller: str, file: str, text: str) -> bool:
         if controller in known.read().split():
             with contextlib.suppress(OSError):
                 put(base, "cgroup.subtree_control", f"+{controller}")
-            return _works(base, file, text)
+            return _limits(base, file, text)
     return False
 
 
-def _works(base: str, file: str, text: str) -> bool:
+def _limits(base: str, file: str, text: str) -> bool:
+    return _works(base, lambda group: put(group, file, text))
+
+
+def _works(base: str, limit: Callable[[str], None] | None = None) -> bool:
+    """Whether a process can be moved into a group that is limited like that."""
     group = os.path.join(base, f"{PROBE}{os.getpid()}")
     try:
         _clear(base)
@@ -143,8 +181,8 @@ def _works(base: str, file: str, text: str) -> bool:
     except OSError:
         return False
     try:
-        if file:
-            put(group, file, text)
+        if limit is not None:
+            limit(group)
         with _test_process() as pid:
             put(group, "cgroup.procs", str(pid))
         return True

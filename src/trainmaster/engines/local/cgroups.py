@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
+from trainmaster.engines.local.device_filter import DeviceFilter
 from trainmaster.engines.local.runfile import CgroupPlan
 
 PERIOD_US = 100_000
@@ -24,13 +25,29 @@ class RunCgroups:
         self._name = name
         self.trouble = ""
         """What could not be set up, in words."""
+        self._filter: DeviceFilter | None = None
+        """Which GPUs it may open; None: it was started without."""
 
-    def prepare(self, ranks: int) -> None:
-        """One group for the run and one in it for each rank, with its limits."""
+    def prepare(self, ranks: int, minors: Collection[int] | None = None) -> None:
+        """One group for the run and one in it for each rank, with its limits.
+
+        OSError if it cannot be kept to these GPUs: without that it must not run.
+        """
         try:
             self._prepare(ranks)
         except OSError as problem:
             self.trouble = f"its control groups could not be made: {problem.strerror}"
+        if minors is not None:
+            group = os.path.join(self._plan.devices_in, self._name)
+            os.makedirs(group, exist_ok=True)
+            if self._filter is None:
+                self._filter = DeviceFilter(group, self._plan.devices_version)
+            self._filter.allow(minors)
+
+    def allow(self, minors: Collection[int]) -> None:
+        """From now on it may open these GPUs; OSError if the kernel refuses that."""
+        if self._filter is not None:
+            self._filter.allow(minors)
 
     def _prepare(self, ranks: int) -> None:
         plan = self._plan
@@ -84,17 +101,26 @@ class RunCgroups:
             with contextlib.suppress(OSError):
                 put(group, "cgroup.procs", "0")
 
+    def enter_filter(self, rank: int) -> None:
+        """The same for the group that keeps it to its GPUs; OSError if it cannot be entered."""
+        base = self._plan.devices_in
+        if self._filter is not None:
+            is_split = base in self._limiting()
+            group = self._of(base, rank) if is_split else os.path.join(base, self._name)
+            put(group, "cgroup.procs", "0")
+
     def track(self, members: Callable[[], Iterable[int]]) -> None:
         """Gather the run's processes where they are found even if their supervisor is killed.
 
         Not done at the start: moving a process takes the kernel ten times as long as starting one.
         """
         base = self._plan.tracked_in
-        if (
-            not base
-            or base in self._limiting()
-            or (self._pids_group and base == self._plan.pids_in)
-        ):
+        entered = (
+            *self._limiting(),
+            self._plan.pids_in if self._pids_group else "",
+            self._plan.devices_in if self._filter is not None else "",
+        )
+        if not base or base in entered:
             return
         run = os.path.join(base, self._name)
         with contextlib.suppress(OSError):
@@ -109,8 +135,8 @@ class RunCgroups:
 
     def members(self) -> list[int]:
         """Processes in its groups, whatever their parent is: in the one for tracking, once they were moved
-        there, and from their start in the one that limits their number."""
-        bases = dict.fromkeys((self._plan.tracked_in, self._plan.pids_in))
+        there, and from their start in those that limit their number and keep them to their GPUs."""
+        bases = dict.fromkeys((self._plan.tracked_in, self._plan.pids_in, self._plan.devices_in))
         found: dict[int, None] = {}
         for base in filter(None, bases):
             for folder, _, _ in os.walk(os.path.join(base, self._name)):
@@ -148,7 +174,9 @@ class RunCgroups:
 
     def remove(self) -> None:
         """Remove the groups; possible once no process is inside."""
-        for base in dict.fromkeys((self._plan.tracked_in, self._plan.pids_in, *self._limiting())):
+        plan = self._plan
+        whole = (plan.tracked_in, plan.pids_in, plan.devices_in)
+        for base in filter(None, dict.fromkeys((*whole, *self._limiting()))):
             for folder, _, _ in os.walk(os.path.join(base, self._name), topdown=False):
                 with contextlib.suppress(OSError):
                     os.rmdir(folder)

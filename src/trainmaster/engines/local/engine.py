@@ -69,7 +69,7 @@ class LocalEngine:
     """Runs gangs as processes here, each in a folder `runs/<job>/<attempt>` of the state folder.
 
     `devices` are the UUIDs of the topology's GPUs; none: CPU slots stand in for them. `numbers` are those
-    of the driver.
+    of the driver, `minors` those of their device files; None: there are no GPUs, or nobody knows.
     """
 
     name = "local"
@@ -86,6 +86,7 @@ class LocalEngine:
         hang_limits: HangLimits = DEFAULT_LIMITS,
         serves_users: bool = False,
         most_pids: int | None = None,
+        minors: Sequence[int] | None = None,
     ) -> None:
         self._folder = Path(os.path.abspath(folder)) / "runs"
         self.probed = cgroup_probe.probe()
@@ -93,7 +94,9 @@ class LocalEngine:
         self.host = worker_environment.Host(
             *(topology, tuple(devices), plan, tuple(numbers), str(self._folder / GPUS)),
             *(hang_limits, most_pids),
+            minors=None if minors is None or not plan.devices_in else tuple(minors),
         )
+        self._has_gpus = bool(devices) or minors is not None
         # CPU slots are free as soon as processes are stopped.
         self._gpu_freezing = freezing_ability(devices) if devices else FreezingAbility()
         self._serves_users = serves_users
@@ -117,6 +120,8 @@ class LocalEngine:
     def abilities(self) -> Abilities:
         plan = self.probed.plan
         remarks = [*self.probed.remarks, *self._mps.remarks]
+        if self._has_gpus and self.host.minors is None:
+            remarks.append(cgroup_probe.UNFILTERED)
         if self._serves_users and not privileges.is_readable_by_all(PATH_ENTRY):
             remarks.append(
                 f"Other users cannot read {PATH_ENTRY}: optimizer steps of their programs are not counted."
@@ -433,7 +438,10 @@ class LocalEngine:
         """The GPUs that a frozen run is to go on on, rank by rank; nothing: those that it had."""
         if placement is None or not self.host.uuids:
             return {}
-        return {"devices": worker_environment.uuids_of(placement, spec, self.host)}
+        return {
+            "devices": worker_environment.uuids_of(placement, spec, self.host),
+            "minors": worker_environment.minors_of(placement, self.host),
+        }
 
     def _send(self, run: Run, spec: LaunchSpec, order: str, **more: object) -> None:
         follower = self._follower_of(run, spec.uuid)

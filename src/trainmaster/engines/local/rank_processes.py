@@ -28,7 +28,8 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """What shells use for commands that cannot be started."""
 NOT_CONFIGURED = 78
 """EX_CONFIG: what it needs beside its command is not as it must be."""
-AT_SETUP, AT_WORKDIR, AT_COMMAND, AT_ACCOUNT, AT_SECRETS = 0, 1, 2, 3, 4
+AT_SETUP, AT_WORKDIR, AT_COMMAND, AT_ACCOUNT, AT_SECRETS, AT_DEVICES = 0, 1, 2, 3, 4, 5
+NOT_FILTERED = "Its control group could not be kept to its own GPUs"
 JOBS_OWN_FAULT = frozenset(
     {
         *(errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR),
@@ -93,8 +94,11 @@ class Gang:
     def start(self, run: RunFile, folder: str) -> NotStarted | None:
         """All ranks; else why the first of them could not be started."""
         self.ranks, self.changed_files, errors = [], [], []
-        self._cgroups.prepare(len(run.ranks))
         problem = None
+        try:
+            self._cgroups.prepare(len(run.ranks), run.cgroups.minors)
+        except OSError as refused:
+            return _not_filtered(0, refused.errno or 0)
         for number in range(len(run.ranks)):
             try:
                 rank, error = _started(run, number, folder, self._cgroups)
@@ -212,6 +216,9 @@ def _become(
                 signal.signal(number_of, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         cgroups.enter(number)
+        stage = AT_DEVICES
+        cgroups.enter_filter(number)
+        stage = AT_SETUP
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -264,6 +271,8 @@ def _not_started(run: RunFile, rank: int, stage: int, number: int) -> NotStarted
             reason = _words(number)
         why = f"It could not be started as its user {run.account.name}: {reason}."
         return NotStarted(rank, NOT_EXECUTABLE, why, is_final=False)
+    if stage == AT_DEVICES:
+        return _not_filtered(rank, number)
     if stage == AT_SECRETS:
         return NotStarted(rank, NOT_CONFIGURED, problem_sentence(run.secrets, number))
     if stage == AT_SETUP or number not in JOBS_OWN_FAULT:
@@ -286,6 +295,11 @@ def _not_started(run: RunFile, rank: int, stage: int, number: int) -> NotStarted
     else:
         why = f"{command!r} could not be executed: {_words(number)}."
     return NotStarted(rank, NOT_EXECUTABLE, why)
+
+
+def _not_filtered(rank: int, number: int) -> NotStarted:
+    why = f"{NOT_FILTERED}: {_words(number)}."
+    return NotStarted(rank, NOT_EXECUTABLE, why, is_final=False)
 
 
 def _words(number: int) -> str:

@@ -40,6 +40,11 @@ class CgroupPlan:
     pids_in: str = ""
     pids: int | None = None
     """Processes and threads of the whole run."""
+    devices_in: str = ""
+    """Where the run can be kept to its GPUs."""
+    devices_version: int = 2
+    minors: tuple[int, ...] | None = None
+    """The only GPUs that it may open, by the minor numbers of their files; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,8 @@ class RunFile:
     """Variables whose values ranks read from files, as their user, when they start."""
 
 
+APART = {"pids": ("pids_in", "pids"), "devices": ("devices_in", "devices_version", "minors")}
+"""What is said of control groups in fields of its own."""
 LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_folder", "hang"}) | {
     "prerun_ms",
     "prerun_steps",
@@ -125,7 +132,10 @@ def _stated(run: RunFile) -> dict[str, Any]:
     """Without what is empty, and with what they do not know in fields of its own: supervisors of earlier
     versions know no other fields."""
     said = {name: value for name, value in asdict(run).items() if value or name not in LATER}
-    return said | {"pids": {name: said["cgroups"].pop(name) for name in ("pids_in", "pids")}}
+    groups = said["cgroups"]
+    return said | {
+        field: {name: groups.pop(name) for name in names} for field, names in APART.items()
+    }
 
 
 def read(folder: str, generation: int = 0) -> RunFile:
@@ -135,7 +145,7 @@ def read(folder: str, generation: int = 0) -> RunFile:
         said: dict[str, Any] = json.load(file)
     try:
         ranks = tuple(RankSpec(tuple(each["argv"]), each["env"]) for each in said.pop("ranks"))
-        cgroups = CgroupPlan(**said.pop("cgroups"), **said.pop("pids", {}))
+        cgroups = _cgroup_plan(said)
         hang, account = said.pop("hang", None), said.pop("account", None)
         known = {name: value for name, value in said.items() if name in FIELDS}
         return RunFile(
@@ -147,6 +157,14 @@ def read(folder: str, generation: int = 0) -> RunFile:
         )
     except (TypeError, KeyError, AttributeError) as problem:
         raise ValueError(f"{path} is not what this Trainmaster writes: {problem}") from None
+
+
+def _cgroup_plan(said: dict[str, Any]) -> CgroupPlan:
+    groups = said.pop("cgroups")
+    for apart in APART:
+        groups |= said.pop(apart, {})
+    minors = groups.pop("minors", None)
+    return CgroupPlan(**groups, minors=None if minors is None else tuple(minors))
 
 
 def _hang_plan(said: dict[str, Any] | None) -> HangPlan | None:

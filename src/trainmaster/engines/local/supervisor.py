@@ -26,7 +26,7 @@ from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.prerun_end import PrerunEnd, remove_folder
 from trainmaster.engines.local.privileges import called_as
 from trainmaster.engines.local.process_freezer import send
-from trainmaster.engines.local.rank_processes import Gang, NotStarted, RankProcess
+from trainmaster.engines.local.rank_processes import NOT_FILTERED, Gang, NotStarted, RankProcess
 from trainmaster.engines.local.rank_times import RankTimes
 from trainmaster.engines.local.run_freezing import RunFreezing
 from trainmaster.engines.local.run_pacing import MPS, RunPacing
@@ -439,10 +439,19 @@ class Supervisor:
             may_keep = said.get("may_keep")
             self._freezing.freeze(may_keep if isinstance(may_keep, int) else None)
         elif order == "thaw":
-            devices = said.get("devices")
-            self._freezing.thaw(devices if isinstance(devices, list) else None)
+            self._thaw(said.get("devices"), said.get("minors"))
         elif order == "save":
             self._save()
+
+    def _thaw(self, devices: object, minors: object) -> None:
+        """On other GPUs: it may open those, and no longer the ones that it had."""
+        if self._freezing.is_frozen and isinstance(minors, list):
+            try:
+                self._cgroups.allow(minors)
+            except OSError as refused:
+                self._lose(f"{NOT_FILTERED}: {refused.strerror}.")
+                return
+        self._freezing.thaw(devices if isinstance(devices, list) else None)
 
     def _end(self, cause: StopCause, grace_ms: int | None) -> None:
         """Stop it; a run that is stopping already may be given less time, not more."""

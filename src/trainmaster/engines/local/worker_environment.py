@@ -58,6 +58,8 @@ class Host:
     hang_limits: HangLimits = DEFAULT_LIMITS
     most_pids: int | None = None
     """Processes and threads that one run may have; None: not limited."""
+    minors: tuple[int, ...] | None = None
+    """Of the GPUs' device files, by the topology's GPU numbers: a run may open its own alone. None: any."""
 
 
 def run_file(
@@ -76,6 +78,7 @@ def run_file(
     A new port is chosen each time. With a `daemon` it is a client of MPS.
     """
     cgroups = host.cgroups
+    host = as_counted_inside(placement, host)
     places = rank_places(placement, spec.ranks)
     port = str(free_port())
     everybody = common_env(run, spec, at, generation) | {"MASTER_PORT": port}
@@ -110,6 +113,7 @@ def run_file(
             memory=spec.memory if cgroups.memory_in else None,
             cpus=spec.cpus if cgroups.cpus_in else None,
             pids=host.most_pids,
+            minors=minors_of(placement, host),
         ),
         uuid=spec.uuid,
         row=spec.row,
@@ -168,6 +172,7 @@ def mps_env(
 
 def rebound(file: RunFile, placement: Placement, spec: LaunchSpec, host: Host) -> RunFile:
     """The same run on other devices of its nodes."""
+    host = as_counted_inside(placement, host)
     places = rank_places(placement, spec.ranks)
     ranks = tuple(
         replace(rank, env=rank.env | named_devices(place, spec, host))
@@ -179,6 +184,7 @@ def rebound(file: RunFile, placement: Placement, spec: LaunchSpec, host: Host) -
         ranks=ranks,
         placement=repr(placement.slices),
         row=row,
+        cgroups=replace(file.cgroups, minors=minors_of(placement, host)),
         role=placement.role.value if host.uuids else "",
     )
 
@@ -251,6 +257,24 @@ def uuids_of(placement: Placement, spec: LaunchSpec, host: Host) -> list[str]:
     """The GPUs of all ranks, in their order."""
     places = rank_places(placement, spec.ranks)
     return [host.uuids[gpu] for place in places for gpu in place.devices]
+
+
+def minors_of(placement: Placement, host: Host) -> tuple[int, ...] | None:
+    """The GPUs that its processes may open; none on CPU slots; None: any."""
+    if host.minors is None:
+        return None
+    own = {host.minors[piece.gpu] for piece in placement.slices} if host.uuids else set()
+    return tuple(sorted(own))
+
+
+def as_counted_inside(placement: Placement, host: Host) -> Host:
+    """CUDA leaves out GPUs that a program may not open, and counts the others from 0 (not seen on hardware
+    with several GPUs)."""
+    if host.minors is None or not host.numbers:
+        return host
+    own = sorted({host.numbers[piece.gpu] for piece in placement.slices})
+    inside = {number: position for position, number in enumerate(own)}
+    return replace(host, numbers=tuple(inside.get(number, number) for number in host.numbers))
 
 
 def device_names(place: RankPlace, spec: LaunchSpec, host: Host) -> list[str]:
