@@ -181,13 +181,10 @@ class AccessControl:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        scope.setdefault("state", {})["caller"] = None
-        try:
-            caller = await self._identify(scope)
-        except Exception as failure:  # such as a store that is away
+        caller, failure = scope["state"]["caller"], scope["state"]["unidentified"]
+        if failure is not None:
             refusal: Response | None = None if self._is_open(scope) else error_of(failure)
         else:
-            scope["state"]["caller"] = caller
             refusal = self._refusal(scope, caller)
             if kind_of(scope) in LASTING:
                 receive = self._while_allowed(scope, caller, receive)

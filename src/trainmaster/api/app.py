@@ -16,7 +16,7 @@ from trainmaster.api import responses, schema
 from trainmaster.api.access import AccessControl
 from trainmaster.api.audit_log import AuditFile, AuditLog
 from trainmaster.api.host_check import HostCheck
-from trainmaster.api.identity import Identity
+from trainmaster.api.identity import Identified, Identity
 from trainmaster.api.request_limits import RequestLimits
 from trainmaster.api.routes import (
     accounts,
@@ -64,9 +64,11 @@ def create_app(
     fingerprint: str | None = None,
     sessions: Sessions | None = None,
     audit: Path | None = None,
+    is_proxied: bool = False,
 ) -> FastAPI:
     """The application of one manager, which answers at `url`, with a certificate of this `fingerprint`;
-    `hosts` are host names that it serves besides localhost, `audit` is where it writes who asked for what."""
+    `hosts` are host names that it serves besides localhost, `audit` is where it writes who asked for what,
+    and `is_proxied` whether a reverse proxy stands before it."""
     sessions = Sessions() if sessions is None else sessions
     identity = Identity(service.accounts, sessions)
     app = FastAPI(
@@ -89,8 +91,9 @@ def create_app(
     responses.install(app)
     app.state.limits = service.limits
     app.state.url, app.state.fingerprint = url, fingerprint
-    app.add_middleware(RequestLimits, limits=service.limits)
     app.add_middleware(AccessControl, identify=identity.of)
+    app.add_middleware(RequestLimits, limits=service.limits, is_proxied=is_proxied)
+    app.add_middleware(Identified, identify=identity.of)
     app.add_middleware(HostCheck, hosts=hosts)
     app.add_middleware(AuditLog, file=AuditFile(audit))
     app.add_middleware(StoreHeader, service=service)

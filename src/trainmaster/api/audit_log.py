@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections import Counter
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -16,10 +17,13 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trainmaster.api.asker import asker_of
 from trainmaster.api.caller import Caller
 from trainmaster.api.host_check import SAFE_METHODS
 from trainmaster.api.peer import SCOPE
+from trainmaster.api.request_limits import now_us
 from trainmaster.api.tcp_peer import peer_uid
+from trainmaster.api.token_bucket import MOST, TokenBuckets
 
 FILE = "audit.log"
 MOST_BYTES, MOST_FILES = 16 << 20, 9
@@ -27,6 +31,9 @@ REFUSED = frozenset({401, 403})
 PRIVATE = "/environment"
 """The end of paths that show secrets."""
 LONGEST = 200
+FAILURES = 60
+"""Failed requests of one user or address that are noted at once; then one in a second."""
+FAILED = 400
 
 
 class AuditFile:
@@ -34,6 +41,16 @@ class AuditFile:
 
     def __init__(self, place: Path | None) -> None:
         self._handler = None if place is None else _PrivateFile(place)
+        self._failures = TokenBuckets(1, FAILURES)
+        self._left_out: Counter[str] = Counter()
+
+    def write_failure(self, who: str, line: dict[str, Any], at_us: int) -> None:
+        """One of many that may come from one user: what is too often is counted, not written."""
+        if self._failures.take(who, at_us):
+            if who in self._left_out or len(self._left_out) < MOST:
+                self._left_out[who] += 1
+        else:
+            self.write({**line, "left_out": self._left_out.pop(who, 0)})
 
     def write(self, line: dict[str, Any]) -> None:
         if self._handler is not None:
@@ -57,7 +74,22 @@ class _PrivateFile(RotatingFileHandler):
         return file
 
 
-FIELDS = (*("at", "user", "role", "via", "uid", "pid", "token", "peer", "verb", "path", "status"),)
+FIELDS = (
+    *(
+        "at",
+        "user",
+        "role",
+        "via",
+        "uid",
+        "pid",
+        "token",
+        "peer",
+        "verb",
+        "path",
+        "status",
+        "left_out",
+    ),
+)
 
 
 def last_lines(
@@ -119,7 +151,12 @@ class AuditLog:
             nonlocal is_written
             if not is_written and (is_noted or status in REFUSED):
                 known = _uid(scope) if uid is None else uid
-                self._file.write(_said(scope, state.get("caller"), known, status))
+                line = _said(scope, state.get("caller"), known, status)
+                if status < FAILED:
+                    self._file.write(line)
+                else:
+                    who = asker_of(scope, is_proxied=False) or ""
+                    self._file.write_failure(who, line, now_us())
             is_written = True
 
         async def sent(message: Message) -> None:

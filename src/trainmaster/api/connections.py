@@ -3,36 +3,93 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from trainmaster.api.peer import FromPeer, peer_of
-from trainmaster.api.responses import error
+from trainmaster.api.asker import origin_of
+from trainmaster.api.identity import ROOT
+from trainmaster.api.peer import FromPeer, Peer, ourselves, peer_of
+from trainmaster.api.request_limits import OVER, RESERVE, SOON
+from trainmaster.api.responses import LATER, error
 from trainmaster.config.limits import Limits
 from trainmaster.model.units import SECOND
 
+FEW = 4
+"""Who has fewer connections than that may take the last ones."""
+REASONS = {408: "Too Slow", 429: "Too Many Requests", 503: "Busy"}
 
-def bounded_protocol(limits: Limits) -> type[H11Protocol]:
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer before any request."""
+
+    status: int
+    sentence: str
+    code: str = ""
+
+
+class OpenConnections:
+    """How many connections are open from where; an eighth of all is for those who have few, and operators."""
+
+    def __init__(self, limits: Limits, *, is_proxied: bool) -> None:
+        self._limits = limits
+        self._is_proxied = is_proxied
+        self._of_one: Counter[str] = Counter()
+
+    def origin(self, peer: Peer | None, host: str) -> str | None:
+        """Where a connection is counted; None: with all others only."""
+        is_ours = peer is not None and peer.uid in (ourselves().uid, ROOT)
+        return None if is_ours else origin_of(peer, host, is_proxied=self._is_proxied)
+
+    def refusal(self, origin: str | None, opened: int, *, is_tcp: bool) -> Refusal | None:
+        """Why one more is too many, where so many others are open."""
+        limits, own = self._limits, 0 if origin is None else self._of_one[origin]
+        if own >= limits.user_connections:
+            said = f"{own:,} connections of {origin} are open already (the limit user_connections)"
+            return Refusal(429, f"{said}: close some.", OVER)
+        has_many = own >= FEW or (origin is None and is_tcp)
+        if opened < limits.connections - (limits.connections // RESERVE if has_many else 0):
+            return None
+        said = f"{opened:,} connections are open already (the limit connections)"
+        return Refusal(503, f"{said}: try again later.")
+
+    def add(self, origin: str | None, sign: int) -> None:
+        if origin is not None:
+            self._of_one[origin] += sign
+            if not self._of_one[origin]:
+                del self._of_one[origin]
+
+
+def bounded_protocol(limits: Limits, *, is_proxied: bool = False) -> type[H11Protocol]:
     """The HTTP protocol of uvicorn, within these limits."""
+    opened = OpenConnections(limits, is_proxied=is_proxied)
 
     class BoundedProtocol(H11Protocol):
         def __init__(self, *args: Any, **named: Any) -> None:
             super().__init__(*args, **named)
             self._deadline: asyncio.TimerHandle | None = None
             """Runs while a request is awaited."""
+            self._origin: str | None = None
+            """Where it is counted."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             peer = peer_of(transport)
             if peer is not None:
                 self.app = FromPeer(self.app, peer)
-            if len(self.connections) > limits.connections:
-                most = f"{limits.connections:,} connections are open already"
-                self._refuse(503, f"{most} (the limit connections): try again later.")
-            else:
-                self._await_head()
+            host, _ = self.client or ("", 0)
+            origin = opened.origin(peer, host)
+            refusal = opened.refusal(origin, len(self.connections) - 1, is_tcp=peer is None)
+            if refusal is not None:
+                self._refuse(refusal)
+                return
+            self._origin = origin
+            opened.add(origin, 1)
+            self._await_head()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
@@ -43,6 +100,8 @@ def bounded_protocol(limits: Limits) -> type[H11Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
+            opened.add(self._origin, -1)
+            self._origin = None
             super().connection_lost(exc)
 
         def _await_head(self) -> None:
@@ -55,14 +114,16 @@ def bounded_protocol(limits: Limits) -> type[H11Protocol]:
                 self._deadline = None
 
         def _too_slow(self, wait_s: float) -> None:
-            self._refuse(
-                408,
-                f"No request came within {wait_s:g} s (the limit header_deadline): send it again.",
+            said = (
+                f"No request came within {wait_s:g} s (the limit header_deadline): send it again."
             )
+            self._refuse(Refusal(408, said))
 
-        def _refuse(self, status: int, sentence: str) -> None:
-            answer = error(status, sentence)
-            head = [f"HTTP/1.1 {status} {'Busy' if status == 503 else 'Too Slow'}".encode()]
+        def _refuse(self, refusal: Refusal) -> None:
+            status = refusal.status
+            headers = SOON if status == 429 else LATER if status == 503 else {}
+            answer = error(status, refusal.sentence, headers, refusal.code)
+            head = [f"HTTP/1.1 {status} {REASONS[status]}".encode()]
             head += [name + b": " + value for name, value in answer.raw_headers]
             head += [b"connection: close", b"", bytes(answer.body)]
             if not self.transport.is_closing():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from http.cookies import CookieError, SimpleCookie
 
 from anyio import to_thread
 from starlette.datastructures import Headers
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trainmaster.api.caller import Caller, Role
 from trainmaster.api.peer import SCOPE, Peer, ourselves
@@ -20,6 +21,24 @@ from trainmaster.store.rows import TokenRow
 
 ROOT = 0
 BEARER = "bearer "
+
+
+class Identified:
+    """Notes who asks with the request, or why that cannot be told now."""
+
+    def __init__(self, app: ASGIApp, identify: Callable[[Scope], Awaitable[Caller | None]]) -> None:
+        self._app = app
+        self._identify = identify
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = scope.setdefault("state", {})
+        state["caller"] = state["unidentified"] = None
+        if scope["type"] == "http":
+            try:
+                state["caller"] = await self._identify(scope)
+            except Exception as failure:  # such as a store that is away
+                state["unidentified"] = failure
+        await self._app(scope, receive, send)
 
 
 class Identity:

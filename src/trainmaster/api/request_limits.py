@@ -1,44 +1,118 @@
-"""How many requests are answered at once; those that follow something are counted apart."""
+"""How many requests are answered at once, in all and for each user, and how often each may ask.
+
+Those that follow something are counted apart. Operators have the limits of all together only, and a part of
+these is kept for them and for users who have nothing there yet.
+"""
 
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
+from collections.abc import Callable
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trainmaster.api.asker import asker_of
+from trainmaster.api.caller import Caller
 from trainmaster.api.responses import LATER, error
+from trainmaster.api.token_bucket import TokenBuckets
 from trainmaster.config.limits import Limits
 
 FORWARD = re.compile(r".*/jobs/[^/]+/ports/[0-9]+")
 STATUS = {"requests": 503, "submissions": 503, "followers": 429, "forwards": 429}
 LASTING = frozenset({"followers", "forwards"})
 """Requests that last as long as the client likes."""
+OF_ONE = {
+    "requests": "user_requests",
+    "submissions": "user_submissions",
+    "followers": "user_followers",
+    "forwards": "user_followers",
+}
+"""The limit of one user for each kind."""
+RESERVE = 8
+"""One of so many places is kept for operators and those who have none."""
+SOON = {"Retry-After": "1"}
+OVER = "over_user_limit"
+"""The code of answers that their own user's limit is the reason of: it helps to wait."""
+HEALTH = "/healthz"
+
+
+def now_us() -> int:
+    return time.monotonic_ns() // 1000
 
 
 class RequestLimits:
-    """Refuses a request where as many of its kind are being answered as the limit allows."""
+    """Refuses a request where as many of its kind are being answered as the limits allow."""
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: Limits,
+        *,
+        is_proxied: bool = False,
+        clock: Callable[[], int] = now_us,
+    ) -> None:
         self._app = app
         self._limits = limits
+        self._is_proxied = is_proxied
+        self._clock = clock
         self._running: Counter[str] = Counter()
+        self._of_one: Counter[tuple[str, str]] = Counter()
+        """By limit and user."""
+        self._rates = TokenBuckets(limits.user_rate, limits.user_burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["path"] == HEALTH:
             await self._app(scope, receive, send)
             return
         kind = kind_of(scope)
-        most: int = getattr(self._limits, kind)
-        if self._running[kind] >= most:
-            said = f"{most:,} {kind} are being served already (the limit {kind}): try again later."
-            await error(STATUS[kind], said, LATER)(scope, receive, send)
+        caller: Caller | None = scope.get("state", {}).get("caller")
+        is_operator = caller is not None and caller.is_operator
+        who = None if is_operator else asker_of(scope, is_proxied=self._is_proxied)
+        refusal = (None if who is None else self._own_refusal(kind, who)) or self._refusal(
+            kind, who, is_operator=is_operator
+        )
+        if refusal is not None:
+            await refusal(scope, receive, send)
             return
+        own = (OF_ONE[kind], who or "")
         self._running[kind] += 1
+        self._of_one[own] += 1
         try:
             await self._app(scope, receive, send)
         finally:
             self._running[kind] -= 1
+            self._of_one[own] -= 1
+            if not self._of_one[own]:
+                del self._of_one[own]
+
+    def _own_refusal(self, kind: str, who: str) -> Response | None:
+        """Why one user may not ask this now."""
+        name = OF_ONE[kind]
+        most: int = getattr(self._limits, name)
+        if self._of_one[name, who] >= most:
+            said = f"{most:,} requests of {who} are being served already (the limit {name})"
+            return error(429, f"{said}: try again when one of them is done.", SOON, OVER)
+        wait_us = self._rates.take(who, self._clock())
+        if not wait_us:
+            return None
+        wait_s = -(-wait_us // 1_000_000)
+        said = (
+            f"{who} asks more than {self._limits.user_rate:,} times a second (the limit user_rate)"
+        )
+        later = {"Retry-After": str(wait_s)}
+        return error(429, f"{said}: try again in {wait_s} s.", later, OVER)
+
+    def _refusal(self, kind: str, who: str | None, *, is_operator: bool) -> Response | None:
+        """Why nobody, or nobody who has some already, may ask this now."""
+        most: int = getattr(self._limits, kind)
+        may_take_last = is_operator or (who is not None and not self._of_one[OF_ONE[kind], who])
+        if self._running[kind] < (most if may_take_last else most - most // RESERVE):
+            return None
+        said = f"{self._running[kind]:,} {kind} are being served already (the limit {kind})"
+        return error(STATUS[kind], f"{said}: try again later.", LATER)
 
 
 def kind_of(scope: Scope) -> str:

@@ -91,6 +91,16 @@ class Limits:
     submissions: int = _number(32, "Submissions that are worked on at once.")
     followers: int = _number(200, "Requests that follow logs or changes at once.")
     forwards: int = _number(100, "Connections to ports of jobs (`forward`) at once.")
+    user_connections: int = _number(
+        128, "Open connections of one Unix user, or from one address; operators' only count in all."
+    )
+    user_requests: int = _number(64, "Requests of one user that are answered at once.")
+    user_submissions: int = _number(8, "Submissions of one user that are worked on at once.")
+    user_followers: int = _number(
+        50, "Requests of one user that follow logs or changes, or go to ports of jobs, at once."
+    )
+    user_rate: int = _number(50, "Requests of one user in a second.", most=1_000_000)
+    user_burst: int = _number(500, "Requests of one user at once, after a pause.")
     array_elements: int = _number(10_000, "Jobs of one array.")
     jobs_per_request: int = _number(10_000, "Jobs of one submission, elements of arrays included.")
     live_jobs: int = _number(50_000, "Jobs that have not ended, in all.")

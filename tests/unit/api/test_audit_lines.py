@@ -10,7 +10,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Scope
 
-from trainmaster.api.audit_log import AuditFile, AuditLog, last_lines
+from trainmaster.api.audit_log import FAILURES, AuditFile, AuditLog, last_lines
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
@@ -82,3 +82,16 @@ def test_a_line_that_was_cut_off_does_not_take_the_next_one_with_it(tmp_path: Pa
     place.write_text(f"{line(1)}\n" + '{"at": "2026-11-17T00:0')
     AuditFile(place).write(json.loads(line(2)))
     assert seconds(last_lines(place, 10, None, None)) == [1, 2]
+
+
+def test_failures_of_one_do_not_push_out_what_others_did(tmp_path: Path) -> None:
+    place = tmp_path / "audit.log"
+    file = AuditFile(place)
+    failed, other = json.loads(line(1, "ada", 403)), json.loads(line(2, "bob", 403))
+    for _ in range(1000):
+        file.write_failure("ada", failed, 0)
+    file.write_failure("bob", other, 0)
+    file.write_failure("ada", failed, 1_000_000)
+    found = last_lines(place, 10_000, None, None)
+    assert [each["user"] for each in found] == ["ada"] * FAILURES + ["bob", "ada"]
+    assert [each["left_out"] for each in found[-2:]] == [0, 1000 - FAILURES]

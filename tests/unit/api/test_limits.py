@@ -12,7 +12,11 @@ from starlette.testclient import TestClient
 
 from tests.api_service import MemoryService, by_us
 from trainmaster.api.app import create_app
+from trainmaster.api.asker import origin_of
+from trainmaster.api.caller import Caller, Role
 from trainmaster.api.command_parsing import program_of
+from trainmaster.api.connections import OpenConnections
+from trainmaster.api.peer import Peer
 from trainmaster.api.request_limits import RequestLimits, kind_of
 from trainmaster.config.limits import Limits, limits_of
 
@@ -59,6 +63,145 @@ def test_yaml_has_a_limit_of_its_own(service: MemoryService) -> None:
 )
 def test_what_a_request_counts_as(method: str, path: str, query: bytes, kind: str) -> None:
     assert kind_of({"method": method, "path": path, "query_string": query}) == kind
+
+
+def asking(user: str, role: Role = Role.USER, path: str = "/api/v1/jobs") -> dict[str, Any]:
+    caller = Caller(user, role, None, "token")
+    state = {"caller": caller}
+    return {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": b"",
+        "state": state,
+        "client": ("192.0.2.1", 1),
+    }
+
+
+class Asked:
+    """Limits before an application that answers when it is told to, by a clock that stands."""
+
+    def __init__(self, limits: Limits, *, is_proxied: bool = False) -> None:
+        self.free = asyncio.Event()
+        self.now_us = 0
+        self.app = RequestLimits(
+            self.slow, limits, is_proxied=is_proxied, clock=lambda: self.now_us
+        )
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def slow(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.free.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def begin(self, scope: dict[str, Any]) -> list[dict[str, Any]]:
+        said: list[dict[str, Any]] = []
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        self.tasks.append(asyncio.create_task(self.app(scope, None, send)))  # type: ignore[arg-type]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return said
+
+    async def end(self) -> None:
+        self.free.set()
+        await asyncio.gather(*self.tasks)
+
+
+def test_one_users_requests_leave_room_for_others_and_for_operators() -> None:
+    async def play() -> None:
+        asked = Asked(replace(Limits(), requests=16, user_requests=14))
+        for _ in range(14):
+            assert await asked.begin(asking("ada")) == []
+        refused = await asked.begin(asking("ada"))
+        assert refused[0]["status"] == 429
+        assert (b"retry-after", b"1") in refused[0]["headers"]
+        said = json.loads(refused[1]["body"])["error"]
+        assert said["code"] == "over_user_limit"
+        assert "of ada" in said["sentence"]
+        assert "(the limit user_requests)" in said["sentence"]
+        assert await asked.begin(asking("bob")) == [], "the reserve, for one who has none"
+        assert (await asked.begin(asking("bob")))[0]["status"] == 503
+        assert await asked.begin(asking("eve", Role.OPERATOR)) == []
+        assert (await asked.begin(asking("eve", Role.OPERATOR)))[0]["status"] == 503, "that is all"
+        await asked.end()
+
+    asyncio.run(play())
+
+
+def test_who_asks_too_often_is_told_when_to_ask_again_and_others_are_not() -> None:
+    async def play() -> None:
+        asked = Asked(replace(Limits(), user_rate=2, user_burst=4))
+        asked.free.set()
+        answers = [(await asked.begin(asking("ada")))[0]["status"] for _ in range(5)]
+        assert answers == [200] * 4 + [429]
+        assert (await asked.begin(asking("bob")))[0]["status"] == 200
+        for _ in range(10):
+            assert (await asked.begin(asking("eve", Role.ADMIN)))[0]["status"] == 200
+        assert (await asked.begin(asking("ada", path="/healthz")))[0]["status"] == 200
+        asked.now_us = 500_000
+        answers = [(await asked.begin(asking("ada")))[0]["status"] for _ in range(2)]
+        assert answers == [200, 429]
+
+    asyncio.run(play())
+
+
+def test_who_shows_nothing_is_counted_by_address_and_not_behind_a_proxy() -> None:
+    async def play(is_proxied: bool) -> list[int]:
+        asked = Asked(replace(Limits(), user_rate=1, user_burst=2), is_proxied=is_proxied)
+        asked.free.set()
+        unknown = {**asking(""), "state": {"caller": None}, "path": "/login"}
+        answers = [(await asked.begin(unknown))[0]["status"] for _ in range(3)]
+        assert (await asked.begin(asking("ada")))[0]["status"] == 200, "a token from there"
+        return answers
+
+    assert asyncio.run(play(is_proxied=False)) == [200, 200, 429]
+    assert asyncio.run(play(is_proxied=True)) == [200, 200, 200]
+
+
+def test_a_flood_of_wrong_tokens_is_refused_and_right_ones_are_not(service: MemoryService) -> None:
+    service.limits = limits_of(["user_rate=1", "user_burst=3"])
+    app = create_app(service)  # type: ignore[arg-type]
+    with TestClient(app, base_url="http://localhost") as client:
+        wrong = {"Authorization": "Bearer tm_wrong"}
+        found = [client.get(f"{V1}/jobs", headers=wrong).status_code for _ in range(5)]
+        assert found == [401, 401, 401, 429, 429]
+    ours = TestClient(by_us(app), base_url="http://localhost")
+    assert [ours.get(f"{V1}/jobs").status_code for _ in range(5)] == [200] * 5
+
+
+def test_a_part_of_all_connections_is_for_those_who_have_few() -> None:
+    opened = OpenConnections(
+        replace(Limits(), connections=16, user_connections=15), is_proxied=False
+    )
+    ada, bob = (opened.origin(Peer(1, uid, uid), "") for uid in (64_001, 64_002))
+    for count in range(14):
+        assert opened.refusal(ada, count, is_tcp=False) is None
+        opened.add(ada, 1)
+    refusal = opened.refusal(ada, 14, is_tcp=False)
+    assert refusal is not None
+    assert refusal.status == 503
+    assert opened.refusal(bob, 14, is_tcp=False) is None
+    assert opened.origin(Peer(1, 0, 0), "") is None, "root is counted with all only"
+    assert opened.refusal(None, 15, is_tcp=False) is None
+    opened.add(ada, 1)
+    own = opened.refusal(ada, 3, is_tcp=False)
+    assert own is not None
+    assert (own.status, own.code) == (429, "over_user_limit")
+
+
+def test_connections_of_a_proxy_are_nobodys_and_leave_the_reserve() -> None:
+    limits = replace(Limits(), connections=16, user_connections=1)
+    opened = OpenConnections(limits, is_proxied=True)
+    assert opened.origin(None, "192.0.2.1") is None
+    assert opened.refusal(None, 13, is_tcp=True) is None
+    assert opened.refusal(None, 14, is_tcp=True) is not None
+
+
+def test_addresses_of_one_ipv6_network_are_one() -> None:
+    first, second = (origin_of(None, f"2001:db8::{n}", is_proxied=False) for n in (1, 2))
+    assert first == second == "the address 2001:db8::/64"
 
 
 def test_requests_beyond_the_limit_are_refused_until_others_are_done() -> None:

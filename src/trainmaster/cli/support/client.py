@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from email.message import Message
 from http.client import (
@@ -45,8 +45,13 @@ PLAIN_USER = "user"
 """The role of those who see only their own jobs in full."""
 NO_TOKEN = 401
 NOT_FOUND = 404
+TOO_MANY = 429
 NOT_YET = 503
 """It is being restarted, is a standby, or cannot reach its store; the same as no answer."""
+OVER_LIMIT = "over_user_limit"
+"""The code of an answer that comes because the caller asks too often, or too much at once."""
+LONGEST_PAUSE_S, ALL_PAUSES_S = 10.0, 30.0
+"""How long such answers are waited out, one and together."""
 NOBODY = (ConnectionRefusedError, FileNotFoundError, Stranger)
 """Why a request was not sent at all: no manager is there."""
 
@@ -69,6 +74,14 @@ class Unreachable(Failed):
 
 class NotYet(Unreachable):
     """An answer that it cannot do this now, in one sentence."""
+
+
+class TooOften(Failed):
+    """The caller's own limit is reached: it may be repeated after a pause."""
+
+    def __init__(self, sentence: str, pause_s: float) -> None:
+        super().__init__(sentence)
+        self.pause_s = pause_s
 
 
 class OtherManager(Failed):
@@ -289,7 +302,22 @@ class Client:
 
     @contextmanager
     def _answer(self, request: Request) -> Iterator[HTTPResponse]:
-        """The answer to a request, to be read; any error meanwhile becomes Unreachable or RequestRefused."""
+        """The answer to a request, to be read; that the caller asks too often is waited out."""
+        last = min(time.monotonic() + ALL_PAUSES_S, self.until)
+        with ExitStack() as stack:
+            while True:
+                try:
+                    response = stack.enter_context(self._one_answer(request))
+                    break
+                except TooOften as error:
+                    if time.monotonic() + error.pause_s > last:
+                        raise RequestRefused(str(error), TOO_MANY) from error
+                    time.sleep(error.pause_s)
+            yield response
+
+    @contextmanager
+    def _one_answer(self, request: Request) -> Iterator[HTTPResponse]:
+        """The answer, to be read; any error meanwhile becomes Unreachable, TooOften or RequestRefused."""
         patience = max(min(PATIENCE_S, self.until - time.monotonic()), SHORTEST_S)
         connection = connection_to(self.place, patience)
         try:
@@ -302,7 +330,10 @@ class Client:
             ):  # it may answer before it has read all
                 connection.request(request.method, request.target, request.body, request.headers)
             with connection.getresponse() as response:
-                self._check_manager(response.headers)
+                if (
+                    response.status != TOO_MANY
+                ):  # may come before the manager has looked at anything
+                    self._check_manager(response.headers)
                 if response.status >= REFUSED:
                     raise _refused(response, has_token=token is not None)
                 yield response
@@ -398,12 +429,15 @@ def read_events(lines: Iterator[bytes] | HTTPResponse) -> Iterator[ServerEvent]:
             last = value
 
 
-def _refused(response: HTTPResponse, *, has_token: bool) -> RequestRefused | Unreachable:
+def _refused(response: HTTPResponse, *, has_token: bool) -> Failed:
     status, reason, text = response.status, response.reason, response.read()
     if status == NO_TOKEN:
         return RequestRefused(WRONG_TOKEN if has_token else TOKEN_NEEDED, status)
     try:
-        sentence = str(json.loads(text)["error"]["sentence"])
+        said = json.loads(text)["error"]
+        sentence = str(said["sentence"])
+        if status == TOO_MANY and said.get("code") == OVER_LIMIT:
+            return TooOften(sentence, _pause(response.headers.get("Retry-After", "")))
         return NotYet(sentence) if status == NOT_YET else RequestRefused(sentence, status)
     except (ValueError, KeyError, TypeError):
         pass
@@ -414,6 +448,11 @@ def _refused(response: HTTPResponse, *, has_token: bool) -> RequestRefused | Unr
             "What answers there does not know this request: is it Trainmaster?", status
         )
     return RequestRefused(f"The manager answered {status} {reason}; its log says more.", status)
+
+
+def _pause(stated: str) -> float:
+    """How long to wait, as the answer says."""
+    return min(float(stated), LONGEST_PAUSE_S) if stated.isdecimal() else 1.0
 
 
 def my_name() -> str:
