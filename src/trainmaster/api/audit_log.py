@@ -75,20 +75,8 @@ class _PrivateFile(RotatingFileHandler):
 
 
 FIELDS = (
-    *(
-        "at",
-        "user",
-        "role",
-        "via",
-        "uid",
-        "pid",
-        "token",
-        "peer",
-        "verb",
-        "path",
-        "status",
-        "left_out",
-    ),
+    *("at", "user", "role", "via", "uid", "pid", "token"),
+    *("peer", "verb", "path", "status", "left_out"),
 )
 
 
@@ -152,7 +140,7 @@ class AuditLog:
             if not is_written and (is_noted or status in REFUSED):
                 known = _uid(scope) if uid is None else uid
                 line = _said(scope, state.get("caller"), known, status)
-                if status < FAILED:
+                if 0 < status < FAILED:
                     self._file.write(line)
                 else:
                     who = asker_of(scope, is_proxied=False) or ""

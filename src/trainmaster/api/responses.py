@@ -46,7 +46,7 @@ MEANINGS = {
     413: "The body is larger than 32 MiB, or, as YAML, than 1 MiB.",
     415: "The body is neither JSON nor, for jobs, YAML, by its content type.",
     422: "A value in the request is invalid: the sentence names it.",
-    429: "There are too many: live jobs, or followers.",
+    429: "There are too many live jobs or followers, or the caller asks too often or too much at once.",
     503: "Not now: this manager is a standby, or its store cannot be reached. Try again later.",
 }
 EXAMPLES = {
@@ -136,7 +136,10 @@ def answer(model: type, description: str, example: object = None) -> dict[str, A
 def answers(model: type, *statuses: int) -> dict[str, Any]:
     """How a route declares what it answers: this model, or one of these errors."""
     success = answer(model, "Successful Response")
-    return {"response_model": None, "responses": {200: success, **errors(400, 401, 403, *statuses)}}
+    return {
+        "response_model": None,
+        "responses": {200: success, **errors(400, 401, 403, 429, *statuses)},
+    }
 
 
 def sends(media: str, kind: str, *statuses: int) -> dict[str, Any]:
@@ -145,7 +148,7 @@ def sends(media: str, kind: str, *statuses: int) -> dict[str, Any]:
     return {
         "response_model": None,
         "response_class": Response,
-        "responses": {200: success, **errors(400, 401, 403, *statuses)},
+        "responses": {200: success, **errors(400, 401, 403, 429, *statuses)},
     }
 
 

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,6 +18,7 @@ from trainmaster.api import local_socket
 from trainmaster.cli.support import address, listening_sockets
 from trainmaster.cli.support.address import find_address, user_data_folder
 from trainmaster.cli.support.client import (
+    LONGEST_PAUSE_S,
     Client,
     RequestRefused,
     ServerEvent,
@@ -221,6 +223,39 @@ def test_an_answer_counts_even_where_the_request_was_not_read_to_its_end(tmp_pat
         thread.start()
         with pytest.raises(RequestRefused, match="Not so long"):
             Client(f"unix:{tmp_path}/m.sock").post("/jobs", {"command": "x" * 10_000_000})
+        thread.join()
+
+
+def test_being_over_the_own_limit_is_waited_out_as_the_answer_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = b'{"error": {"code": "over_user_limit", "sentence": "ada asks too often."}}'
+    refusal = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: %d\r\nContent-Length: %d\r\n\r\n"
+    good = b"HTTP/1.1 200 OK\r\nTrainmaster-Store: 1\r\nContent-Length: 2\r\n\r\n{}"
+    answers = [refusal % (2, len(said)) + said, refusal % (99, len(said)) + said, good]
+    refused = refusal % (3, len(said)) + said
+    pauses: list[float] = []
+
+    def answer() -> None:
+        for each in (*answers, refused):
+            line, _ = server.accept()
+            line.recv(10_000)
+            line.sendall(each)
+            line.close()
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "m.sock"))
+        server.listen()
+        thread = threading.Thread(target=answer)
+        thread.start()
+        client = Client(f"unix:{tmp_path}/m.sock")
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "sleep", pauses.append)
+            assert client.post("/jobs", {"command": "true"}) == {}
+        assert pauses == [2, LONGEST_PAUSE_S]
+        client.until = time.monotonic() + 1
+        with pytest.raises(RequestRefused, match="ada asks too often"):
+            client.get("/jobs")
         thread.join()
 
 

@@ -428,7 +428,7 @@ def _watching(router: APIRouter, service: Daemon) -> None:
                 "description": "Server-sent events, named by what happened.",
                 "content": {EVENTS: {"schema": EVENT_SCHEMA, "example": CHANGE}},
             },
-            **errors(400, 401, 403, 422, 503),
+            **errors(400, 401, 403, 422, 429, 503),
         },
     )
     async def changes(by: By, last_event_id: LastEventId = None) -> Response:

@@ -64,7 +64,7 @@ def routes(service: Daemon) -> APIRouter:
                     }
                 },
             },
-            **errors(400, 401, 403, 404, 422, 503),
+            **errors(400, 401, 403, 404, 422, 429, 503),
         },
     )
     async def logs(
@@ -107,7 +107,7 @@ def routes(service: Daemon) -> APIRouter:
                 "description": "Of each process its state, and of a Python program its stacks.",
                 "content": {"text/plain": {"schema": {"type": "string"}}},
             },
-            **errors(401, 403, 404, 422, 503),
+            **errors(401, 403, 404, 422, 429, 503),
         },
     )
     async def stacks(job: params.JobId, by: By, attempt: params.Attempt = None) -> Response:

@@ -330,9 +330,7 @@ class Client:
             ):  # it may answer before it has read all
                 connection.request(request.method, request.target, request.body, request.headers)
             with connection.getresponse() as response:
-                if (
-                    response.status != TOO_MANY
-                ):  # may come before the manager has looked at anything
+                if response.status != TOO_MANY:  # which may come before the request was read
                     self._check_manager(response.headers)
                 if response.status >= REFUSED:
                     raise _refused(response, has_token=token is not None)
