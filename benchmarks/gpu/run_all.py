@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "readme": (("readme",),),
     "self_test": (("self_test",),),
     "memory": (("memory",),),
+    "device_filter": (("device_filter",),),
 }
 
 
