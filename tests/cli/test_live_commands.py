@@ -779,6 +779,21 @@ def test_history_of_failures(tm: Tm, daemon: Counterpart) -> None:
     assert tm("history --failures").out == "No run has failed that matches.\n"
 
 
+def test_history_of_forecasts(tm: Tm, daemon: Counterpart) -> None:
+    row = {"basis": "steps", "words": "its steps", "forecasts": 40, "within": 33}
+    row |= {"median_error": 0.0612}
+    row_shown = ["its steps", "40", "82 %", "6 %"]
+    daemon.on("GET", "/calibration", {"rows": [row]})
+    shown = [line.split("  ") for line in tm("history --calibration").out.splitlines()]
+    assert [cell.strip() for cell in shown[-1] if cell.strip()] == row_shown
+    assert json.loads(tm("history --calibration --json").out)["rows"][0]["within"] == 33
+    daemon.on("GET", "/calibration", {"rows": []})
+    assert tm("history --calibration").out == "No forecast of run time has come true yet.\n"
+    refused = tm("history --calibration --me")
+    assert refused.code == 2
+    assert "--calibration is of all jobs" in refused.err
+
+
 def test_record_writes_whole_files_only(tm: Tm, daemon: Counterpart, folder: Path) -> None:
     trace = b"job_id,submit_s,gpus,duration_s\n1,0,1,\xff\n"
     daemon.on("GET", "/record/trace", Answer(200, trace, "text/csv"))

@@ -100,6 +100,7 @@ TABLE: dict[tuple[str, str], Need] = {
         view       GET    /status
         view       GET    /changes
         view       GET    /failures
+        view       GET    /calibration
         view       GET    /usage
         operate    GET    /record/trace
         administer GET    /record/events

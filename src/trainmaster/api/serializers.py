@@ -26,6 +26,7 @@ from trainmaster.daemon.job_rows import (
 )
 from trainmaster.daemon.response_models import (
     ArraySummary,
+    CalibrationRow,
     Explanation,
     FailureRow,
     ForecastRow,
@@ -47,6 +48,7 @@ from trainmaster.model.failure import HUNG_REASON
 from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.queue import DEFAULT_QUEUE
 from trainmaster.model.reasons import Why
+from trainmaster.model.run_time import Calibration
 from trainmaster.model.stop_reasons import EndReason
 from trainmaster.model.units import WHOLE
 from trainmaster.store import rows as stored
@@ -54,6 +56,7 @@ from trainmaster.text.deadlines import deadline_sentence, past_deadline_sentence
 from trainmaster.text.formatting import plural
 from trainmaster.text.hangs import hang_sentence, no_stacks_sentence
 from trainmaster.text.messages import forecast_sentence, story_sentence
+from trainmaster.text.run_times import BASES
 from trainmaster.text.stop_messages import end_sentence
 
 MOST_HOLDERS = 20
@@ -286,6 +289,16 @@ def forecast_row(forecast: Forecast, now: int) -> ForecastRow:
         start_s=seconds(forecast.start_ms),
         basis=forecast.basis,
         sentence=forecast_sentence(forecast.start_ms, forecast.basis, now),
+    )
+
+
+def calibration_row(found: Calibration) -> CalibrationRow:
+    return CalibrationRow(
+        basis=found.basis.value,
+        words=BASES[found.basis],
+        forecasts=found.forecasts,
+        within=found.within,
+        median_error=round(found.median_error, 4),
     )
 
 

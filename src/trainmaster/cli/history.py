@@ -50,6 +50,7 @@ USAGE = "Show GPU-hours and cost instead: by user, or as --by says."
 UNTIL = "With --usage: only what was used until this date, or until this long ago."
 BY = "With --usage: a row for each user, queue, job or GPU type."
 FAILURES = "Show what failed runs cost instead: by reason, program, user, node, device and input."
+CALIBRATION = "Show instead how good forecasts of run time were, by what they were made from."
 STATES = "Only jobs with these ends: succeeded, failed, timed_out, cancelled."
 
 
@@ -63,6 +64,7 @@ def history(
     limit: Annotated[int | None, option("--limit N", "Show at most the N newest.", min=1)] = None,
     failures: Annotated[bool, option("--failures", FAILURES)] = False,
     usage: Annotated[bool, option("--usage", USAGE)] = False,
+    calibration: Annotated[bool, option("--calibration", CALIBRATION)] = False,
     by: Annotated[
         Literal["user", "queue", "job", "gpu-type"] | None,
         option("--by user|queue|job|gpu-type", BY),
@@ -79,6 +81,7 @@ def history(
         trainmaster history --state failed --json
         trainmaster history --since 2026-11-01 --csv > november.csv
         trainmaster history --failures --since 30d
+        trainmaster history --calibration
         trainmaster history --usage --since 30d
         trainmaster history --usage --by queue --since 2026-11-01 --until 2026-12-01 --csv > bill.csv
     """
@@ -90,6 +93,11 @@ def history(
         raise BadInput("--by and --until are for --usage.")
     if failures and (state is not None or limit is not None):
         raise BadInput("--failures counts the runs of all jobs: leave --state and --limit out.")
+    if calibration:
+        if usage or failures or as_csv or any((since, user, me, queue, state, limit)):
+            raise BadInput("--calibration is of all jobs: give it alone, or with --json.")
+        _show_calibration(client.get("/calibration"), as_json=as_json)
+        return
     states = states_of(state or ",".join(ENDED_STATES), ENDED_STATES, UNKNOWN_STATE)
     query: Query = {
         "queue": queue,
@@ -117,6 +125,24 @@ def history(
         writer.writerows([row.get(column) for column in COLUMNS] for row in found)
     else:
         _show(found)
+
+
+def _show_calibration(report: Json, *, as_json: bool) -> None:
+    if as_json:
+        write_json(report)
+    elif not report["rows"]:
+        write("No forecast of run time has come true yet.\n")
+    else:
+        cells = [
+            (
+                row["words"],
+                str(row["forecasts"]),
+                words.percent(row["within"] / row["forecasts"]),
+                words.percent(row["median_error"]),
+            )
+            for row in report["rows"]
+        ]
+        show_table(("judging by", "forecasts", "within 80 % range", "median error"), cells)
 
 
 def _show_usage(report: Json, *, as_json: bool, as_csv: bool) -> None:

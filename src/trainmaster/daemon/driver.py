@@ -44,6 +44,7 @@ from trainmaster.daemon.quota_rows import budget_warnings
 from trainmaster.daemon.report_events import LoggedEvent, events_of
 from trainmaster.daemon.retries import RetryTerms
 from trainmaster.daemon.run_gpu_use import holders_of
+from trainmaster.daemon.run_times import RunTimes
 from trainmaster.daemon.runtime_limits import RuntimeLimits
 from trainmaster.daemon.service_api import Conflict, NotFound, RequestError, Unavailable
 from trainmaster.daemon.step_writer import RETRY_S, StepWriter
@@ -154,6 +155,7 @@ class Driver:
         self.measurements = Measurements()
         self.readings.listeners.append(self._measure)
         self.known_profiles = KnownProfiles(store)
+        self.run_times = RunTimes()
         self.memory_watch = MemoryWatch(self)
         self.readings.listeners.append(self.memory_watch.look)
         self.health = DeviceHealth(
@@ -581,6 +583,7 @@ class Driver:
             if live.record is not None:
                 live.job = live.record.job
                 self.known_profiles.learn(live)
+                self.run_times.record(live, now)
             if live.has_ended and live.finish_ms is None:
                 live.finish_ms = max(live.ended_ms or now, live.earliest_end_ms)
                 live.paused(live.finish_ms)
@@ -600,6 +603,7 @@ class Driver:
             self.limits.forget(live.id)
             self.measurements.forget(live.id)
             self.known_profiles.forget(live)
+            self.run_times.learn(live)
             self.metrics.finished.labels(live.job.queue, states[live.id]).inc()
         for live in ended:
             for waiting in self.dependencies.dependents_of(live):

@@ -13,6 +13,7 @@ from trainmaster.model.codec import stored_as
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.failure import Failure
 from trainmaster.model.profile import Profile
+from trainmaster.model.run_time import RunTimeForecast
 from trainmaster.model.stop_reasons import EndReason, Suspension
 
 
@@ -192,6 +193,8 @@ class JobHistory:
     """What was measured of it."""
     prerun: Prerun | None = None
     """Its pre-run; None: it needs none."""
+    forecasts: tuple[RunTimeForecast, ...] = ()
+    """What was forecast of its run time, at set parts of it."""
 
     @property
     def restarts(self) -> int:
@@ -233,7 +236,7 @@ NAMES = tuple(each.name for each in fields(JobHistory))
 STORED_KEYS = {name: KEYS.get(name, name) for name in NAMES}
 ENCODED = (
     *("progress", "deadline", "last_freeze", "profile"),
-    *("failed_by", "failed_attempts", "hang", "prerun"),
+    *("failed_by", "failed_attempts", "hang", "prerun", "forecasts"),
 )
 CAUSES: Mapping[str, type[EndReason] | type[Suspension]] = {
     "end": EndReason,

@@ -97,7 +97,7 @@ class KnownProfiles:
         wanted = JobFilter(frozenset(ENDED_STATES), user=key[0], text=name, limit=LOOKED_THROUGH)
         for row in self._store.jobs(wanted):
             spec = json.loads(row.spec_json)["spec"]
-            if _key(row.user, spec, stored_submission(row).recipe.command) != key:
+            if program_key(row.user, spec, stored_submission(row).recipe.command) != key:
                 continue
             history = JobHistory.from_json(row.record_json)
             if history.profile is not None:
@@ -115,10 +115,10 @@ class KnownProfiles:
 
 
 def key_of(live: LiveJob) -> Key:
-    return _key(live.job.user, live.spec, live.recipe.command)
+    return program_key(live.job.user, live.spec, live.recipe.command)
 
 
-def _key(user: str, spec: Mapping[str, object], command: tuple[str, ...]) -> Key:
+def program_key(user: str, spec: Mapping[str, object], command: tuple[str, ...]) -> Key:
     return user, str(spec.get("workdir") or ""), command
 
 

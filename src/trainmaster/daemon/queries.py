@@ -43,6 +43,7 @@ from trainmaster.daemon.response_models import (
 )
 from trainmaster.daemon.retries import avoidance_reason, retry_reason
 from trainmaster.daemon.run_gpu_use import RunUse
+from trainmaster.daemon.run_times import calibration_of
 from trainmaster.daemon.service_api import (
     Asker,
     Conflict,
@@ -65,12 +66,14 @@ from trainmaster.model.launch_spec import Ranks
 from trainmaster.model.placement import Sharing
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.run_time import Calibration
 from trainmaster.model.topology import Node
 from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
 from trainmaster.text.deadlines import BASIS, DEADLINE_OF_HELD, expected_end_sentence
 from trainmaster.text.formatting import length, listing, plural, utc_time
 from trainmaster.text.messages import pace_sentence, straggler_sentence
+from trainmaster.text.run_times import run_time_sentence
 
 Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
 """Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
@@ -145,6 +148,10 @@ class Queries:
     async def failures(self, wanted: JobFilter) -> FailureReport:
         """What failed runs of these jobs have cost, by reason."""
         return await asyncio.to_thread(report_of, self._driver.store, wanted)
+
+    async def calibration(self) -> Sequence[Calibration]:
+        """How good forecasts of run time were, by what they were made from."""
+        return await asyncio.to_thread(calibration_of, self._driver.store)
 
     async def counts(self) -> Mapping[str, int]:
         """How many jobs are in each state; counted once for each step."""
@@ -354,6 +361,9 @@ class Queries:
                 now = self._driver.clock.now()
                 finish = record.finish_at(record.estimate.work, now)
                 said = (*said, expected_end_sentence(finish, deadline, now))
+        forecast = self._driver.run_times.forecast(live, self._driver.clock.now())
+        if forecast is not None:
+            said = (*said, run_time_sentence(forecast, is_running=record.phase is Phase.RUNNING))
         room = self._making_room(live, record)
         if speaks or record.first_start_ms is None:
             return (*said, room)

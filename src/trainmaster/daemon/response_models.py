@@ -187,6 +187,26 @@ class FailureTable(ResponseModel):
     """Jobs that have ended."""
 
 
+class CalibrationRow(ResponseModel):
+    """How good forecasts of run time on the same basis were."""
+
+    basis: str
+    """steps, profile, loss, runs (same arguments) or program (other arguments)."""
+    words: str
+    """The same in words."""
+    forecasts: int
+    within: int
+    """How many true ends were within the 80 % interval."""
+    median_error: float
+    """Of the remaining time; a part of 1."""
+
+
+class CalibrationTable(ResponseModel):
+    """How good forecasts of run time were, of the newest 500 jobs that succeeded."""
+
+    rows: list[CalibrationRow]
+
+
 class OutputFile(ResponseModel):
     path: str
     """In the folder."""

@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
+from trainmaster.model.progress import Sample
+from trainmaster.model.units import NOMINAL
+
 WINDOW = 10
 """Epochs over which the loss must hardly have fallen."""
 THRESHOLD = 0.05
@@ -30,6 +33,9 @@ SETTLED = 1e-5
 """A round that improves the fit by a smaller part than this is the last."""
 EXACT = 1e-20
 """Squared residuals this small are rounding."""
+
+PROGRESS = 1.08
+"""A report is used only if its step count grew by this factor, so that fits are rarely repeated."""
 
 Points = Sequence[tuple[float, float]]
 """(epochs done, loss), growing in epochs."""
@@ -95,6 +101,29 @@ def fit_loss_curve(points: Points) -> LossCurve | None:
     if b0 <= 0:
         return None
     return LossCurve(b0 / (far * high), b1 / high, b2 * high)
+
+
+def total_work(samples: Sequence[Sample]) -> float | None:
+    """Work from the beginning to convergence, as its losses predict; None where they do not."""
+    if not samples:
+        return None
+    last = samples[-1]
+    points = [(each.step / each.epoch_steps, each.loss_ppm / NOMINAL) for each in samples]
+    curve = fit_loss_curve(points)
+    if curve is None:
+        return None
+    return curve.converges_at() * last.epoch_steps * last.work / last.step
+
+
+def informative_samples(samples: Sequence[Sample]) -> list[Sample]:
+    """Samples that each advanced notably over the last, without steps that were later repeated."""
+    kept: list[Sample] = []
+    for sample in samples:
+        while kept and kept[-1].step >= sample.step:
+            kept.pop()
+        if sample.step >= (kept[-1].step * PROGRESS if kept else 1):
+            kept.append(sample)
+    return kept
 
 
 def without_outliers(points: Points) -> Points:

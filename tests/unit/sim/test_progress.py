@@ -8,12 +8,12 @@ import pytest
 
 from tests.builders import a_policy, a_scenario, at, traced
 from tests.property.drive import Drive
+from trainmaster.estimators.convergence import informative_samples, total_work
 from trainmaster.model import events as e
 from trainmaster.model.job import gpus
 from trainmaster.model.progress import Sample
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import NOMINAL, SECOND
-from trainmaster.policies.optimus.convergence_forecast import informative_samples, total_work
 from trainmaster.sim.driver import Estimates
 from trainmaster.sim.progress import EPOCHS, MEASURING_ERROR, ProgressReports, training_of
 

@@ -467,6 +467,19 @@ def _recording(router: APIRouter, service: Daemon) -> None:
         return JsonAnswer(as_json(await service.queries.failures(wanted)))
 
     @router.get(
+        "/calibration",
+        tags=["history"],
+        summary="How good forecasts of run time were, by what they were made from",
+        **answers(models.CalibrationTable, 422, 503),
+    )
+    async def calibration(by: By) -> Response:
+        """Of the newest 500 jobs that succeeded: how many true ends were within the 80 % interval."""
+        found = await service.queries.calibration()
+        return JsonAnswer(
+            models.CalibrationTable([serializers.calibration_row(each) for each in found])
+        )
+
+    @router.get(
         "/usage",
         tags=["history"],
         summary="GPU time and what it cost, by user, queue, job or GPU type",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import exp, log
 
 from trainmaster.core.state import JobRecord
-from trainmaster.estimators import convergence
+from trainmaster.estimators.convergence import informative_samples, total_work
 from trainmaster.estimators.throughput import UNKNOWN, Estimator
 from trainmaster.model.progress import Sample
 from trainmaster.model.topology import Topology
@@ -20,8 +20,6 @@ from trainmaster.policies.optimus import parameter_server
 
 AT_LEAST = MINUTE * NOMINAL
 """Minimum remaining work assumed for a live job."""
-PROGRESS = 1.08
-"""A report is used only if its step count grew by this factor, so that fits are rarely repeated."""
 FEW_POINTS = 8
 """Curves with up to this many points are fitted to all of them."""
 PRIOR_WEIGHT = 0.1
@@ -86,29 +84,6 @@ class ConvergenceForecasts:
         counts = range(demand.min_count, demand.max_count + 1)
         expected: Speeds = dict(self._estimator.curve(record.job, profile, counts))
         return fitted_speeds(expected, measured) if measured else expected
-
-
-def total_work(samples: Sequence[Sample]) -> float | None:
-    """Work from the beginning to convergence, as its losses predict; None where they do not."""
-    if not samples:
-        return None
-    last = samples[-1]
-    points = [(each.step / each.epoch_steps, each.loss_ppm / NOMINAL) for each in samples]
-    curve = convergence.fit_loss_curve(points)
-    if curve is None:
-        return None
-    return curve.converges_at() * last.epoch_steps * last.work / last.step
-
-
-def informative_samples(samples: Sequence[Sample]) -> list[Sample]:
-    """Samples that each advanced notably over the last, without steps that were later repeated."""
-    kept: list[Sample] = []
-    for sample in samples:
-        while kept and kept[-1].step >= sample.step:
-            kept.pop()
-        if sample.step >= (kept[-1].step * PROGRESS if kept else 1):
-            kept.append(sample)
-    return kept
 
 
 def measured_speeds(samples: Sequence[Sample]) -> Speeds:

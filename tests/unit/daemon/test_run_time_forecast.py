@@ -1,0 +1,110 @@
+"""Run time: predictions, the one that counts, and intervals that hold what they promise."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from trainmaster.daemon.run_time_forecast import (
+    ENOUGH,
+    calibration,
+    from_runs,
+    is_due,
+    ratio_of,
+    run_time_forecast,
+)
+from trainmaster.model import codec
+from trainmaster.model.run_time import Basis, RunTimeForecast
+from trainmaster.model.units import HOUR, MINUTE, SECOND
+
+STEPS, RUNS = Basis.STEPS, Basis.RUNS
+
+
+def a_forecast(basis: Basis, ran_ms: int, low_ms: int, middle: int, high: int) -> RunTimeForecast:
+    return RunTimeForecast(basis, ran_ms, middle, low_ms, middle, high, is_calibrated=True)
+
+
+def test_of_earlier_runs_only_the_longer_ones_count() -> None:
+    assert from_runs([10, 20, 60], 0) == 20
+    assert from_runs([10, 20, 60], 15) == 25
+    assert from_runs([10, 20, 60], 60) is None
+    assert from_runs([], 0) is None
+
+
+def test_without_past_forecasts_an_assumed_width_is_said_to_be_one() -> None:
+    found = run_time_forecast({STEPS: HOUR}, MINUTE, {STEPS: [3.0] * (ENOUGH - 1)})
+    assert found is not None
+    assert (found.low_ms, found.expected_ms, found.high_ms) == (HOUR * 4 // 5, HOUR, HOUR * 5 // 4)
+    assert not found.is_calibrated
+    assert run_time_forecast({}, MINUTE, {}) is None
+
+
+def test_bounds_are_quantiles_of_past_forecasts_and_the_expected_time_is_their_median() -> None:
+    ratios = [0.5 + each / 10 for each in range(ENOUGH)]
+    found = run_time_forecast({STEPS: HOUR}, 0, {STEPS: ratios})
+    assert found is not None
+    assert found.is_calibrated
+    assert (found.predicted_ms, found.low_ms) == (HOUR, HOUR // 2)
+    assert (found.expected_ms, found.high_ms) == (round(HOUR * 0.9), round(HOUR * 1.3))
+
+
+@pytest.mark.parametrize("ratios", [[2.0] * ENOUGH, [0.2] * ENOUGH, [0.1, 5.0] * ENOUGH])
+def test_the_expected_time_is_within_its_interval(ratios: list[float]) -> None:
+    found = run_time_forecast({STEPS: HOUR}, 0, {STEPS: ratios})
+    assert found is not None
+    assert found.low_ms <= found.expected_ms <= found.high_ms
+
+
+def test_of_several_predictions_the_narrowest_counts() -> None:
+    predictions = {RUNS: 2 * HOUR, STEPS: HOUR}
+    found = run_time_forecast(predictions, 0, {})
+    assert found is not None
+    assert found.basis is STEPS
+    found = run_time_forecast(predictions, 0, {STEPS: [0.3, 3.0] * 20, RUNS: [0.9, 1.1] * 20})
+    assert found is not None
+    assert (found.basis, found.predicted_ms) == (RUNS, 2 * HOUR)
+
+
+def test_forecasts_are_due_ever_more_seldom() -> None:
+    recorded: list[int] = []
+    for ran_s in range(0, 600, 10):
+        if is_due(ran_s * SECOND, recorded[-1] * SECOND if recorded else None):
+            recorded.append(ran_s)
+    assert recorded == [0, 60, 120, 240, 480]
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.7])
+def test_eight_of_ten_later_truths_are_within_the_interval(spread: float) -> None:
+    """A source whose error is lognormal and biased, of which the estimator knows nothing."""
+    random, seen = Random(7), list[float]()
+    later: list[tuple[int, list[RunTimeForecast]]] = []
+    for each in range(1_200):
+        predicted = random.randint(10 * MINUTE, 20 * HOUR)
+        truth = round(predicted * 1.3 * random.lognormvariate(0, spread))
+        found = run_time_forecast({RUNS: predicted}, 0, {RUNS: seen[:200]})
+        assert found is not None
+        seen.append(ratio_of(found, truth))
+        if each >= 200:
+            later.append((truth, [found]))
+    (row,) = calibration(later)
+    assert row.basis is RUNS
+    assert row.forecasts == 1_000
+    assert 760 <= row.within <= 850
+
+
+def test_calibration_counts_by_basis() -> None:
+    rows = calibration(
+        [
+            (100_000, [a_forecast(RUNS, 0, 50_000, 80_000, 99_000)]),
+            (100_000, [a_forecast(STEPS, 50_000, 40_000, 50_000, 60_000)]),
+            (100_000, [a_forecast(STEPS, 75_000, 20_000, 25_000, 30_000)]),
+        ]
+    )
+    assert [(row.basis, row.forecasts, row.within) for row in rows] == [(STEPS, 2, 2), (RUNS, 1, 0)]
+    assert rows[1].median_error == pytest.approx(0.2)
+
+
+def test_a_forecast_is_stored() -> None:
+    stored = a_forecast(STEPS, 1, 2, 3, 4)
+    assert codec.decode(codec.encode(stored)) == stored

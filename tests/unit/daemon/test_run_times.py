@@ -1,0 +1,118 @@
+"""Forecasts of run time: from earlier runs, recorded with the job, learned from when it has succeeded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.builders import a_job
+from trainmaster.core.lifecycle import Phase
+from trainmaster.core.state import JobRecord
+from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.live_job import LiveJob, StoredSubmission
+from trainmaster.daemon.run_times import RunTimes
+from trainmaster.model.job import Estimate, Source
+from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.run_time import Basis
+from trainmaster.model.units import MINUTE, NOMINAL
+from trainmaster.text.run_times import run_time_sentence
+
+
+def a_live_job(*command: str, phase: Phase = Phase.RUNNING, run_ms: int = 0) -> LiveJob:
+    job = a_job("a", 1)
+    live = LiveJob(job, "a", StoredSubmission(LaunchSpec(command, "/", ""), job), {"workdir": "/w"})
+    live.record = JobRecord(job, 0, 0, None, None)
+    live.record.phase = phase
+    live.history = JobHistory(run_ms=run_ms)
+    return live
+
+
+def ended(*command: str, run_ms: int) -> LiveJob:
+    return a_live_job(*command, phase=Phase.SUCCEEDED, run_ms=run_ms)
+
+
+@pytest.mark.parametrize(
+    ("command", "basis"),
+    [
+        (("python", "train.py", "--lr", "1"), Basis.RUNS),
+        (("python", "train.py", "--lr", "2"), Basis.PROGRAM),
+        (("python", "other.py", "--lr", "1"), None),
+    ],
+)
+def test_earlier_runs_of_the_program_tell_how_long_it_takes(
+    command: tuple[str, ...], basis: Basis | None
+) -> None:
+    known = RunTimes()
+    for run in (10, 20, 60):
+        known.learn(ended("python", "train.py", "--lr", "1", run_ms=run * MINUTE))
+    found = known.forecast(a_live_job(*command), 0)
+    if basis is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.basis, found.expected_ms) == (basis, 20 * MINUTE)
+
+
+def test_time_that_was_lost_does_not_count() -> None:
+    known = RunTimes()
+    live = ended("./train", run_ms=20 * MINUTE)
+    live.history = replace(live.history, lost_ms=5 * MINUTE)
+    known.learn(live)
+    again = a_live_job("./train", run_ms=8 * MINUTE)
+    again.history = replace(again.history, lost_ms=3 * MINUTE)
+    found = known.forecast(again, 0)
+    assert found is not None
+    assert found.predicted_ms == 10 * MINUTE
+
+
+def test_failed_runs_teach_nothing() -> None:
+    known = RunTimes()
+    known.learn(a_live_job("./train", phase=Phase.FAILED, run_ms=MINUTE))
+    assert known.forecast(a_live_job("./train"), 0) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "basis"), [(Source.FIT, Basis.STEPS), (Source.PROFILE, Basis.PROFILE)]
+)
+def test_a_forecast_says_where_its_steps_come_from(source: Source, basis: Basis) -> None:
+    live = a_live_job("./train")
+    assert live.record is not None
+    live.record.estimate = Estimate(10 * MINUTE * NOMINAL, source)
+    found = RunTimes().forecast(live, 0)
+    assert found is not None
+    assert (found.basis, found.expected_ms) == (basis, 10 * MINUTE)
+
+
+def test_forecasts_are_recorded_stored_and_learned_from() -> None:
+    known = RunTimes()
+    for each in range(9):
+        live = a_live_job(f"./train{each}")
+        assert live.record is not None
+        live.record.estimate = Estimate(10 * MINUTE * NOMINAL, Source.FIT)
+        known.record(live, 0)
+        known.record(live, 0)
+        (forecast,) = live.history.forecasts
+        assert not forecast.is_calibrated
+        stored = JobHistory.from_json(live.history.to_json())
+        assert stored.forecasts == live.history.forecasts
+        live.history = replace(stored, run_ms=(20 + each) * MINUTE)
+        live.record.phase = Phase.SUCCEEDED
+        known.learn(live)
+    live = a_live_job("./train")
+    assert live.record is not None
+    live.record.estimate = Estimate(10 * MINUTE * NOMINAL, Source.FIT)
+    found = known.forecast(live, 0)
+    assert found is not None
+    assert found.is_calibrated
+    assert run_time_sentence(found, is_running=True) == (
+        "It is expected to end in 24 min (20 min to 28 min), judging by its steps."
+    )
+
+
+def test_an_older_store_has_no_forecasts() -> None:
+    stored: dict[str, Any] = json.loads(JobHistory().to_json())
+    del stored["forecasts"]
+    assert JobHistory.from_json(json.dumps(stored)).forecasts == ()
