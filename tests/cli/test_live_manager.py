@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -250,6 +249,18 @@ def test_a_database_that_is_removed_meanwhile_is_named_and_the_way_out_works(
         sweep(tm.state)
 
 
+WAITS = """
+import sys, time
+from trainmaster.cli.main import main
+pause = time.sleep
+def sleep(seconds):
+    print("has asked", flush=True)
+    pause(seconds)
+time.sleep = sleep
+sys.exit(main(["wait", sys.argv[1]]))
+"""
+
+
 def test_who_waits_for_a_job_is_told_that_down_cancelled_it(tmp_path: Path) -> None:
     tm = Line(tmp_path / "state", tmp_path / "code")
     try:
@@ -257,12 +268,14 @@ def test_who_waits_for_a_job_is_told_that_down_cancelled_it(tmp_path: Path) -> N
         job = tm.ok("run", "-d", "--no-snapshot", "--", "sleep", "300").strip()
         tm.ok("wait", job, "--for", "running")
         with subprocess.Popen(
-            [sys.executable, "-m", "trainmaster", "wait", job],
+            [sys.executable, "-c", WAITS, job],
             env=tm.env,
             text=True,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         ) as waiting:
-            time.sleep(3)
+            assert waiting.stdout is not None
+            assert waiting.stdout.readline() == "has asked\n"
             tm.ok("down", "--jobs")
             _, said = waiting.communicate(timeout=60)
         assert said.startswith(f"Note: job {job} was cancelled")

@@ -203,7 +203,7 @@ def test_wait_gives_up_in_time_while_the_manager_hangs(
     released = threading.Event()
 
     def hangs(_: object) -> Answer:
-        released.wait(30)
+        released.wait(60)
         return GONE
 
     manager.on("GET", "/jobs", job_list())

@@ -132,7 +132,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 def connected(daemon: LiveDaemon) -> socket.socket:
     where = urlsplit(str(daemon.url))
-    return socket.create_connection((str(where.hostname), int(where.port or 0)), timeout=30)
+    return socket.create_connection((str(where.hostname), int(where.port or 0)), timeout=60)
 
 
 def answered(sock: socket.socket) -> str:

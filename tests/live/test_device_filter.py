@@ -127,7 +127,7 @@ def test_a_run_opens_its_own_gpus_and_no_others_until_it_is_reshaped(
         assert group.exists()
         await stage.order(Kill(RUN), recipe)
         await stage.ended(RUN)
-        assert not group.exists()
+        await until(lambda: not group.exists())
 
     perform(tmp_path, act, make)
 

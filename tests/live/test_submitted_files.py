@@ -60,7 +60,7 @@ def test_hanging_folders_hold_up_nobody_else(tmp_path: Path) -> None:
         assert daemon.call("GET", "/healthz")["role"] == "active"
         assert daemon.process is not None
         daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.process.wait(30) == 0
+        assert daemon.process.wait(60) == 0
         until(lambda: not git_processes(folder), "Git to be gone")
 
 
