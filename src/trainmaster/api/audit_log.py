@@ -9,6 +9,7 @@ import json
 import logging
 import os
 from collections import Counter
+from dataclasses import fields
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -24,6 +25,7 @@ from trainmaster.api.peer import SCOPE
 from trainmaster.api.request_limits import now_us
 from trainmaster.api.tcp_peer import peer_uid
 from trainmaster.api.token_bucket import MOST, TokenBuckets
+from trainmaster.daemon.response_models import AuditRow
 
 FILE = "audit.log"
 MOST_BYTES, MOST_FILES = 16 << 20, 9
@@ -74,12 +76,6 @@ class _PrivateFile(RotatingFileHandler):
         return file
 
 
-FIELDS = (
-    *("at", "user", "role", "via", "uid", "pid", "token"),
-    *("peer", "verb", "path", "status", "left_out"),
-)
-
-
 def last_lines(
     place: Path | None, most: int, user: str | None, since_s: float | None
 ) -> list[dict[str, Any]]:
@@ -117,7 +113,7 @@ def _read(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(said, dict) or not isinstance(said.get("at"), str):
         return None
-    return {name: said.get(name) for name in FIELDS}
+    return {each.name: said.get(each.name) for each in fields(AuditRow)}
 
 
 class AuditLog:

@@ -9,7 +9,7 @@ from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.console import show_answer, show_table
 from trainmaster.cli.support.options import AsJson, option
 
-COLUMNS = ("at", "user", "role", "via", "uid", "token", "verb", "path", "status")
+COLUMNS = ("at", "user", "role", "via", "uid", "token", "verb", "path", "status", "left_out")
 
 
 def audit(

@@ -407,6 +407,8 @@ class AuditRow(ResponseModel):
     verb: str | None
     path: str | None
     status: int | None
+    left_out: int | None
+    """Failed requests of the same user or address since the last one written, which came too often."""
 
 
 class AuditList(ResponseModel):
