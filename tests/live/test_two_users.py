@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.live.daemons import LiveDaemon, until
+from tests.live.daemons import LiveDaemon, live, until
 from tests.live.unix_users import (
     as_user,
     asked,
@@ -23,7 +24,9 @@ from tests.live.unix_users import (
     system_manager,
     unix_user,
 )
-from trainmaster.api.local_socket import SYSTEM
+from trainmaster.api.local_socket import SYSTEM, own_path
+from trainmaster.cli.main import main
+from trainmaster.cli.support.remembered_users import Serves, served
 from trainmaster.model.launch_spec import Account
 
 pytestmark = pytest.mark.live
@@ -283,3 +286,26 @@ def test_a_token_is_the_account_of_its_user_and_never_roots(shared: Shared) -> N
     assert "this machine has no account tm-nobody-of-that-name" in submitted(
         "tm-nobody-of-that-name"
     )
+
+
+def test_a_restored_manager_serves_the_same_users(shared: Shared) -> None:
+    """On another machine too no job of a plain user may run as root because an option was forgotten."""
+    with shared_folder() as base:
+        made, copy = base / "made.tar.gz", base / "copy"
+        assert main(["backup", "--data", str(shared.daemon.folder), "--to", str(made)]) == 0
+        assert main(["restore", str(made), "--data", str(copy)]) == 0
+        assert served(copy, is_system=None, runs_as_user=False) is Serves.SYSTEM
+        with live(copy, "--no-system") as daemon:
+            said = asked(own_path(copy), None, "POST", "/api/v1/tokens", {"user": shared.ada.name})
+            token = said[1]["token"]
+            request = Request(
+                f"{daemon.url}/api/v1/jobs",
+                json.dumps({"command": "id -un", "snapshot": False, "workdir": "/tmp"}).encode(),
+                {"authorization": f"Bearer {token}", "content-type": "application/json"},
+            )
+            with urlopen(request, timeout=60) as answer:
+                job = json.load(answer)["jobs"][0]["id"]
+            daemon.until_state(job, "succeeded")
+            said = asked(own_path(copy), None, "GET", f"/api/v1/jobs/{job}/logs")
+            assert said == (200, f"{shared.ada.name}\n".encode())
+        assert served(copy, is_system=None, runs_as_user=False) is Serves.USERS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.console import show_answer, show_table
+from trainmaster.cli.support.moments import moment_of
 from trainmaster.cli.support.options import AsJson, option
 
 COLUMNS = ("at", "user", "role", "via", "uid", "token", "verb", "path", "status", "left_out")
@@ -30,7 +30,7 @@ def audit(
     """
     query = {
         "user": user,
-        "since": None if since is None else f"{words.moment_of(since, '--since'):.3f}",
+        "since": None if since is None else f"{moment_of(since, '--since'):.3f}",
         "limit": str(limit),
     }
     said = client.get("/audit", query)

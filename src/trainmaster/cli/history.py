@@ -20,6 +20,7 @@ from trainmaster.cli.support.console import (
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.failure_tables import show_failures
 from trainmaster.cli.support.job_table import list_jobs, states_of
+from trainmaster.cli.support.moments import moment_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
 from trainmaster.cli.support.plain_table import drawn, fit_table, screen_width
 from trainmaster.daemon.job_rows import JobRow
@@ -101,14 +102,14 @@ def history(
     states = states_of(state or ",".join(ENDED_STATES), ENDED_STATES, UNKNOWN_STATE)
     query: Query = {
         "queue": queue,
-        "since": None if since is None else f"{words.moment_of(since, '--since'):.3f}",
+        "since": None if since is None else f"{moment_of(since, '--since'):.3f}",
         "user": client.my_name() if me else user or client.only_own(),
     }
     if usage:
         query = {
             **query,
             "by": by or "user",
-            "until": None if until is None else f"{words.moment_of(until, '--until'):.3f}",
+            "until": None if until is None else f"{moment_of(until, '--until'):.3f}",
         }
         _show_usage(client.get("/usage", query), as_json=as_json, as_csv=as_csv)
         return

@@ -48,7 +48,7 @@ SELF_TEST = (
 )
 SYSTEM = (
     "Serve every user of this machine, on /run/trainmaster/manager.sock; needs root. State in"
-    " /var/lib/trainmaster unless --data says otherwise."
+    " /var/lib/trainmaster unless --data says otherwise. Remembered for the next start."
 )
 AS_USER = (
     "Run each job as the Unix user who submits it, and not as the manager's own; needs root. --system"
@@ -100,7 +100,7 @@ POLICY = (
 def up(
     context: typer.Context,
     data: Annotated[Path | None, option("--data DIR", DATA)] = None,
-    is_system: Annotated[bool, option("--system", SYSTEM)] = False,
+    is_system: Annotated[bool | None, option("--system/--no-system", SYSTEM)] = None,
     runs_as_user: Annotated[bool, option("--run-as-user", AS_USER)] = False,
     host: Annotated[str, option("--host ADDRESS", HOST)] = USUAL_HOST,
     tls_cert: Annotated[Path | None, option("--tls-cert FILE", TLS_CERT)] = None,
@@ -160,23 +160,25 @@ def up(
         raise BadInput("--system serves every user of this machine, and needs root.")
     if runs_as_user and os.geteuid() != 0:
         raise BadInput("--run-as-user starts jobs as the users who submit them, and needs root.")
-    folder = state_folder(data, is_system=is_system)
+    folder = state_folder(data, is_system=bool(is_system))
     try:
         is_file = folder.exists() and not folder.is_dir()
     except OSError as error:
         raise unusable_folder(folder, error) from None
     if is_file:
         raise BadInput(f"--data {folder} is a file: name a folder.")
-    if prints_unit:
-        _print_unit(folder, arguments_of(context), is_system)
-        return
-    if detach:
+    if detach and not prints_unit:
         start_in_background(folder, arguments_of(context))
+        return
+    from trainmaster.cli.support.remembered_users import Serves, served
+
+    serves = served(folder, is_system=is_system, runs_as_user=runs_as_user)
+    if prints_unit:
+        _print_unit(folder, arguments_of(context), serves is Serves.SYSTEM)
         return
 
     from trainmaster.cli.support.database_option import database_of
     from trainmaster.cli.support.manager import NOTIFICATIONS, StartOptions, run_manager
-    from trainmaster.cli.support.private_folder import is_open_to_users
     from trainmaster.cli.support.remembered_file import remembered
     from trainmaster.cli.support.remembered_reasons import reasons_of
     from trainmaster.cli.support.remembered_slots import devices_of
@@ -209,8 +211,7 @@ def up(
         notifications=messages,
         tests_devices=self_test,
         front=_front(tls_cert, tls_key, proxy),
-        is_system=is_system,
-        runs_as_user=runs_as_user or is_system or is_open_to_users(folder),
+        serves=serves,
         container_options=tuple(container_options or ()),
         idle_rule=_idle_rule(idle_after, idle_action),
     )

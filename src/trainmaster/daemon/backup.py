@@ -48,7 +48,10 @@ from trainmaster.store.open import open_database
 from trainmaster.store.store import Store
 
 SETTINGS = frozenset(
-    {"slots", "gpu_memory", "failure_reasons.yaml", "notifications.yaml", "self-tests.json"}
+    {
+        *("slots", "gpu_memory", "serves"),
+        *("failure_reasons.yaml", "notifications.yaml", "self-tests.json"),
+    }
 )
 """Files of the data folder that say how the manager was started. Only these: others may hold secrets."""
 RUNS = ("runs", "jobs", "programs")

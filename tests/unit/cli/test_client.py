@@ -153,21 +153,30 @@ def test_the_usual_address_is_used_if_a_trainmaster_of_the_same_user_answers(
         try:
             assert url_of() == (f"http://127.0.0.1:{port}" if is_used else None)
             if is_used:
-                assert own_socket(nowhere, monkeypatch) == nowhere / "manager-1.sock"
+                for name, path in (
+                    ("OWN_SOCKETS", nowhere),
+                    ("SYSTEM_SOCKET", nowhere / "run" / "m.sock"),
+                ):
+                    assert socket_of(name, path, monkeypatch) == path_of(path)
             assert url_of(data=nowhere / "empty") is None
         finally:
             server.shutdown()
             thread.join()
 
 
-def own_socket(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path | None:
+def socket_of(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path | None:
     """The socket that the manager at the usual port is asked by, which this process listens on too."""
-    monkeypatch.setattr(address, "OWN_SOCKETS", str(folder))
-    assert find_address(None, None).socket is None
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(folder / "manager-1.sock"))
+    with monkeypatch.context() as patched, socket.socket(socket.AF_UNIX) as listening:
+        patched.setattr(address, name, str(place) if place.is_dir() else place)
+        assert find_address(None, None).socket is None
+        path_of(place).parent.mkdir(exist_ok=True)
+        listening.bind(str(path_of(place)))
         listening.listen()
         return find_address(None, None).socket
+
+
+def path_of(place: Path) -> Path:
+    return place / "manager-1.sock" if place.is_dir() else place
 
 
 @pytest.mark.parametrize("strange", ["", "address"], ids=["folder", "file"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -54,13 +53,6 @@ def test_lengths_are_read_as_people_write_them(text: str, seconds: float) -> Non
 def test_other_lengths_are_refused(text: str) -> None:
     with pytest.raises(BadInput, match="--time"):
         words.seconds_of(text, "--time")
-
-
-def test_points_of_time_are_dates_or_lengths_ago() -> None:
-    assert abs(words.moment_of("2h", "--since") - (time.time() - 7200)) < 60
-    assert words.at(words.moment_of("2026-11-15 18:00", "--since")) == "2026-11-15 18:00:00"
-    with pytest.raises(BadInput, match="--since"):
-        words.moment_of("yesterday-ish", "--since")
 
 
 def row(

@@ -93,6 +93,11 @@ def _own_manager() -> Place | None:
         pid = listening_process(path)
         if pid is not None and inodes & sockets_of(pid):
             return Place(url, path)
+    system = _system_manager()
+    if system is not None and system.owner == os.geteuid():
+        pid = listening_process(SYSTEM_SOCKET, system.owner)
+        if pid is not None and inodes & sockets_of(pid):
+            return system
     return Place(url)
 
 

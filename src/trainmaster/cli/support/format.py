@@ -136,23 +136,6 @@ def stated_length(value: object) -> str:
         return f"{value}s"
 
 
-def moment_of(text: str, option: str) -> float:
-    """A point of time: a date, a date and time, or how long ago."""
-    try:
-        stated = datetime.fromisoformat(text)
-    except ValueError:
-        pass
-    else:
-        return stated.astimezone().timestamp()
-    try:
-        return time.time() - seconds_of(text, option)
-    except BadInput:
-        raise BadInput(
-            f"{option} `{text}` is not a point of time: write 2026-11-15, `2026-11-15 18:00`, or 2h, 7d"
-            " for so long ago."
-        ) from None
-
-
 def settings_of(texts: Sequence[str], what: str) -> dict[str, str]:
     """`key=value` arguments as a mapping."""
     found: dict[str, str] = {}

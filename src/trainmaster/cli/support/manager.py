@@ -31,6 +31,7 @@ from trainmaster.cli.support.private_folder import keep_private, open_to_users
 from trainmaster.cli.support.remembered_file import Remembered
 from trainmaster.cli.support.remembered_reasons import REASONS, Reasons
 from trainmaster.cli.support.remembered_slots import Devices, remember_devices
+from trainmaster.cli.support.remembered_users import Serves, remember_users
 from trainmaster.cli.support.service_notifications import ServiceNotifications
 from trainmaster.config.container_options import ANY, HARMLESS
 from trainmaster.config.limits import Limits
@@ -79,14 +80,21 @@ class StartOptions:
     """Whether idle devices are tested at the start."""
     front: Front = PLAIN
     """What stands before its TCP socket."""
-    is_system: bool = False
-    """Whether it is the manager for everybody on this machine."""
-    runs_as_user: bool = False
-    """Whether each job runs as the Unix user who submits it."""
+    serves: Serves = Serves.ONE
     container_options: tuple[str, ...] = ()
     """Options of containers that jobs may have; none said: those that fit who it serves."""
     idle_rule: IdleRule | None = None
     """What is done about jobs on idle GPUs."""
+
+    @property
+    def is_system(self) -> bool:
+        """Whether it is the manager for everybody on this machine."""
+        return self.serves is Serves.SYSTEM
+
+    @property
+    def runs_as_user(self) -> bool:
+        """Whether each job runs as the Unix user who submits it."""
+        return self.serves is not Serves.ONE
 
 
 def run_manager(start: StartOptions, host: str, port: int | None) -> None:
@@ -165,6 +173,7 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
 
     async def when_active(active: Daemon) -> None:
         remember_devices(folder, start.devices)
+        remember_users(folder, start.serves)
         start.reasons.keep(folder / REASONS)
         start.notifications.keep(folder / NOTIFICATIONS)
         (folder / RESTORED).unlink(missing_ok=True)  # what it asks for is done

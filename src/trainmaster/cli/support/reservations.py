@@ -8,7 +8,8 @@ from typing import Annotated
 from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.console import show_answer, show_table
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.format import moment_of, seconds_of
+from trainmaster.cli.support.format import seconds_of
+from trainmaster.cli.support.moments import moment_ahead
 from trainmaster.cli.support.options import option
 from trainmaster.model.units import SECOND
 from trainmaster.text.formatting import first_of, utc_time
@@ -19,7 +20,9 @@ NAMED = 5
 
 From = Annotated[
     str | None,
-    option("--from TIME", "When it begins, in local time (2026-12-01T22:00); default: now."),
+    option(
+        "--from TIME", "When it begins, in local time (2026-12-01T22:00, or 22:00); default: now."
+    ),
 ]
 In = Annotated[str | None, option("--in DURATION", "When it begins, from now (2h).")]
 For = Annotated[str | None, option("--for DURATION", "How long it lasts (4h).")]
@@ -36,9 +39,7 @@ def terms_of(begin: str | None, begin_in: str | None, lasts: str | None) -> Json
     seconds_of(lasts, "--for")
     begin_s = None
     if begin is not None:
-        begin_s = moment_of(begin, "--from")
-        if begin.strip()[-1:].isalpha() and not begin.strip().endswith("Z"):
-            raise BadInput(f"--from `{begin}` is not a date and time: `--in {begin}` is from now.")
+        begin_s = moment_ahead(begin, "--from", "--in")
     elif begin_in is not None:
         begin_s = time.time() + seconds_of(begin_in, "--in")
     return {"for": lasts} | ({} if begin_s is None else {"begin_s": begin_s})
