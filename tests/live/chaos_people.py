@@ -347,15 +347,12 @@ class People:
             truth = None if id in self.touched else used(data, id, gpus)
             if truth is None:
                 continue
-            seconds, orders = truth
             row = rows.get(id, {"gpu_s": 0.0, "user": user, "queue": queue})
             if (row["user"], row["queue"]) != (user, queue):
                 found.append(f"job {id} of {user} in {queue} is charged to {row}")
-            if abs(row["gpu_s"] - seconds) > gpus * orders * PER_ORDER_S:
-                found.append(
-                    f"job {id} is charged {row['gpu_s']:.3f} GPU-s, its journals have {seconds:.3f}"
-                    f" in {orders} stretches on {gpus}"
-                )
+            slack = gpus * truth.stretches * PER_ORDER_S
+            if not truth.least_s - slack <= row["gpu_s"] <= truth.most_s + slack:
+                found.append(f"job {id} is charged {row['gpu_s']:.3f} GPU-s, on {gpus}: {truth}")
         return found
 
     def uncompared(self, data: Path) -> int:
@@ -398,7 +395,7 @@ def changes(data: Path, owners: Mapping[str, tuple[str, str, int]]) -> list[Chan
         for folder in (data / "runs" / job).glob("*"):
             runs, at_ms, taken = False, 0, gpus_of(folder, gpus)
             for entry in read(str(folder)):
-                at_ms = entry["steady_ms"]
+                at_ms = at_ms if "alive_ms" in entry else entry["steady_ms"]
                 if entry["what"] in STARTS and not runs:
                     runs = True
                     found.append(Change(at_ms, job, taken))
@@ -415,20 +412,35 @@ def gpus_of(folder: Path, gpus: int) -> int:
     return 1 if "TRAINMASTER_PRERUN" in (folder / "run.json").read_text() else gpus
 
 
-def used(data: Path, job: str, gpus: int) -> tuple[float, int] | None:
-    """GPU-seconds of a job by its journals, and in how many stretches; None where an end is not written."""
-    total, stretches = 0, 0
+@dataclass(frozen=True)
+class Used:
+    """GPU-seconds of a job by its journals, and in how many stretches.
+
+    Of a run that was found gone, without an end, nobody knows how long it went on after its last entry.
+    """
+
+    least_s: float
+    most_s: float
+    stretches: int
+
+
+def used(data: Path, job: str, gpus: int) -> Used | None:
+    """None where an end is not written."""
+    least, most, stretches = 0, 0, 0
     for folder in (data / "runs" / job).glob("*"):
-        since_ms = None
+        since_ms, last_ms, taken = None, 0, gpus_of(folder, gpus)
         for entry in read(str(folder)):
+            at_ms = entry["steady_ms"]
             if entry["what"] in STARTS and since_ms is None:
-                since_ms, stretches = entry["steady_ms"], stretches + 1
+                since_ms, stretches = at_ms, stretches + 1
             elif entry["what"] in STOPS and since_ms is not None:
-                total += gpus_of(folder, gpus) * (entry["steady_ms"] - since_ms)
+                most += taken * (at_ms - since_ms)
+                least += taken * ((last_ms if "alive_ms" in entry else at_ms) - since_ms)
                 since_ms = None
+            last_ms = at_ms
         if since_ms is not None:
             return None
-    return total / 1000, stretches
+    return Used(least / 1000, most / 1000, stretches)
 
 
 def _over(people: People, history: list[Change], devices: int) -> Iterator[str]:

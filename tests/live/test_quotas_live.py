@@ -11,6 +11,7 @@ import pytest
 
 from tests.live.daemons import LiveDaemon, live, until
 from tests.live.test_reasons import busy, define, reason_of, refused, waits
+from trainmaster.engines.local import journal
 
 pytestmark = pytest.mark.live
 
@@ -126,6 +127,28 @@ def test_usage_is_the_same_by_user_queue_job_and_type_and_prices_do_not_change_t
         early = usage(daemon, "job", until=f"{middle:.3f}")["total"]["gpu_s"]
         late = usage(daemon, "job", since=f"{middle:.3f}")["total"]["gpu_s"]
         assert early + late == pytest.approx(attained, abs=0.01)
+
+
+def test_what_ended_while_the_manager_was_away_is_charged_as_its_journal_says(
+    folder: Path,
+) -> None:
+    with live(folder, "--slots", "2", "--policy", "fifo") as daemon:
+        go = folder.parent / "go"
+        id = daemon.submit(command=f"until [ -e {go} ]; do sleep 0.1; done", gpus=2)
+        daemon.until_state(id, "running")
+        daemon.kill()
+        go.touch()
+        run = str(folder / "runs" / id / "1")
+        until(lambda: journal.has_ended(run), "its end")
+        end_ms = next(each["steady_ms"] for each in journal.read(run) if each["what"] == "ended")
+        until(lambda: journal.steady_ms() > end_ms + 5_000, "a while in which nobody looks")
+        daemon.start()
+        daemon.until_active()
+        daemon.until_state(id, "succeeded")
+        steady = {each["what"]: each["steady_ms"] for each in journal.read(run)}
+        ran_s = (steady["ended"] - steady["started"]) / 1000
+        (row,) = usage(daemon, "job")["rows"]
+        assert row["gpu_s"] == pytest.approx(2 * ran_s, abs=0.1)
 
 
 def test_a_plain_user_sees_their_own_limits_and_use_and_changes_none(folder: Path) -> None:

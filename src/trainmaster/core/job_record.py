@@ -100,6 +100,8 @@ class JobRecord:
     """Thousandths of a GPU that its attained service grows by while it runs."""
     attained: int = field(init=False, default=0)
     """Service received up to `since_ms`: thousandths of a GPU x ms of running."""
+    attained_ms: int = field(init=False, default=0)
+    """When it received the last of that, while it receives none."""
     work: int = field(init=False, default=0)
     """Work done up to `since_ms`: ms x parts per million."""
     saved_work: int = field(init=False, default=0)
@@ -266,7 +268,7 @@ class JobRecord:
         if self.since_ms is not None:
             self.attained += (now - self.since_ms) * self.rate
             self.work += (now - self.since_ms) * self.speed_ppm
-            self.since_ms = None
+            self.since_ms, self.attained_ms = None, now
 
     def record_checkpoint(self, work: int, now: int) -> None:
         """This much of its work is in a durable checkpoint from now on."""

@@ -246,6 +246,16 @@ class Quotas:
                 account.settled = -(scope.service + scope.rate * began)
                 account.began_ms = began
 
+    def count_late(self, record: JobRecord, gpu_ms: int, now: int) -> None:
+        """Count GPU time that is learned of late, as far as it is of this period; below 0: it was none."""
+        if record.demand.gpu_type == CPU_TYPE:
+            return
+        for scope in self.scopes_of(record):
+            if scope.account is not None:
+                most = record.rate * (now - scope.account.began_ms)
+                least = -min(most, scope.used(now))
+                scope.account.settled += max(least, min(most, gpu_ms))
+
     def keep_use(self, before: Quotas) -> None:
         """Keep what was used in the present periods, although queues and bounds have changed."""
         for scope in self._scopes.values():

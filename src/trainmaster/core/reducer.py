@@ -55,6 +55,27 @@ def _current(state: State, run: Run) -> JobRecord | None:
     return record
 
 
+def _end_service(state: State, record: JobRecord, at_ms: int | None, now: int) -> None:
+    """It makes no progress from now on, or has made none since then, where that is learned late."""
+    since = record.since_ms
+    then = now if at_ms is None or since is None else min(now, max(at_ms, since))
+    if since is not None and then < now and state.quotas is not None:
+        state.quotas.count_late(record, (then - now) * record.rate, now)
+    record.update_service(then)
+
+
+def _begin_service(
+    state: State, record: JobRecord, speed_ppm: int, at_ms: int | None, now: int
+) -> int:
+    """It makes progress from now on, or has since then, where that is learned late; when it began."""
+    ordered = record.launched_ms or record.job.submit_ms
+    then = now if at_ms is None else min(now, max(at_ms, ordered))
+    record.progress(then, speed_ppm)
+    if then < now and state.quotas is not None:
+        state.quotas.count_late(record, (now - then) * record.rate, now)
+    return then
+
+
 def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     job = event.job
     if job.id in state.jobs:
@@ -162,7 +183,7 @@ def _run_adopted(state: State, event: e.RunAdopted, now: int) -> None:
 
 
 def _run_started(state: State, event: e.RunStarted, now: int) -> None:
-    record = _begin(state, event.run, event.speed_ppm, now)
+    record = _begin(state, event, now)
     if record is not None:
         record.is_without_mps = event.by_mps is False
         record.record_checkpoint(record.work, now)
@@ -170,12 +191,12 @@ def _run_started(state: State, event: e.RunStarted, now: int) -> None:
 
 def _run_resumed(state: State, event: e.RunResumed, now: int) -> None:
     """It continues from its own memory, so there is no new checkpoint."""
-    _begin(state, event.run, event.speed_ppm, now)
+    _begin(state, event, now)
 
 
-def _begin(state: State, run: Run, speed_ppm: int, now: int) -> JobRecord | None:
+def _begin(state: State, event: e.RunStarted | e.RunResumed, now: int) -> JobRecord | None:
     """Start counting progress; returns the job unless it was running already."""
-    record = _current(state, run)
+    record = _current(state, event.run)
     if record is None:
         return None
     is_late = record.phase is Phase.SUSPENDING and record.frozen is not None
@@ -187,12 +208,13 @@ def _begin(state: State, run: Run, speed_ppm: int, now: int) -> JobRecord | None
     state.move(record, Cause.STARTED)
     _count_launch(state, record, now, is_first=is_first)
     record.is_moving = False
-    record.run_since_ms = now
+    record.run_since_ms = _begin_service(state, record, event.speed_ppm, event.at_ms, now)
+    if is_first:
+        record.first_start_ms = record.run_since_ms
     if record.still_since_ms is not None:  # its supervisor says only what changes
         record.still_since_ms = now
         state.log.needs_pass = True
-    record.progress(now, speed_ppm)
-    if speed_ppm != NOMINAL:
+    if record.speed_ppm != NOMINAL:
         state.note_nodes_of(record)
     if record.demand.is_elastic:
         state.log.needs_pass = True
@@ -216,6 +238,7 @@ def _run_suspended(state: State, event: e.RunSuspended, now: int) -> None:
     if record is None:
         released(state, event.run)
         return
+    _end_service(state, record, event.at_ms, now)
     if record.is_prerun:
         record.prerun_endings += not record.is_held
     elif not event.frozen:
@@ -273,7 +296,6 @@ def _nothing_changes(
 
 def _leave_unordered(state: State, record: JobRecord, event: e.RunSuspended, now: int) -> None:
     """It was suspended by the order of a store that is gone."""
-    record.update_service(now)
     record.work, record.suspend_ordered_ms = event.work, None
     if record.first_start_ms is None:
         record.first_start_ms = now
@@ -309,7 +331,7 @@ def _run_resized(state: State, event: e.RunResized, now: int) -> None:
         return
     state.move(record, Cause.RESIZED)
     record.work = event.work
-    record.progress(now, event.speed_ppm)
+    _begin_service(state, record, event.speed_ppm, event.at_ms, now)
     released(state, event.run)
     state.log.needs_pass = True
 
@@ -349,20 +371,20 @@ def _run_progressed(state: State, event: e.RunProgressed, now: int) -> None:
 
 
 def _run_succeeded(state: State, event: e.RunSucceeded, now: int) -> None:
-    _end_run(state, event.run, Cause.SUCCEEDED, now)
+    _end_run(state, event, Cause.SUCCEEDED, now)
 
 
 def _run_stopped(state: State, event: e.RunStopped, now: int) -> None:
-    _end_run(state, event.run, Cause.STOPPED, now)
+    _end_run(state, event, Cause.STOPPED, now)
 
 
-def _end_run(state: State, run: Run, cause: Cause, now: int) -> None:
-    record = _current(state, run)
+def _end_run(state: State, event: e.RunSucceeded | e.RunStopped, cause: Cause, now: int) -> None:
+    record = _current(state, event.run)
     if record is not None:
-        record.update_service(now)
+        _end_service(state, record, event.at_ms, now)
         state.end(record, cause)
     if state.leaving:
-        released(state, run)
+        released(state, event.run)
 
 
 def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
@@ -370,6 +392,7 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
     if record is None:
         released(state, event.run)
         return
+    _end_service(state, record, event.at_ms, now)
     record.failures += 1
     record.losses = 0
     if event.retryable and record.failures <= record.job.retries:
@@ -378,7 +401,6 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
             ask_for_more(state, record, event.gpu_memory, event.memory)
             avoid_devices(state, record, event.avoid, now + event.retry_in_ms)
     else:
-        record.update_service(now)
         state.end(record, Cause.FAILED_FOR_GOOD)
     released(state, event.run)
 
@@ -386,13 +408,13 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
 def _run_lost(state: State, event: e.RunLost, now: int) -> None:
     record = _current(state, event.run)
     if record is not None:
+        _end_service(state, record, event.at_ms, now)
         record.losses = losses_after(record, now)
         if event.retryable:
             requeue_for_retry(state, record, event.work, now, event.retry_in_ms)
             if record.is_live and event.avoid:
                 avoid_devices(state, record, event.avoid, now + event.retry_in_ms)
         else:
-            record.update_service(now)
             state.end(record, Cause.FAILED_FOR_GOOD)
     released(state, event.run)
 
@@ -401,6 +423,7 @@ def _run_passed(state: State, event: e.RunPassed, now: int) -> None:
     """Neither a failure nor a preemption: it waits for all its devices."""
     record = _current(state, event.run)
     if record is not None:
+        _end_service(state, record, event.at_ms, now)
         requeue(state, record, 0 if record.is_prerun else record.saved_work, now, Cause.PASSED)
         if record.is_live:
             record.losses = 0

@@ -32,6 +32,7 @@ from trainmaster.daemon.backup_file import (
 from trainmaster.daemon.data_folder import (
     COPIES,
     HOME,
+    IN_USE,
     RESTORED,
     named_by,
     number_above,
@@ -100,6 +101,7 @@ def write_backup(
             seq=dump.seq,
             tables=dict(dump.counts),
             has_runs=with_runs,
+            was_in_use=is_in_use(folder),
         )
         writer.add_text(MANIFEST, manifest.model_dump_json(indent=2) + "\n")
         told = _Told(progress, sum(dump.counts.values()))
@@ -198,7 +200,12 @@ def restore(
     def finish(before: Replaced) -> None:
         nonlocal stayed
         number_above(folder, before.last_number)
-        about = {"file": str(path), "made_at": manifest.made_at, "seq": manifest.seq}
+        about: dict[str, object] = {
+            "file": str(path),
+            "made_at": manifest.made_at,
+            "seq": manifest.seq,
+        }
+        about[IN_USE] = manifest.was_in_use
         write_whole(folder / RESTORED, json.dumps(about), 0o600)
         stayed = unpack(path, folder, progress)
         write_whole(folder / HOME, manifest.home)

@@ -72,6 +72,8 @@ class Manifest(BaseModel):
     """Rows by table, in the order in which they can be loaded."""
     has_runs: bool = False
     """Whether logs, code and checkpoints are in it."""
+    was_in_use: bool = True
+    """Whether a manager worked at the time: what it had as running was there then."""
 
 
 class BackupWriter:

@@ -30,6 +30,7 @@ from trainmaster.daemon.data_folder import (
     ColdStart,
     Identity,
     StoreMark,
+    followed_until,
     home_of,
     largest_number,
     left_alone,
@@ -317,6 +318,8 @@ class Daemon:
             identity,
             self.limits,
         )
+        if self._is_adopting:
+            driver.followed_ms = max(driver.followed_ms, followed_until(self._folder))
         driver.dispatcher.lease = lease
         driver.failures = FailureReader(self._folder, self._reasons)
         if found.change is not None and not self._ends_lost_runs:

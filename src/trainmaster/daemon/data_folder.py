@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from trainmaster.durable_files import read_name, sync, write_whole
 from trainmaster.engines.protocol import Engine
 from trainmaster.model.job import Run
 from trainmaster.model.job_state import LIVE_STATES
+from trainmaster.model.units import SECOND
 from trainmaster.store.store import Store
 from trainmaster.text.formatting import first_of
 
@@ -38,10 +40,22 @@ COPIES = "backups"
 """Copies of an SQLite store."""
 RESTORED = "restored.json"
 """There from a restore until the next start, which adopts what is newer than the backup."""
+IN_USE = "was_in_use"
+"""What it says of the manager at the time of the backup."""
 NUMBERS = "numbers_above"
 """New jobs get numbers above this one: a store that was replaced had given it away."""
 MOST_NAMED = 3
 _NUMBER = re.compile(r"([0-9]{1,18})(_[0-9]+)?")
+
+
+def followed_until(folder: Path) -> int:
+    """When a manager last followed the runs that a restored store knows; 0: its last step says it."""
+    try:
+        about = json.loads((folder / RESTORED).read_text())
+        made_at = datetime.fromisoformat(about["made_at"])
+        return int(made_at.timestamp() * SECOND) if about[IN_USE] else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 class ColdStart(Enum):

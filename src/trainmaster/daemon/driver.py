@@ -54,7 +54,7 @@ from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.deadline_notices import DeadlineNotice
-from trainmaster.model.engine_reports import Progressed, Report
+from trainmaster.model.engine_reports import Lost, Progressed, Report
 from trainmaster.model.failure import Failure
 from trainmaster.model.job import Run
 from trainmaster.model.job_state import ENDED_STATES, JobState
@@ -131,6 +131,8 @@ class Driver:
         self.store = store
         self.engine = engine
         self.clock = clock
+        self.followed_ms = 0
+        """Until when the last manager followed the runs that it knew; 0: there was none."""
         self.policy = policy
         """The policy that was chosen last."""
         self.policy_trouble = ""
@@ -456,6 +458,8 @@ class Driver:
             return
         if report.steady_ms is not None:  # the wall clock may have been set since
             report = replace(report, at_ms=self.clock.at(report.steady_ms))
+        if isinstance(report, Lost) and report.alive_ms is not None:
+            report = replace(report, at_ms=max(report.alive_ms, self.followed_ms))
         attempt, seen = report.run.attempt, live.history.seen
         is_newer = attempt > live.history.attempt
         if not is_newer and (attempt < live.history.attempt or number <= seen):

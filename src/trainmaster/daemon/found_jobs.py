@@ -169,7 +169,7 @@ def gpu_ms(job: FoundJob, now: int) -> int:
 def ran_ms(job: FoundJob, now: int | None = None) -> int:
     """How long it has run in all: what its record says, and the newest run's reports since.
 
-    `now`: with the time until then, where it goes on.
+    `now`: with the time until then where it goes on, and until its last sign of life where nobody knows.
     """
     history = job.history
     is_same = history.attempt == job.newest.attempt
@@ -180,5 +180,14 @@ def ran_ms(job: FoundJob, now: int | None = None) -> int:
         if isinstance(report, r.Started | r.Thawed | r.Reshaped):
             since = report.at_ms if since is None else since
         elif isinstance(report, r.Frozen | r.Ended | r.Lost) and since is not None:
-            ran, since = ran + max(0, report.at_ms - since), None
-    return ran if now is None or since is None else ran + max(0, now - since)
+            ran, since = ran + max(0, _end_ms(report) - since), None
+    if now is None or since is None:
+        return ran
+    alive_ms = job.runs[-1].alive_ms if job.runs else None
+    return ran + max(0, (now if alive_ms is None else min(now, alive_ms)) - since)
+
+
+def _end_ms(report: r.Frozen | r.Ended | r.Lost) -> int:
+    """When its processes stopped, as far as that is known."""
+    is_found_gone = isinstance(report, r.Lost) and report.alive_ms is not None
+    return report.alive_ms if is_found_gone else report.at_ms

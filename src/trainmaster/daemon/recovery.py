@@ -338,6 +338,7 @@ def recovered(
     driver = Driver(
         found.controller, store, engine, clock, found.policy, found.seq, metrics, identity, limits
     )
+    driver.followed_ms = found.now_ms
     driver.policy_trouble = found.trouble
     if found.policy_since_ms is not None:
         driver.policy_since_ms = found.policy_since_ms

@@ -106,7 +106,8 @@ def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Ite
         is_pace_heeded=True,
         slow_rank=None,
     )
-    live.began(_moment(said, live, now))
+    then = _moment(said, live, now)
+    live.began(then)
     if record.is_prerun:
         prerun_events.note_start(live, said.run.attempt)
     if live.is_catching_up:
@@ -114,7 +115,8 @@ def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Ite
     detail = {"pids": list(said.pids), "changed": list(said.changed or ())}
     is_to_use_mps = record.placement is not None and record.placement.sharing is Sharing.MPS
     by_mps = said.by_mps if is_to_use_mps else None
-    yield LoggedEvent(e.RunStarted(said.run, assumed_speed(record), by_mps), detail)
+    started = e.RunStarted(said.run, assumed_speed(record), by_mps, at_ms=then)
+    yield LoggedEvent(started, detail)
 
 
 def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
@@ -136,6 +138,7 @@ def _frozen(said: r.Frozen, live: LiveJob, record: JobRecord, now: int) -> Itera
         host_bytes=said.host_bytes,
         gpu_bytes=said.gpu_bytes,
         is_all_on_gpus=said.is_all_on_gpus is not False,
+        at_ms=then,
     )
     yield LoggedEvent(event, detail)
 
@@ -156,12 +159,13 @@ def _not_frozen(
 
 
 def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
-    live.began(_moment(said, live, now))
+    then = _moment(said, live, now)
+    live.began(then)
     if live.is_catching_up:
         return
     live.history = _with_cost(live.history, said.took_ms)
     detail = {} if said.took_ms is None else {"took_s": said.took_ms / SECOND}
-    yield LoggedEvent(e.RunResumed(said.run, assumed_speed(record)), detail)
+    yield LoggedEvent(e.RunResumed(said.run, assumed_speed(record), at_ms=then), detail)
 
 
 def _reshaped(
@@ -174,7 +178,7 @@ def _reshaped(
         return
     saved = _saved_work(live, record)
     yield LoggedEvent(
-        e.RunResized(said.run, saved, assumed_speed(record)),
+        e.RunResized(said.run, saved, assumed_speed(record), at_ms=then),
         {"pids": list(said.pids), **lost_work(record, then, saved)},
     )
 
@@ -333,9 +337,9 @@ def _ended(
         reason = None if passed.failure is None else passed.failure.reason
         shown = None if passed.failure is None else title
         told = {"prerun": True, "reason": reason, "title": shown}
-        yield LoggedEvent(passed, told | prerun_events.doubt(live))
+        yield LoggedEvent(replace(passed, at_ms=then), told | prerun_events.doubt(live))
     elif said.code == 0:
-        yield LoggedEvent(e.RunSucceeded(said.run), detail)
+        yield LoggedEvent(e.RunSucceeded(said.run, at_ms=then), detail)
     else:
         failed = (*live.history.failed_ms, live.ran_ms(now) - live.history.before_ms)
         live.history = replace(
@@ -360,10 +364,10 @@ def _killed(
 ) -> Iterator[LoggedEvent]:
     """It was killed: as was asked for, or by somebody who did not know better."""
     if record.phase is Phase.STOPPING:
-        yield LoggedEvent(e.RunStopped(said.run), detail)
+        yield LoggedEvent(e.RunStopped(said.run, at_ms=then), detail)
     elif was_withdrawn(said, live.is_catching_up):  # without a store, or with one that is gone
         yield LoggedEvent(e.JobWithdrawn(live.id), {}, withdrawal_of(said))
-        yield LoggedEvent(e.RunStopped(said.run), detail)
+        yield LoggedEvent(e.RunStopped(said.run, at_ms=then), detail)
     else:  # ended as an orphan by a manager that did not know it
         yield _loss_of(live, record, detail, then, now, limits)
 
@@ -382,7 +386,9 @@ def _halted(
     if record.is_prerun:
         work = 0
     shows_saving = not said.unsaved_ms
-    left = e.RunSuspended(said.run, work, was_killed=said.was_killed, shows_saving=shows_saving)
+    left = e.RunSuspended(
+        said.run, work, was_killed=said.was_killed, shows_saving=shows_saving, at_ms=then
+    )
     return LoggedEvent(left, detail | _took(record, then))
 
 
@@ -407,7 +413,7 @@ def _failed(
         event = _judged(live, record, attempt, limits, terms)
         detail["retry"] = live.history.retry
     failure = None if attempt is None else attempt.failure
-    event = replace(event, work=saved, failure=failure)
+    event = replace(event, work=saved, failure=failure, at_ms=then)
     detail |= lost_work(record, then, saved) | retry_detail(event, record)
     return LoggedEvent(event, detail, end_of(said, failure))
 
@@ -522,7 +528,7 @@ def _loss_of(
 ) -> LoggedEvent:
     """The loss of its run: one too many, or with the time of its retry."""
     saved = _saved_work(live, record)
-    event = replace(lost_run(record, now, limits), work=saved, failure=failure)
+    event = replace(lost_run(record, now, limits), work=saved, failure=failure, at_ms=then)
     why = str(detail.get("why", ""))
     end = None if event.retryable else lost_too_often(record, now, why)
     return LoggedEvent(

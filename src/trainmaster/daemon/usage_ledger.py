@@ -15,6 +15,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.model.quota import Prices
 from trainmaster.model.topology import Topology
+from trainmaster.model.units import ceil_div
 from trainmaster.store.rows import ChargeRow
 
 
@@ -59,7 +60,8 @@ class UsageLedger:
             yield from self._close(live, record, self._stretch(live, record), now)
         if after is not None:
             if before != after:
-                live.history = replace(live.history, charged_at_ms=now)
+                began = max(record.since_ms or 0, live.history.charged_at_ms)
+                live.history = replace(live.history, charged_at_ms=began)
             self._open[live.id] = after
 
     def settle_at_new_prices(
@@ -90,7 +92,7 @@ class UsageLedger:
             live.history = replace(
                 live.history,
                 charged_ms=record.attained_at(now),
-                charged_at_ms=now,
+                charged_at_ms=rows[-1].to_ms,
                 charged_lost_ms=lost,
             )
         yield from rows
@@ -103,7 +105,8 @@ class UsageLedger:
         if left <= 0 or not total:
             return
         lost = min((history.lost_ms - history.charged_lost_ms) * total, record.attained_at(now))
-        began = max(history.charged_at_ms, live.job.submit_ms)
+        end = now if record.since_ms is not None else min(now, record.attained_ms or now)
+        began = max(history.charged_at_ms, live.job.submit_ms, end - ceil_div(left, total))
         for number, (kind, share) in enumerate(stretch.shares, 1):
             is_last = number == len(stretch.shares)
             part = left if is_last else left * share // total
@@ -114,8 +117,8 @@ class UsageLedger:
                 user=stretch.user,
                 queue=stretch.queue,
                 gpu_type=kind,
-                from_ms=min(began, now),
-                to_ms=now,
+                from_ms=min(began, end),
+                to_ms=end,
                 gpu_ms=part,
                 lost_gpu_ms=max(0, lost_part),
                 price=self._price(kind),

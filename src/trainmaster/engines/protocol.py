@@ -79,6 +79,8 @@ class RecordedRun:
     has_begun: bool
     """False: its launch never came."""
     is_prerun: bool = False
+    alive_ms: int | None = None
+    """Its last sign of life, 0 if it left none; None: it may go on."""
 
 
 class Engine(Protocol):
@@ -118,7 +120,8 @@ class Engine(Protocol):
     async def observe(self, runs: Mapping[Run, int], known: Known = any_job) -> Sequence[StrayRun]:
         """After a restart: report what has happened to these runs since, and go on watching them.
 
-        For each the last report that the manager has seen, 0 for none: only later ones are told.
+        For each the last report that the manager has seen, 0 for none: only later ones are told. Those that
+        were written before are told before it returns, unless that takes long.
 
         What runs under this engine's folder and is not among them is ended if it is an earlier run of a
         known job. It is left alone where its job is not known by number and UUID, or not with that

@@ -231,6 +231,8 @@ class Lost:
     at_ms: int
     why: str = ""
     steady_ms: int | None = None
+    alive_ms: int | None = None
+    """Its last sign of life, where it was found gone: 0 if it left none. None: it was alive until then."""
 
 
 Report = (

@@ -1,4 +1,8 @@
-"""Facts, in the past tense: all that a controller ever learns."""
+"""Facts, in the past tense: all that a controller ever learns.
+
+A fact about a run may be learned late: its manager was away. `at_ms` is then when it happened; None: now. The
+run's GPU time counts from and up to then, and whatever is decided is decided now.
+"""
 
 from __future__ import annotations
 
@@ -145,6 +149,7 @@ class RunStarted:
     speed_ppm: int
     by_mps: bool | None = None
     """Whether it shares its GPU by MPS; None: as its placement says."""
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +169,7 @@ class RunSuspended:
     """Of a frozen run: memory that it keeps on its GPUs, in all; None: as the controller estimates."""
     is_all_on_gpus: bool = True
     """Of a frozen run: whether every rank has state on a GPU, so that it can go on on other GPUs."""
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +222,7 @@ class RunIdle:
 class RunResumed:
     run: Run
     speed_ppm: int
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +230,7 @@ class RunResized:
     run: Run
     work: int
     speed_ppm: int
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +268,7 @@ class RunProgressed:
 @dataclass(frozen=True, slots=True)
 class RunSucceeded:
     run: Run
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +288,7 @@ class RunFailed:
     """Bytes on each GPU that the next attempt asks for; 0: as before."""
     memory: int = 0
     """Bytes of host memory that the next attempt asks for; 0: as before."""
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +304,7 @@ class RunLost:
     """Why it was lost; None: not classified."""
     avoid: tuple[tuple[int, int], ...] = ()
     """(node, GPU) pairs that the next attempt is not to use."""
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +314,7 @@ class RunPassed:
     run: Run
     failure: Failure | None = None
     """Why it failed, where that may be due to the one device; None: it did not."""
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +322,7 @@ class RunStopped:
     """Ended because it was asked to: by a stop order, or by its owner."""
 
     run: Run
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
-from trainmaster.model.job import Demand
+from trainmaster.model.job import Demand, Run
 from trainmaster.model.queue import Queue
 from trainmaster.model.quota import EVERYBODY, Budget, Period, UserLimits, WhenUsedUp
 from trainmaster.model.reasons import Reason, Refused, Why
@@ -240,6 +240,34 @@ def test_what_a_job_used_stays_with_the_queue_that_it_was_in() -> None:
     desk.tell(e.JobChanged(replace(desk.controller.state.jobs["a"].job, queue="two")))
     desk.at(3 * HOUR).end("a")
     assert (desk.used("one"), desk.used("two")) == (1, 2)
+
+
+def test_an_end_that_is_learned_late_takes_back_what_was_counted_in_vain() -> None:
+    desk = Desk().queue("vision", budget=weekly(40)).submit("a", 2, queue="vision")
+    desk.submit("b", queue="vision").at(10 * HOUR).tell()
+    assert desk.used("vision") == 30
+    desk.tell(e.RunSucceeded(Run("a", 1), at_ms=4 * HOUR))
+    assert desk.used("vision") == 2 * 4 + 10
+    assert desk.at(11 * HOUR).used("vision") == 2 * 4 + 11
+
+
+def test_of_an_end_before_the_period_began_nothing_counts_in_it() -> None:
+    desk = Desk().queue("vision", budget=weekly(40)).submit("a", 2, queue="vision")
+    desk.at(7 * DAY + 3 * HOUR).tell()
+    assert desk.used("vision") == 2 * 3
+    assert desk.tell(e.RunLost(Run("a", 1), retryable=False, at_ms=HOUR)).used("vision") == 0
+    assert desk.at(8 * DAY).submit("b", queue="vision").at(8 * DAY + HOUR).used("vision") == 1
+
+
+def test_a_start_that_is_learned_late_counts_from_then() -> None:
+    desk = Desk().queue("vision", budget=weekly(40))
+    job = replace(a_job("a", 2, queue="vision"), user="ada")
+    desk.controller.step(0, [e.JobSubmitted(job)])
+    desk.at(3 * HOUR).tell(e.RunStarted(Run("a", 1), NOMINAL, at_ms=HOUR))
+    assert desk.used("vision") == 4
+    record = desk.controller.state.jobs["a"]
+    assert record.attained_at(3 * HOUR) == 4 * GPU_HOUR
+    assert record.first_start_ms == HOUR
 
 
 def test_a_restored_controller_goes_on_with_what_was_used_and_who_waits() -> None:

@@ -30,7 +30,7 @@ from trainmaster.engines.local import (
 )
 from trainmaster.engines.local.fork_server_client import ForkServerClient
 from trainmaster.engines.local.mps_clients import MpsClients
-from trainmaster.engines.local.orphan_cleanup import RunRemains
+from trainmaster.engines.local.orphan_cleanup import RunRemains, last_sign
 from trainmaster.engines.local.path_entry import PATH_ENTRY
 from trainmaster.engines.local.run_follower import LaunchSteps, RunFollower, report_of
 from trainmaster.engines.local.runfile import RunFile
@@ -57,6 +57,8 @@ GPUS = ".gpus"
 """A folder for each GPU, in which runs tell each other how fast they are."""
 
 EXIT_POLLS = 500
+LOOK_S = 30.0
+"""How long a start waits to learn what happened to runs before: a disk may be slow."""
 CANCEL_S = 5.0
 CONNECT_S = 10.0
 """How long a program may take to accept a connection."""
@@ -202,7 +204,9 @@ class LocalEngine:
         found = ((report_of(run, entry), entry["n"]) for entry in journal.read(folder))
         reports = tuple((report, number) for report, number in found if report is not None)
         is_prerun = file is not None and file.prerun_ms > 0
-        return RecordedRun("" if file is None else file.row, reports, has_begun, is_prerun)
+        alive_ms = None if journal.is_locked(folder) else last_sign(Path(folder))
+        row = "" if file is None else file.row
+        return RecordedRun(row, reports, has_begun, is_prerun, alive_ms)
 
     async def write_row(self, run: Run, spec: LaunchSpec) -> None:
         await asyncio.to_thread(self._write_row, run, spec)
@@ -265,6 +269,7 @@ class LocalEngine:
         return any(processes.catches(pid, signal.SIGUSR1) for pid in processes.in_groups(pids))
 
     async def observe(self, runs: Mapping[Run, int], known: Known = any_job) -> Sequence[StrayRun]:
+        found: list[RunFollower] = []
         for run, seen in runs.items():
             job = known(run.job)
             uuid = "" if job is None else job.uuid
@@ -273,7 +278,12 @@ class LocalEngine:
             if self._is_foreign(run, uuid):
                 self._tell_lost(run, seen)
             elif seen > 0 or self._has_remains(run):
-                self._follow(run, uuid, seen, self._tell)
+                found.append(self._follow(run, uuid, seen, self._tell))
+        if found:
+            looks = [asyncio.create_task(each.has_looked.wait()) for each in found]
+            _, slow = await asyncio.wait(looks, timeout=LOOK_S)
+            for look in slow:
+                look.cancel()
         live = (run for run in self._live_runs() if run not in runs and run not in self._followers)
         return [stray for run in live if (stray := self._settle_stray(run, known)) is not None]
 
@@ -470,7 +480,7 @@ class LocalEngine:
     def _tell_lost(self, run: Run, seen: int) -> None:
         log.error("a run of another job is in the way", run=run, folder=str(self.folder_of(run)))
         if self._tell is not None:
-            self._tell(Lost(run, time.time_ns() // 1_000_000, FOREIGN), seen + 1)
+            self._tell(Lost(run, time.time_ns() // 1_000_000, FOREIGN, alive_ms=0), seen + 1)
 
     def _socket_folder(self) -> str:
         return socket_paths.folder_for(self._folder.parent, serves_users=self._serves_users)

@@ -55,16 +55,22 @@ def ended_before_start(said: Message) -> journal.JournalEntry:
     }
 
 
-def close_lost_run(remains: RunRemains, floor: int, why: str = WHY_LOST) -> bool:
+def close_lost_run(
+    remains: RunRemains, floor: int, why: str = WHY_LOST, *, was_alive: bool = True
+) -> bool:
     """End what is left of a run without a supervisor and say so; False while anything is left.
 
     What it says has a number beyond `floor`, the last that was seen: the journal may have become shorter.
+    It says when the last sign of life was where the run `was_alive` no more when it was looked for.
     """
     with _held(remains) as is_ours:
         if not is_ours:
             return False
         newest = journal.last(str(remains.folder))
-        what, said = "lost", {"why": why}
+        what = "lost"
+        said: journal.JournalEntry = {"why": why}
+        if not was_alive:
+            said["alive_ms"] = last_sign(remains.folder)
         if newest is not None and newest["what"] in journal.LAST:
             if newest["n"] >= floor:
                 return True
@@ -119,15 +125,12 @@ def kill_remains(remains: RunRemains) -> bool:
 
     Found by the run's name and that of its socket, which both follow from its folder: its file may be gone.
     """
-    plan, sockets = _cgroups_and_sockets(remains)
-    groups = [RunCgroups(plan, cgroup_name(socket)) for socket in sockets]
-    ends = ["/" + os.path.basename(socket) for socket in sockets]
+    groups, sockets = _groups_and_sockets(remains)
     until = time.monotonic() + SWEEPING_S
     while True:
         for group in groups:
             group.kill()
-        left = {pid for group in groups for pid in group.members() if is_alive(pid)}
-        left.update(processes.processes_of_run(f"{RUN}={remains.name}", wire.SOCKET, ends))
+        left = processes_left(remains)
         if not left:
             break
         if time.monotonic() > until:
@@ -141,6 +144,26 @@ def kill_remains(remains: RunRemains) -> bool:
         with contextlib.suppress(OSError):
             os.unlink(socket)
     return True
+
+
+def processes_left(remains: RunRemains) -> set[int]:
+    """Everything alive that carries the run's name."""
+    groups, sockets = _groups_and_sockets(remains)
+    ends = ["/" + os.path.basename(socket) for socket in sockets]
+    named = processes.processes_of_run(f"{RUN}={remains.name}", wire.SOCKET, ends)
+    return {pid for group in groups for pid in group.members() if is_alive(pid)} | set(named)
+
+
+def last_sign(folder: Path) -> int:
+    """When a run without a supervisor gave its last sign of life: an entry, or output; 0: it gave none."""
+    newest = journal.last(str(folder))
+    written = [path.stat().st_mtime_ns // 1_000_000 for path in folder.glob("rank-*.log*")]
+    return max([0 if newest is None else newest["at_ms"], *written])
+
+
+def _groups_and_sockets(remains: RunRemains) -> tuple[list[RunCgroups], list[str]]:
+    plan, sockets = _cgroups_and_sockets(remains)
+    return [RunCgroups(plan, cgroup_name(socket)) for socket in sockets], sockets
 
 
 def _cgroups_and_sockets(remains: RunRemains) -> tuple[CgroupPlan, list[str]]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -133,6 +134,10 @@ class RunFollower:
         self._beginning: LaunchSteps | None = None
         self._socket: str | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._was_alive = False
+        """Whether this manager has heard of its supervisor, or seen its processes."""
+        self.has_looked = asyncio.Event()
+        """Set once all that happened before is reported: what follows is news."""
         self._orders = PendingOrders()
         self._is_over, self._is_broken = False, False
         self._task: asyncio.Task[None] | None = None
@@ -240,6 +245,7 @@ class RunFollower:
         finally:
             for task in self._preparing:
                 task.cancel()
+            self.has_looked.set()
             self._on_over(self)
 
     async def _begin_and_follow(self) -> None:
@@ -257,6 +263,7 @@ class RunFollower:
         pause = FIRST_PAUSE_S
         while not self._is_over and not self._is_broken:
             has_heard = await self._listen()
+            self._was_alive |= has_heard
             if await self._catch_up():
                 return
             if not journal.is_locked(self._folder):
@@ -264,6 +271,7 @@ class RunFollower:
                     return
                 if await self._without_supervisor():
                     return
+            self.has_looked.set()
             pause = FIRST_PAUSE_S if has_heard else min(2 * pause, LONGEST_PAUSE_S)
             await asyncio.sleep(pause)
 
@@ -311,6 +319,7 @@ class RunFollower:
             self._orders.mark_all_due()
             self._send_due(writer)
             self._writer = writer
+            self.has_looked.set()
             while piece := await reader.read(1 << 16):
                 self.silent_s = 0.0
                 for entry in lines.feed(piece):
@@ -348,8 +357,12 @@ class RunFollower:
                 "ended", orphan_cleanup.ended_before_start(ends[-1])
             )
         else:
+            if not self._was_alive:
+                left = await asyncio.to_thread(orphan_cleanup.processes_left, self._remains)
+                self._was_alive = bool(left)
+            lose = partial(orphan_cleanup.close_lost_run, was_alive=self._was_alive)
             is_closed = await asyncio.to_thread(
-                orphan_cleanup.close_lost_run, self._remains, self._after, self._lost_because
+                lose, self._remains, self._after, self._lost_because
             )
         if is_closed:
             await self._catch_up()
