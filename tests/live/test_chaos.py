@@ -13,7 +13,7 @@ import pytest
 
 from tests.live import chaos
 from tests.live.chaos import FAULTS, PROGRAM, ROOT, Asked, Scene, judge, perform, pretended
-from tests.live.chaos_people import QUEUE, People, Span
+from tests.live.chaos_people import QUEUE, People, Span, Used, used
 from tests.live.daemons import LiveDaemon, until
 from tests.live.postgres import Unavailable
 from tests.live.unix_users import shared_folder
@@ -210,6 +210,10 @@ def test_a_charge_that_is_not_that_of_the_journals_is_found(
     assert charged(13.0)
     assert charged(7.0)
     assert charged(10.0, "bob")
+    journal(tmp_path, "1", (0, "started"), (5_000, "saved"), (9_000, "lost"))
+    lost = tmp_path / "runs" / "1" / "1" / "journal.jsonl"
+    lost.write_text(lost.read_text().replace('"what": "lost"', '"what": "lost", "alive_ms": 1'))
+    assert used(tmp_path, "1", 2) == Used(10.0, 18.0, 1)
     seen.touched.add("0")
     assert not charged(13.0)
 
