@@ -95,7 +95,7 @@ def test_story_and_history(tm: Tm, daemon: Counterpart) -> None:
     assert is_clean(said.out)
     ended = job_row("1", "succeeded", finish_s=NOW + 90, exit_code=0, **EVIL)
     daemon.on("GET", "/jobs", job_list(ended))
-    for line in ("history", "history --csv", "history --json"):
+    for line in ("history", "history --csv -", "history --json"):
         said = tm(line)
         assert said.code == 0, said.err
         assert is_clean(said.out)

@@ -535,7 +535,7 @@ def test_move_and_set(tm: Tm, daemon: Counterpart) -> None:
         ("set 2 name=12", "name must not look like a job's id"),
         ("set 2 priority=5000000", "priority must be"),
         ("history --since never", "--since `never` is not a point of time"),
-        ("history --json --csv", "--json and --csv exclude each other"),
+        ("history --json --csv -", "--json and --csv exclude each other"),
         ("history --state running", "No job ends as `running`"),
         ("history --failures --limit 3", "leave --state and --limit out"),
         ("run -t soon:ish -- true", "--time must be a length of time such as 90s"),
@@ -741,8 +741,20 @@ def test_history(tm: Tm, daemon: Counterpart) -> None:
     assert query["user"] == "bob"
     assert query["state"] == "succeeded,failed,timed_out,cancelled"
     assert abs(float(query["since"]) - (time.time() - 7 * 86400)) < 600
-    (row,) = csv.DictReader(io.StringIO(tm("history --csv").out))
+    (row,) = csv.DictReader(io.StringIO(tm("history --csv -").out))
     assert (row["id"], row["exit_code"], row["gpu_s"]) == ("2", "3", "7200.0")
+    assert row["prerun_s"] == ""
+    assert "pre-run" not in out
+
+
+def test_history_has_the_run_time_of_preruns(tm: Tm, daemon: Counterpart) -> None:
+    tried = {"result": "passed", "sentence": "Passed.", "attempt": 1, "run_s": 90.0}
+    daemon.on("GET", "/jobs", listed(job("2", "succeeded", prerun=tried, run_s=250.0)))
+    out = tm("history").out
+    assert "pre-run" in out.splitlines()[0]
+    assert "1m30s" in out
+    (row,) = csv.DictReader(io.StringIO(tm("history --csv -").out))
+    assert (row["prerun_s"], row["run_s"]) == ("90.0", "250.0")
 
 
 def test_history_of_failures(tm: Tm, daemon: Counterpart) -> None:
@@ -769,7 +781,7 @@ def test_history_of_failures(tm: Tm, daemon: Counterpart) -> None:
     assert ["succeeded", "1", "50.0", "1.00", "50.00"] in lines
     assert daemon.asked[0].query["user"] == "bob"
     assert "state" not in daemon.asked[0].query
-    rows = list(csv.DictReader(io.StringIO(tm("history --failures --csv").out)))
+    rows = list(csv.DictReader(io.StringIO(tm("history --failures --csv -").out)))
     assert [(row["reason"], row["trials_more"]) for row in rows] == [
         ("nccl-timeout", "1"),
         ("missing-file", "0"),

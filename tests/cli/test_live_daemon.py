@@ -263,7 +263,7 @@ def test_nodes_and_history_and_a_record_that_simulates(tm: Line) -> None:
     assert "up" in tm.ok("nodes")
     assert len(tm.ok("nodes", "--devices").splitlines()) == 3
     assert "recorded" in tm.ok("history", "--since", "1h")
-    assert "recorded" in tm.ok("history", "--csv")
+    assert "recorded" in tm.ok("history", "--csv", "-")
     tm.ok("record", "--out", "mine.csv")
     tm.ok("simulate", "mine.csv", "--cluster", "1x2", "--policy", "fifo")
     tm.ok("record", "--format", "events", "--out", "log.jsonl")

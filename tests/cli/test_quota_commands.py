@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,7 +133,7 @@ def test_prices_are_added_and_taken_back(tm: Tm, daemon: Counterpart) -> None:
     ]
 
 
-def test_usage_as_a_table_and_as_csv(tm: Tm, daemon: Counterpart) -> None:
+def test_usage_as_a_table_and_as_csv(tm: Tm, daemon: Counterpart, tmp_path: Path) -> None:
     none = {"user": None, "queue": None, "job": None, "gpu_type": None}
     row = none | {
         "jobs": 2,
@@ -157,5 +158,12 @@ def test_usage_as_a_table_and_as_csv(tm: Tm, daemon: Counterpart) -> None:
         ["total", "2", "2.50", "0.50", "7.50"],
     ]
     assert "0.25 GPU-hours had no price" in said.err
-    assert tm("history --usage --csv").out.splitlines()[1] == ",vision,,,2,2.5,0.5,7.5,EUR,0.25"
+    line = ",vision,,,2,2.5,0.5,7.5,EUR,0.25"
+    assert tm("history --usage --csv -").out.splitlines()[1] == line
+    bill = tmp_path / "bill.csv"
+    assert tm(f"history --usage --csv {bill}").out == ""
+    assert bill.read_text().splitlines()[1] == line
+    said = tm(f"history --usage --csv {tmp_path}/none/bill.csv")
+    assert said.code == 2
+    assert "there is no directory" in said.err
     assert json.loads(tm("history --usage --json").out) == report

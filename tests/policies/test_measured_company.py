@@ -106,7 +106,7 @@ def behind_an_unknown_host(
     return world
 
 
-SHARES_BY_ITSELF = ["big-brain", "trainmaster"]
+SHARES_BY_ITSELF = ["big-brain", "gandiva", "trainmaster"]
 
 
 @pytest.mark.parametrize("policy", SHARES_BY_ITSELF)

@@ -22,7 +22,12 @@ def peer_uid(scope: Scope) -> int | None:
     Whoever sends a request and closes the connection at once is NOBODY.
     """
     client, server = scope.get("client"), scope.get("server")
-    if not client or not server or not server[1]:
+    return None if not client or not server else uid_between(tuple(client), tuple(server))
+
+
+def uid_between(client: tuple[str, int], server: tuple[str, int | None]) -> int | None:
+    """The same of a connection from `client` to `server`, host and port of each."""
+    if not server[1]:
         return None
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
     try:

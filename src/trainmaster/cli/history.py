@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-from typing import Annotated, Literal
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TextIO
 
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.client import Client, Json, Query
@@ -19,6 +21,7 @@ from trainmaster.cli.support.console import (
 )
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.failure_tables import show_failures
+from trainmaster.cli.support.files import STDIO, check_writable, write_text
 from trainmaster.cli.support.job_table import list_jobs, states_of
 from trainmaster.cli.support.moments import moment_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
@@ -29,7 +32,7 @@ from trainmaster.text.formatting import plural
 
 COLUMNS = (
     *("id", "name", "user", "queue", "state", "exit_code", "gpus", "priority"),
-    *("submit_s", "start_s", "finish_s", "queue_s", "run_s", "gpu_s"),
+    *("submit_s", "start_s", "finish_s", "queue_s", "run_s", "prerun_s", "gpu_s"),
     *("attempt", "restarts", "preemptions", "array", "array_index"),
 )
 REASON_COLUMNS = (
@@ -38,10 +41,10 @@ REASON_COLUMNS = (
 )
 UNKNOWN_STATE = "No job ends as `{state}`: there are {known}; `ps` lists live jobs."
 HEADINGS = (
-    *("id", "name", "user", "queue", "state", "code", "gpus", "waited", "run"),
+    *("id", "name", "user", "queue", "state", "code", "gpus", "waited", "pre-run", "run"),
     *("gpu hours", "preempted", "ended"),
 )
-GIVES_WAY = ("preempted", "queue", "user", "waited", "code", "run")
+GIVES_WAY = ("preempted", "queue", "user", "waited", "code", "pre-run", "run")
 SINCE = "Only jobs submitted since this date (2026-11-15) or this long ago (7d)."
 USAGE_COLUMNS = (
     *("user", "queue", "job", "gpu_type", "jobs", "gpu_hours", "lost_gpu_hours", "cost"),
@@ -52,6 +55,7 @@ UNTIL = "With --usage: only what was used until this date, or until this long ag
 BY = "With --usage: a row for each user, queue, job or GPU type."
 FAILURES = "Show what failed runs cost instead: by reason, program, user, node, device and input."
 CALIBRATION = "Show instead how good forecasts of run time were, by what they were made from."
+CSV = "Write CSV with a header to this file; - is standard output."
 STATES = "Only jobs with these ends: succeeded, failed, timed_out, cancelled."
 
 
@@ -72,7 +76,7 @@ def history(
     ] = None,
     until: Annotated[str | None, option("--until WHEN", UNTIL)] = None,
     as_json: AsJson = False,
-    as_csv: Annotated[bool, option("--csv", "Write CSV with a header.")] = False,
+    csv_file: Annotated[Path | None, option("--csv FILE", CSV)] = None,
 ) -> None:
     """List jobs that have ended, newest first: how each ended, how long it ran and what it used.
 
@@ -80,13 +84,13 @@ def history(
         trainmaster history
         trainmaster history --since 7d --user alice
         trainmaster history --state failed --json
-        trainmaster history --since 2026-11-01 --csv > november.csv
+        trainmaster history --since 2026-11-01 --csv november.csv
         trainmaster history --failures --since 30d
         trainmaster history --calibration
         trainmaster history --usage --since 30d
-        trainmaster history --usage --by queue --since 2026-11-01 --until 2026-12-01 --csv > bill.csv
+        trainmaster history --usage --by queue --since 2026-11-01 --until 2026-12-01 --csv bill.csv
     """
-    if as_json and as_csv:
+    if as_json and csv_file is not None:
         raise BadInput("--json and --csv exclude each other: choose one.")
     if usage and (failures or state is not None or limit is not None):
         raise BadInput("--usage sums up all jobs: leave --failures, --state and --limit out.")
@@ -95,10 +99,11 @@ def history(
     if failures and (state is not None or limit is not None):
         raise BadInput("--failures counts the runs of all jobs: leave --state and --limit out.")
     if calibration:
-        if usage or failures or as_csv or any((since, user, me, queue, state, limit)):
+        if usage or failures or csv_file or any((since, user, me, queue, state, limit)):
             raise BadInput("--calibration is of all jobs: give it alone, or with --json.")
         _show_calibration(client.get("/calibration"), as_json=as_json)
         return
+    check_writable(csv_file, "--csv")
     states = states_of(state or ",".join(ENDED_STATES), ENDED_STATES, UNKNOWN_STATE)
     query: Query = {
         "queue": queue,
@@ -111,19 +116,17 @@ def history(
             "by": by or "user",
             "until": None if until is None else f"{moment_of(until, '--until'):.3f}",
         }
-        _show_usage(client.get("/usage", query), as_json=as_json, as_csv=as_csv)
+        _show_usage(client.get("/usage", query), as_json=as_json, csv_file=csv_file)
         return
     if failures:
-        _show_failures(client.get("/failures", query), as_json=as_json, as_csv=as_csv)
+        _show_failures(client.get("/failures", query), as_json=as_json, csv_file=csv_file)
         return
     query = {**query, "state": states}
     found = list(list_jobs(client, query, limit))
     if as_json:
         write_json({"jobs": found})
-    elif as_csv:
-        writer = csv.writer(Output(), lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows([row.get(column) for column in COLUMNS] for row in found)
+    elif csv_file is not None:
+        _write_csv(csv_file, COLUMNS, (_with_prerun(row) for row in found))
     else:
         _show(found)
 
@@ -146,16 +149,32 @@ def _show_calibration(report: Json, *, as_json: bool) -> None:
         show_table(("judging by", "forecasts", "within 80 % range", "median error"), cells)
 
 
-def _show_usage(report: Json, *, as_json: bool, as_csv: bool) -> None:
+def _with_prerun(row: Json) -> Json:
+    """Its run time is without that of its pre-run."""
+    return row | {"prerun_s": (row["prerun"] or {"run_s": None})["run_s"]}
+
+
+def _write_csv(file: Path, columns: Sequence[str], rows: Iterable[Json]) -> None:
+    """A header and a line for each row, to a file or to standard output."""
+
+    def write_rows(out: TextIO | Output) -> None:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([row.get(column) for column in columns] for row in rows)
+
+    if str(file) == STDIO:
+        write_rows(Output())
+    else:
+        write_text(file, write_rows)
+
+
+def _show_usage(report: Json, *, as_json: bool, csv_file: Path | None) -> None:
     rows = report["rows"]
     if as_json:
         write_json(report)
-    elif as_csv:
-        writer = csv.writer(Output(), lineterminator="\n")
-        writer.writerow(USAGE_COLUMNS)
-        for row in rows:
-            said = row | {"currency": report["currency"]}
-            writer.writerow([said[column] for column in USAGE_COLUMNS])
+    elif csv_file is not None:
+        priced = (row | {"currency": report["currency"]} for row in rows)
+        _write_csv(csv_file, USAGE_COLUMNS, priced)
     elif not rows:
         write("No GPU time was used that matches.\n")
     else:
@@ -176,16 +195,13 @@ def _usage_cells(row: Json, named: list[str], is_priced: bool) -> list[str]:
     return [*cells, f"{row['cost']:.2f}"] if is_priced else cells
 
 
-def _show_failures(report: Json, *, as_json: bool, as_csv: bool) -> None:
+def _show_failures(report: Json, *, as_json: bool, csv_file: Path | None) -> None:
     if as_json:
         write_json(report)
-    elif as_csv:
-        writer = csv.writer(Output(), lineterminator="\n")
-        writer.writerow(REASON_COLUMNS)
-        for row in report["reasons"]:
-            small, middle, large = row["sizes"]
-            sizes = {"trials_1": small, "trials_2_4": middle, "trials_more": large}
-            writer.writerow([(row | sizes).get(column) for column in REASON_COLUMNS])
+    elif csv_file is not None:
+        sizes = ("trials_1", "trials_2_4", "trials_more")
+        rows = (row | dict(zip(sizes, row["sizes"], strict=True)) for row in report["reasons"])
+        _write_csv(csv_file, REASON_COLUMNS, rows)
     else:
         write_styled(Styled("\n".join(show_failures(report))))
 
@@ -201,6 +217,7 @@ def _show(found: list[Json]) -> None:
             words.state(row),
             *map(cell, (row.exit_code, row.gpus)),
             words.length_cell(row.queue_s),
+            words.length_cell(row.prerun.run_s if row.prerun is not None else None),
             words.length_cell(row.run_s),
             f"{row.gpu_s / 3600:.2f}",
             str(row.preemptions),
@@ -208,6 +225,14 @@ def _show(found: list[Json]) -> None:
         )
         for row in rows
     ]
-    write_styled(drawn(fit_table(HEADINGS, cells, screen_width(), GIVES_WAY)))
+    headings = HEADINGS
+    if all(row.prerun is None for row in rows):  # most jobs need none
+        at = headings.index("pre-run")
+        headings, cells = _without(at, headings), [_without(at, each) for each in cells]
+    write_styled(drawn(fit_table(headings, cells, screen_width(), GIVES_WAY)))
     hours = sum(row.gpu_s for row in rows) / 3600
     write(f"{plural(len(rows), 'job')}, {hours:.2f} GPU hours.\n")
+
+
+def _without(at: int, cells: tuple[str, ...]) -> tuple[str, ...]:
+    return (*cells[:at], *cells[at + 1 :])

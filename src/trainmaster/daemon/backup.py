@@ -34,6 +34,7 @@ from trainmaster.daemon.data_folder import (
     HOME,
     IN_USE,
     RESTORED,
+    WITHOUT_RUNS,
     named_by,
     number_above,
     runs_in,
@@ -221,6 +222,10 @@ def restore(
             (folder / RESTORED).unlink(missing_ok=True)
             raise
         known = last_number(database)
+    if manifest.has_runs:
+        (folder / WITHOUT_RUNS).unlink(missing_ok=True)
+    else:
+        write_whole(folder / WITHOUT_RUNS, str(known))
     newer = [job for job, _ in runs_in(folder) if int(job.partition("_")[0]) > known]
     waiting = [job for job, number in before.live if number > known and job not in newer]
     return Restored(manifest, before.aside, stayed, tuple(newer), tuple(waiting))

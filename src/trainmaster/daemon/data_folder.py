@@ -40,12 +40,20 @@ COPIES = "backups"
 """Copies of an SQLite store."""
 RESTORED = "restored.json"
 """There from a restore until the next start, which adopts what is newer than the backup."""
+WITHOUT_RUNS = "restored_without_runs"
+"""There where a backup without runs was restored: of jobs up to this number there may be no output."""
 IN_USE = "was_in_use"
 """What it says of the manager at the time of the backup."""
 NUMBERS = "numbers_above"
 """New jobs get numbers above this one: a store that was replaced had given it away."""
 MOST_NAMED = 3
 _NUMBER = re.compile(r"([0-9]{1,18})(_[0-9]+)?")
+
+
+def restored_without_runs(folder: Path) -> int:
+    """The last job that a backup without runs had, which was restored here; 0: none was."""
+    said = read_name(folder / WITHOUT_RUNS)
+    return int(said) if said.isdecimal() else 0
 
 
 def followed_until(folder: Path) -> int:

@@ -13,6 +13,7 @@ from trainmaster.config.quotas import prices_as_stated
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.reservations import left_running
 from trainmaster.core.state import JobRecord
+from trainmaster.daemon.data_folder import restored_without_runs
 from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.device_names import device_name
 from trainmaster.daemon.driver import Driver
@@ -512,6 +513,24 @@ class Queries:
             for attempt in attempts
             for rank, paths in rank_logs(runs / str(attempt)).items()
         ]
+
+    async def why_no_output(self, row: StoredJob) -> str | None:
+        """Why nothing is kept of the output of a job that ran and has ended; None where its runs are kept."""
+        return await asyncio.to_thread(self._why_no_output, row)
+
+    def _why_no_output(self, row: StoredJob) -> str | None:
+        is_kept = (self._folder / "runs" / row.id).is_dir()
+        if row.start_ms is None or row.state not in ENDED_STATES or is_kept:
+            return None
+        if int(row.id.partition("_")[0]) <= restored_without_runs(self._folder):
+            return (
+                f"The output of job {row.id} was not in the backup that was restored here:"
+                " `trainmaster backup --with-runs` takes it along."
+            )
+        return (
+            f"The output of job {row.id} is not kept any more: it is removed some time after the end (the"
+            " limit keep_logs)."
+        )
 
     async def stack_files(self, job: str) -> Mapping[int, Path]:
         """By attempt, of the runs of a job that hung: where the stacks of its processes are kept."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from trainmaster.config.quotas import budget_as_stated
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.core.quotas import gpus_held, limits_of
-from trainmaster.core.state import JobRecord, State
+from trainmaster.core.state import JobRecord, ScopeKey, State
 from trainmaster.daemon.response_models import BudgetRow, UserLimitsRow, amount
 from trainmaster.model.quota import EVERYBODY, Budget, UserLimits
 from trainmaster.model.units import HOUR, SECOND, WHOLE
@@ -15,6 +16,15 @@ from trainmaster.text.formatting import utc_time
 
 WARN_PERCENT = 80
 """From here on it is said that a budget is nearly used up."""
+
+
+class LowBudget(NamedTuple):
+    """A budget of which little is left."""
+
+    key: ScopeKey
+    stage: tuple[float, bool]
+    """When its period began, and whether it is used up."""
+    warning: str
 
 
 def budget_row(
@@ -80,16 +90,25 @@ def _gpus(state: State, records: Sequence[JobRecord]) -> int:
     return sum(gpus_held(state.topology, each) for each in held)
 
 
-def budget_warnings(state: State, now: int, jobs: Iterable[tuple[str, str]] = ()) -> list[str]:
-    """Budgets of which little is left: all, or those that jobs of these queues and users are charged to."""
-    rows = (row for row in _budgets(state, now, tuple(jobs)) if row is not None)
-    return list(dict.fromkeys(row.warning for row in rows if row.warning is not None))
+def budget_warnings(state: State, now: int) -> list[str]:
+    """What there is to say of all budgets of which little is left."""
+    users = sorted(set(state.user_limits) - {EVERYBODY})
+    return [warning for _, _, warning in _low(state, now, sorted(state.queues), users)]
 
 
-def _budgets(state: State, now: int, jobs: Sequence[tuple[str, str]]) -> Iterator[BudgetRow | None]:
-    queues = {name for queue, _ in jobs for name in state.queue_line(queue)} or set(state.queues)
-    for name in sorted(queues):
-        yield budget_row(state, state.queues[name].budget, name, "", now)
-    for user in sorted({user for _, user in jobs} or set(state.user_limits) - {EVERYBODY}):
+def warnings_for(state: State, now: int, queue: str, user: str) -> list[LowBudget]:
+    """The same of the budgets that a job of this queue and user is charged to."""
+    return list(_low(state, now, sorted(state.queue_line(queue)), [user]))
+
+
+def _low(
+    state: State, now: int, queues: Iterable[str], users: Iterable[str]
+) -> Iterator[LowBudget]:
+    budgets = [(ScopeKey(name, ""), state.queues[name].budget) for name in queues]
+    for user in users:
         limits = limits_of(state, user)
-        yield budget_row(state, None if limits is None else limits.budget, "", user, now)
+        budgets.append((ScopeKey("", user), None if limits is None else limits.budget))
+    for key, budget in budgets:
+        row = budget_row(state, budget, *key, now)
+        if row is not None and row.warning is not None:
+            yield LowBudget(key, (row.began_s, row.used_ratio >= 1), row.warning)

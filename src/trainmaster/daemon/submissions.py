@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
+from trainmaster.core.state import ScopeKey
 from trainmaster.daemon.data_folder import largest_number, last_given
 from trainmaster.daemon.dependencies import DependencyState, outlook
 from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
@@ -22,7 +23,7 @@ from trainmaster.daemon.live_job import (
     submitted_job,
 )
 from trainmaster.daemon.queries import Queries
-from trainmaster.daemon.quota_rows import budget_warnings
+from trainmaster.daemon.quota_rows import LowBudget, warnings_for
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.service_api import (
     RELEASED_FIRST,
@@ -60,6 +61,8 @@ class Submissions:
         self._queries = queries
         self._checks = checks
         self._folder = folder
+        self._warned: dict[tuple[str, ScopeKey], tuple[float, bool]] = {}
+        """At which stage of a budget its users were warned last."""
         self._number = max(
             driver.store.last_number(),
             largest_number(folder / "runs", folder / "jobs"),
@@ -133,12 +136,7 @@ class Submissions:
                 ids = (number, *ids) if each.array is not None else ids
                 copy = each.recipe.workdir if each.keeps_code else None
                 is_new = each.job.queue in new_queues
-                warnings = self._budget_warnings(each)
-                answers.append(
-                    Accepted(
-                        ids, copy=copy, left_out=left_out, is_new_queue=is_new, warnings=warnings
-                    )
-                )
+                answers.append(Accepted(ids, copy=copy, left_out=left_out, is_new_queue=is_new))
             self._driver.writer.refuse_in_trouble()
         answer = json.dumps([list(each.ids) for each in answers])
         preruns = self._driver.preruns
@@ -157,7 +155,10 @@ class Submissions:
         await request.done
         self._checks.remember_queues(queues)
         notices = {live.id: live.history.deadline for live in new_jobs}
-        return [replace(each, deadline=notices[each.ids[-1]]) for each in answers]
+        return [
+            replace(answer, deadline=notices[answer.ids[-1]], warnings=self._new_warnings(each))
+            for each, answer in zip(listed, answers, strict=True)
+        ]
 
     def _events(self, new_jobs: Sequence[LiveJob]) -> list[LoggedEvent]:
         """With what is known of their programs from earlier runs."""
@@ -174,16 +175,26 @@ class Submissions:
         new = await self._checks.new_queues([asked.job.queue])
         status = self._queries.draft(first)
         said = (*status.remarks, *(NEW_QUEUE.format(queue=name) for name in new))
-        said = (*said, *self._budget_warnings(asked))
+        said = (*said, *(low.warning for low in self._low_budgets(asked)))
         forecast = await self._queries.forecast(asked)
         if first.holds:
             forecast = replace(forecast, start_ms=None, basis=RELEASED_FIRST)
         return replace(status, remarks=said), forecast
 
-    def _budget_warnings(self, asked: Submission) -> tuple[str, ...]:
+    def _low_budgets(self, asked: Submission) -> list[LowBudget]:
         """Budgets that it is charged to and that little is left of."""
         state, job = self._driver.controller.state, asked.job
-        return tuple(budget_warnings(state, self._driver.clock.now(), [(job.queue, job.user)]))
+        return warnings_for(state, self._driver.clock.now(), job.queue, job.user)
+
+    def _new_warnings(self, asked: Submission) -> tuple[str, ...]:
+        """What its user was not told yet: once in a period, and once more when it is used up."""
+        said = []
+        for low in self._low_budgets(asked):
+            who = asked.job.user, low.key
+            if self._warned.get(who) != low.stage:
+                self._warned[who] = low.stage
+                said.append(low.warning)
+        return tuple(said)
 
     def _dependencies(self, asked: Submission, by: Asker | None) -> tuple[Dependency, ...]:
         """What it depends on, arrays expanded; a RequestError where that can never be met."""

@@ -91,6 +91,9 @@ def routes(service: Daemon) -> APIRouter:
                 422,
                 f"{job} is an array: name one of its jobs, such as {status.elements[0].row.id}.",
             )
+        why = await service.queries.why_no_output(status.row)
+        if why is not None and attempt is None:
+            raise ApiError(404, why)
         if follow:
             stream = _followed(service, own, attempt, rank, tail, start, last_event_id)
             return EventSourceResponse(stream, ping=PING_S, headers={"Cache-Control": "no-store"})

@@ -28,13 +28,15 @@ from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.preemption_guards import PreemptiveOptions
 from trainmaster.mechanisms.preemptive_scheduling import evacuate
 from trainmaster.mechanisms.resize import grow_into_idle, shrink_to_nominal
+from trainmaster.mechanisms.unmeasured_jobs import with_unmeasured
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import FrozenMap, Plan
+from trainmaster.model.reasons import Reason
 from trainmaster.model.units import ceil_div, to_ms
 from trainmaster.policies.gandiva.affinity import Home
 from trainmaster.policies.gandiva.migration import REST_QUANTA, Migration, Move
-from trainmaster.policies.gandiva.server_index import ServerIndex
+from trainmaster.policies.gandiva.server_index import ServerIndex, is_measured, takes_turns
 from trainmaster.policies.gandiva.starvation import StarvingJobs
 from trainmaster.policies.gandiva.time_slicing import TimeSlicing, measured_at
 from trainmaster.policies.gandiva.trial_packing import MODEL, Packed, Pair, TrialPacking
@@ -116,6 +118,13 @@ class Gandiva(BasePolicy[GandivaOptions, GandivaMemo]):
         )
         wake_at = self._wake_at(view, starving, later, now) if is_done else now + 1
         return draft.plan(later, wake_at)
+
+    def explain(self, view: View, memo: GandivaMemo, record: JobRecord, now: int) -> Reason:
+        """Where its memory or utilisation, or theirs who hold the GPUs, is not measured: that, too."""
+        reason = super().explain(view, memo, record, now)
+        if self.options.packing == "off":
+            return reason
+        return with_unmeasured(view, record, reason, takes_turns, is_measured)
 
     def _indexed(self, view: View, memo: GandivaMemo, now: int) -> ServerIndex:
         index = self._index

@@ -96,7 +96,7 @@ class ServerIndex:
                 self.elastic[seq] = record
         if not takes_turns(record):
             return
-        if record.gpu_memory and record.util_ppm is not None:
+        if is_measured(record):
             self.packable[seq] = record
         home = homes.get(record.id) if record.placement is None else home_of(record.placement)
         self._settle(record, home)
@@ -141,6 +141,11 @@ class ServerIndex:
 def takes_turns(record: JobRecord) -> bool:
     """Jobs for whole GPUs do."""
     return record.is_whole and record.demand.nominal.is_whole
+
+
+def is_measured(record: JobRecord) -> bool:
+    """Whether its GPU memory and utilisation are known, so that it can be packed with others."""
+    return bool(record.gpu_memory) and record.util_ppm is not None
 
 
 def ran_ms(record: JobRecord, now: int) -> int:
