@@ -164,6 +164,8 @@ class MemoryService:
                 3, True, False, 1.5, 2.5, ["n0"], ["n0:0"], "", "", "", "ada", False, []
             )
         }
+        self.no_output: dict[str, str] = {}
+        """Why there is none of a job."""
         self.blocked: list[str] = []
         """Inputs that are set aside."""
         self.ends_at_once = ends_at_once
@@ -461,6 +463,9 @@ class MemoryService:
     def hang(self, job: str, stacks: str) -> None:
         """Its first attempt hung, with these stacks."""
         (self.folder / f"{job}.stacks").write_text(stacks)
+
+    async def why_no_output(self, row: StoredJob) -> str | None:
+        return self.no_output.get(row.id)
 
     async def log_files(self, job: str) -> Sequence[LogFile]:
         known = self._named(job)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.live.daemons import LiveDaemon, live, sweep, until
 from tests.live.test_identity import is_running, pid_of, printed, restarted
+from tests.live.test_reasons import refused
 from trainmaster.cli.main import main
 
 pytestmark = pytest.mark.live
@@ -54,6 +55,32 @@ def states(manager: LiveDaemon) -> dict[str, str]:
     return {row["id"]: row["state"] for row in rows}
 
 
+def usage_of(manager: LiveDaemon, id: str) -> float:
+    """GPU-seconds that a job is charged."""
+    rows = manager.call("GET", "/api/v1/usage?by=job")["rows"]
+    return float(next(row["gpu_s"] for row in rows if row["job"] == id))
+
+
+@pytest.mark.parametrize("with_runs", [False, True])
+def test_a_run_that_a_restored_store_has_is_charged_until_the_backup(
+    data: Path, tmp_path: Path, said: Said, with_runs: bool
+) -> None:
+    made, empty = tmp_path / "made.tar.gz", tmp_path / "other" / "data"
+    with live(data, *SLOTS) as manager:
+        runs = manager.submit(command="sleep 3600")
+        pid_of(manager, runs)
+        said("backup", "--data", data, "--to", made, *(["--with-runs"] if with_runs else []))
+        most_s = usage_of(manager, runs)
+        until(lambda: usage_of(manager, runs) > most_s + 5, "it to run on after the backup")
+    said("restore", made, "--data", empty)
+    with live(empty, "--slots", "4", "--limit", "retry_delay=1h") as other:
+        lost = f"/api/v1/jobs/{runs}/story"
+        until(
+            lambda: "lost" in [row["what"] for row in other.call("GET", lost)["story"]], "its loss"
+        )
+        assert 0 < usage_of(other, runs) <= most_s + 1
+
+
 def test_a_backup_is_restored_on_an_empty_machine(data: Path, tmp_path: Path, said: Said) -> None:
     """What had ended has ended; what ran begins again, since its processes are not on this machine."""
     made, empty = tmp_path / "made.tar.gz", tmp_path / "other" / "data"
@@ -76,6 +103,9 @@ def test_a_backup_is_restored_on_an_empty_machine(data: Path, tmp_path: Path, sa
         assert (empty / "admin-token").read_text().strip() != token
         assert other.call("GET", f"/api/v1/jobs/{ended}/story") == story
         assert states(other)[ended] == "succeeded"
+        with refused(404) as told:
+            other.log(ended)
+        assert f"output of job {ended} was not in the backup" in told[0]
         assert states(other)[held] == "pending"
         assert other.call("GET", "/api/v1/policy")["name"] == "las"
         assert other.call("GET", "/api/v1/status")["devices"] == 4
@@ -146,8 +176,11 @@ def test_runs_go_along_if_wanted(data: Path, tmp_path: Path, said: Said) -> None
         (data / "jobs" / runs / "checkpoints" / "outside").symlink_to("/etc/passwd")
         told = said("backup", "--data", data, "--to", made, "--with-runs")
         assert "outside leads out of the data folder, and was left out" in told
+        charged = [usage_of(manager, ended)]
     said("restore", made, "--data", empty)
     with live(empty) as other:
+        charged.append(usage_of(other, ended))
+        assert charged[0] == charged[1] > 0
         assert "from the log" in other.log(ended)
         assert (empty / "jobs" / runs / "checkpoints" / "newest").read_text() == "kept\n"
         until(lambda: other.job(runs)["attempt"] == 2, "it to run again")

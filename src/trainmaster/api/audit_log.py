@@ -6,29 +6,27 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
 from collections import Counter
 from dataclasses import fields
 from datetime import UTC, datetime
-from io import TextIOWrapper
-from logging.handlers import RotatingFileHandler
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainmaster.api.asker import asker_of
+from trainmaster.api.audit_file import MOST_FILES, AuditLines
 from trainmaster.api.caller import Caller
 from trainmaster.api.host_check import SAFE_METHODS
 from trainmaster.api.peer import SCOPE
 from trainmaster.api.request_limits import now_us
+from trainmaster.api.responses import LATER, error
 from trainmaster.api.tcp_peer import peer_uid
 from trainmaster.api.token_bucket import MOST, TokenBuckets
 from trainmaster.daemon.response_models import AuditRow
 
 FILE = "audit.log"
-MOST_BYTES, MOST_FILES = 16 << 20, 9
 REFUSED = frozenset({401, 403})
 PRIVATE = "/environment"
 """The end of paths that show secrets."""
@@ -36,44 +34,41 @@ LONGEST = 200
 FAILURES = 60
 """Failed requests of one user or address that are noted at once; then one in a second."""
 FAILED = 400
+NO_ROOM = (
+    "The disk of the data folder is full, and the audit log must not miss a request: nothing was done. Free"
+    " some space, then try again."
+)
 
 
 class AuditFile:
     """Where the lines go; None: nowhere."""
 
     def __init__(self, place: Path | None) -> None:
-        self._handler = None if place is None else _PrivateFile(place)
+        self._place = place
         self._failures = TokenBuckets(1, FAILURES)
         self._left_out: Counter[str] = Counter()
 
+    @cached_property
+    def _lines(self) -> AuditLines | None:
+        return None if self._place is None else AuditLines(self._place)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a request may be taken that needs a line."""
+        return self._lines is None or self._lines.has_room
+
     def write_failure(self, who: str, line: dict[str, Any], at_us: int) -> None:
         """One of many that may come from one user: what is too often is counted, not written."""
-        if self._failures.take(who, at_us):
+        is_crowded = self._lines is not None and self._lines.is_crowded
+        if is_crowded or self._failures.take(who, at_us):
             if who in self._left_out or len(self._left_out) < MOST:
                 self._left_out[who] += 1
         else:
             self.write({**line, "left_out": self._left_out.pop(who, 0)})
 
     def write(self, line: dict[str, Any]) -> None:
-        if self._handler is not None:
-            text = json.dumps(line, ensure_ascii=True)
-            record = logging.LogRecord("audit", logging.INFO, "", 0, text, (), None)
-            self._handler.handle(record)
-
-
-class _PrivateFile(RotatingFileHandler):
-    """A file that is closed to others, and is not a link to somewhere else."""
-
-    def __init__(self, place: Path) -> None:
-        super().__init__(place, maxBytes=MOST_BYTES, backupCount=MOST_FILES, delay=True)
-
-    def _open(self) -> TextIOWrapper:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.fdopen(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8")
-        size = os.fstat(file.fileno()).st_size
-        if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-            file.write("\n")  # the last line was cut off; the next must not be joined to it
-        return file
+        if self._lines is not None:
+            self._lines.write(json.dumps(line, ensure_ascii=True))
 
 
 def last_lines(
@@ -149,7 +144,10 @@ class AuditLog:
             await send(message)
 
         try:
-            await self._app(scope, receive, sent)
+            if is_noted and not self._file.has_room:
+                await error(503, NO_ROOM, LATER)(scope, receive, sent)
+            else:
+                await self._app(scope, receive, sent)
         finally:
             write(0)  # it was not answered
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from starlette.responses import PlainTextResponse
-from starlette.types import Message, Scope
+from starlette.types import Message, Receive, Scope, Send
 
+from trainmaster.api import audit_file
+from trainmaster.api.audit_file import WAITING_BYTES
 from trainmaster.api.audit_log import FAILURES, AuditFile, AuditLog, last_lines
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
@@ -95,3 +102,102 @@ def test_failures_of_one_do_not_push_out_what_others_did(tmp_path: Path) -> None
     found = last_lines(place, 10_000, None, None)
     assert [each["user"] for each in found] == ["ada"] * FAILURES + ["bob", "ada"]
     assert [each["left_out"] for each in found[-2:]] == [0, 1000 - FAILURES]
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Files do not grow beyond what is set aside, which can be written over."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (WAITING_BYTES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+
+
+def in_a_process_that_is_killed(act: Callable[[], None]) -> None:
+    """What it has not written down is gone."""
+    pid = os.fork()
+    if pid == 0:
+        act()
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A log that cannot grow while the disk is full."""
+    place = tmp_path / "audit.log"
+    place.write_text(f"{line(0)}\n" * (1 + WAITING_BYTES // len(line(0))))
+    return place
+
+
+def test_a_line_that_finds_no_room_outlives_a_killed_manager(large: Path) -> None:
+    def write() -> None:
+        file = AuditFile(large)
+        file.write(json.loads(line(1)))
+        with full_disk():
+            file.write(json.loads(line(2)))
+            file.write(json.loads(line(3)))
+
+    in_a_process_that_is_killed(write)
+    assert seconds(last_lines(large, 2, None, None)) == [0, 1]
+    again = AuditFile(large)
+    assert again.has_room
+    again.write(json.loads(line(4)))
+    assert seconds(last_lines(large, 4, None, None)) == [1, 2, 3, 4]
+
+
+def test_lines_that_waited_are_in_their_order_once_there_is_room(large: Path) -> None:
+    file = AuditFile(large)
+    file.write(json.loads(line(1)))
+    with full_disk():
+        file.write(json.loads(line(2)))
+    file.write(json.loads(line(3)))
+    assert seconds(last_lines(large, 3, None, None)) == [1, 2, 3]
+    assert not (large.parent / "audit.log.waiting").read_bytes().strip(b"\0")
+
+
+def test_without_room_for_its_line_a_request_is_refused(large: Path) -> None:
+    done: list[str] = []
+
+    async def work(scope: Scope, receive: Receive, send: Send) -> None:
+        done.append(scope["path"])
+        await PlainTextResponse("done")(scope, receive, send)
+
+    file = AuditFile(large)
+    app = AuditLog(work, file)
+    said: list[int] = []
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            said.append(message["status"])
+
+    def ask(method: str) -> int:
+        scope = {"type": "http", "method": method, "path": "/x", "headers": [], "client": None}
+        asyncio.run(app(scope | {"server": None}, never, send))
+        return said.pop()
+
+    assert ask("POST") == 200
+    with full_disk():
+        for _ in range(WAITING_BYTES // len(line(1))):
+            file.write(json.loads(line(1)))
+        done.clear()
+        assert (ask("POST"), ask("GET")) == (503, 200)
+        assert done == ["/x"], "reading goes on"
+    assert ask("POST") == 200
+
+
+async def never() -> Message:
+    return {"type": "http.request"}
+
+
+def test_full_files_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_file, "MOST_BYTES", 2 * (len(line(1)) + 1))
+    file = AuditFile(tmp_path / "audit.log")
+    for second in range(1, 6):
+        file.write(json.loads(line(second)))
+    assert seconds(last_lines(tmp_path / "audit.log", 10, None, None)) == [1, 2, 3, 4, 5]
+    assert len((tmp_path / "audit.log.2").read_text().splitlines()) == 2

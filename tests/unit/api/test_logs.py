@@ -141,6 +141,15 @@ def test_output_is_served_as_it_was_written(client: TestClient, service: MemoryS
     assert client.get(f"{V1}/jobs/1/logs", params={"from": 10**9}).content == b""
 
 
+def test_why_there_is_no_output_is_said(client: TestClient, service: MemoryService) -> None:
+    client.post(f"{V1}/jobs", json={"command": "x"})
+    service.no_output["1"] = "It was not in the backup."
+    for query in ("", "?follow=true", "?tail=3"):
+        answer = client.get(f"{V1}/jobs/1/logs{query}")
+        assert answer.status_code == 404
+        assert answer.json()["error"]["sentence"] == "It was not in the backup."
+
+
 @pytest.mark.parametrize(
     ("query", "status", "said"),
     [
