@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -29,6 +32,7 @@ LIMITS = {
 class Two:
     ada: Account
     bob: Account
+    url: str
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +42,9 @@ def two() -> Iterator[Two]:
         shared_folder() as base,
         unix_user(base) as ada,
         unix_user(base) as bob,
-        system_manager(base / "state", "--slots", "1", *stated),
+        system_manager(base / "state", "--slots", "1", *stated) as daemon,
     ):
-        yield Two(ada, bob)
+        yield Two(ada, bob, daemon.url or "")
 
 
 def opened(stack: ExitStack, account: Account | None) -> AsUser:
@@ -63,6 +67,33 @@ def test_connections_of_one_user_leave_some_for_another_and_for_root(two: Two) -
         for account in (two.bob, None):
             assert asked(SYSTEM, account, "GET", "/api/v1/jobs")[0] == 200
         assert asked(SYSTEM, two.bob, "GET", "/healthz")[0] == 200
+
+
+def over_tcp(stack: ExitStack, url: str, account: Account) -> socket.socket:
+    """A connection that this user makes; its socket is the user's from its creation on."""
+    place = urlsplit(url)
+    os.setegid(account.gid)
+    os.seteuid(account.uid)
+    try:
+        made = socket.create_connection((place.hostname or "", place.port or 0), 60)
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+    return stack.enter_context(made)
+
+
+def test_tcp_connections_of_one_user_here_leave_some_for_another(two: Two) -> None:
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    until(lambda: asked(SYSTEM, two.ada, "GET", "/healthz")[0] == 200, "room for ada again")
+    with ExitStack() as stack:
+        lines = [over_tcp(stack, two.url, two.ada) for _ in range(30)]
+        last = over_tcp(stack, two.url, two.ada)
+        assert last.recv(4096).startswith(b"HTTP/1.1 429 ")
+        others = over_tcp(stack, two.url, two.bob)
+        others.sendall(request)
+        assert others.recv(4096).startswith(b"HTTP/1.1 200 ")
+        lines[0].sendall(request)
+        assert lines[0].recv(4096).startswith(b"HTTP/1.1 200 "), "hers are answered too"
 
 
 def test_followers_of_one_user_leave_some_for_another(two: Two) -> None:

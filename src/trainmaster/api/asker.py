@@ -26,8 +26,12 @@ def asker_of(scope: Scope, *, is_proxied: bool) -> str | None:
 def origin_of(peer: Peer | None, host: str, *, is_proxied: bool) -> str | None:
     """Where a connection comes from: a Unix user as the kernel says, or an address."""
     if peer is not None:
-        return f"the Unix user {peer.uid}"
+        return of_user(peer.uid)
     return None if is_proxied else f"the address {_network(host)}"
+
+
+def of_user(uid: int) -> str:
+    return f"the Unix user {uid}"
 
 
 def _network(host: str) -> str:

@@ -10,16 +10,18 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from trainmaster.api.asker import origin_of
+from trainmaster.api.asker import of_user, origin_of
 from trainmaster.api.identity import ROOT
 from trainmaster.api.peer import FromPeer, Peer, ourselves, peer_of
 from trainmaster.api.request_limits import OVER, RESERVE, SOON
 from trainmaster.api.responses import LATER, error
+from trainmaster.api.tcp_peer import NOBODY, End, kernel_uid
 from trainmaster.config.limits import Limits
 from trainmaster.model.units import SECOND
 
 FEW = 4
 """Who has fewer connections than that may take the last ones."""
+NOWHERE: End = ("", None)
 REASONS = {408: "Too Slow", 429: "Too Many Requests", 503: "Busy"}
 
 
@@ -40,8 +42,15 @@ class OpenConnections:
         self._is_proxied = is_proxied
         self._of_one: Counter[str] = Counter()
 
-    def origin(self, peer: Peer | None, host: str) -> str | None:
-        """Where a connection is counted; None: with all others only."""
+    def origin(self, peer: Peer | None, client: End, server: End = NOWHERE) -> str | None:
+        """Where a connection is counted; None: with all others only.
+
+        Over TCP within this machine it is its user's, as the kernel says: an address would be everybody's.
+        """
+        host, _ = client
+        uid = None if peer is not None or self._is_proxied else kernel_uid(client, server)
+        if uid is not None and uid != NOBODY:
+            return of_user(uid)
         is_ours = peer is not None and peer.uid in (ourselves().uid, ROOT)
         return None if is_ours else origin_of(peer, host, is_proxied=self._is_proxied)
 
@@ -81,8 +90,7 @@ def bounded_protocol(limits: Limits, *, is_proxied: bool = False) -> type[H11Pro
             peer = peer_of(transport)
             if peer is not None:
                 self.app = FromPeer(self.app, peer)
-            host, _ = self.client or ("", 0)
-            origin = opened.origin(peer, host)
+            origin = opened.origin(peer, self.client or NOWHERE, self.server or NOWHERE)
             refusal = opened.refusal(origin, len(self.connections) - 1, is_tcp=peer is None)
             if refusal is not None:
                 self._refuse(refusal)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +17,7 @@ from trainmaster.api.app import create_app
 from trainmaster.api.asker import origin_of
 from trainmaster.api.caller import Caller, Role
 from trainmaster.api.command_parsing import program_of
-from trainmaster.api.connections import OpenConnections
+from trainmaster.api.connections import NOWHERE, OpenConnections
 from trainmaster.api.peer import Peer
 from trainmaster.api.request_limits import RequestLimits, kind_of
 from trainmaster.config.limits import Limits, limits_of
@@ -175,7 +177,7 @@ def test_a_part_of_all_connections_is_for_those_who_have_few() -> None:
     opened = OpenConnections(
         replace(Limits(), connections=16, user_connections=15), is_proxied=False
     )
-    ada, bob = (opened.origin(Peer(1, uid, uid), "") for uid in (64_001, 64_002))
+    ada, bob = (opened.origin(Peer(1, uid, uid), NOWHERE) for uid in (64_001, 64_002))
     for count in range(14):
         assert opened.refusal(ada, count, is_tcp=False) is None
         opened.add(ada, 1)
@@ -183,7 +185,7 @@ def test_a_part_of_all_connections_is_for_those_who_have_few() -> None:
     assert refusal is not None
     assert refusal.status == 503
     assert opened.refusal(bob, 14, is_tcp=False) is None
-    assert opened.origin(Peer(1, 0, 0), "") is None, "root is counted with all only"
+    assert opened.origin(Peer(1, 0, 0), NOWHERE) is None, "root is counted with all only"
     assert opened.refusal(None, 15, is_tcp=False) is None
     opened.add(ada, 1)
     own = opened.refusal(ada, 3, is_tcp=False)
@@ -194,9 +196,26 @@ def test_a_part_of_all_connections_is_for_those_who_have_few() -> None:
 def test_connections_of_a_proxy_are_nobodys_and_leave_the_reserve() -> None:
     limits = replace(Limits(), connections=16, user_connections=1)
     opened = OpenConnections(limits, is_proxied=True)
-    assert opened.origin(None, "192.0.2.1") is None
+    assert opened.origin(None, ("192.0.2.1", 4242)) is None
     assert opened.refusal(None, 13, is_tcp=True) is None
     assert opened.refusal(None, 14, is_tcp=True) is not None
+
+
+@pytest.mark.parametrize(
+    ("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
+)
+def test_connections_within_the_machine_are_their_users(
+    family: socket.AddressFamily, host: str
+) -> None:
+    opened = OpenConnections(Limits(), is_proxied=False)
+    with (
+        socket.create_server((host, 0), family=family) as listener,
+        socket.create_connection(listener.getsockname()[:2]) as client,
+    ):
+        ends = client.getsockname()[:2], listener.getsockname()[:2]
+        assert opened.origin(None, *ends) == f"the Unix user {os.getuid()}"
+    elsewhere = ("192.0.2.1", 4242)
+    assert opened.origin(None, elsewhere, ends[1]) == "the address 192.0.2.1"
 
 
 def test_addresses_of_one_ipv6_network_are_one() -> None:
