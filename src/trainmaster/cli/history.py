@@ -225,14 +225,13 @@ def _show(found: list[Json]) -> None:
         )
         for row in rows
     ]
-    headings = HEADINGS
-    if all(row.prerun is None for row in rows):  # most jobs need none
-        at = headings.index("pre-run")
-        headings, cells = _without(at, headings), [_without(at, each) for each in cells]
-    write_styled(drawn(fit_table(headings, cells, screen_width(), GIVES_WAY)))
+    shown = [n for n, name in enumerate(HEADINGS) if name != "pre-run" or _has_prerun(rows)]
+    headings, table = [HEADINGS[n] for n in shown], [[line[n] for n in shown] for line in cells]
+    write_styled(drawn(fit_table(headings, table, screen_width(), GIVES_WAY)))
     hours = sum(row.gpu_s for row in rows) / 3600
     write(f"{plural(len(rows), 'job')}, {hours:.2f} GPU hours.\n")
 
 
-def _without(at: int, cells: tuple[str, ...]) -> tuple[str, ...]:
-    return (*cells[:at], *cells[at + 1 :])
+def _has_prerun(rows: Sequence[JobRow]) -> bool:
+    """Most jobs need none."""
+    return any(row.prerun is not None for row in rows)

@@ -189,5 +189,6 @@ def ran_ms(job: FoundJob, now: int | None = None) -> int:
 
 def _end_ms(report: r.Frozen | r.Ended | r.Lost) -> int:
     """When its processes stopped, as far as that is known."""
-    is_found_gone = isinstance(report, r.Lost) and report.alive_ms is not None
-    return report.alive_ms if is_found_gone else report.at_ms
+    if isinstance(report, r.Lost) and report.alive_ms is not None:
+        return report.alive_ms
+    return report.at_ms
