@@ -56,12 +56,22 @@ def _current(state: State, run: Run) -> JobRecord | None:
 
 
 def _end_service(state: State, record: JobRecord, at_ms: int | None, now: int) -> None:
-    """It makes no progress from now on, or has made none since then, where that is learned late."""
-    since = record.since_ms
-    then = now if at_ms is None or since is None else min(now, max(at_ms, since))
-    if since is not None and then < now and state.quotas is not None:
-        state.quotas.count_late(record, (then - now) * record.rate, now)
-    record.update_service(then)
+    """It makes no progress from now on; where it is known when it left its GPUs, service counts until then.
+
+    That may be before now, and before or after it was ordered to leave them.
+    """
+    is_counting = record.since_ms is not None
+    began = record.since_ms if is_counting else record.run_since_ms
+    then = now if at_ms is None or began is None else min(now, max(at_ms, began))
+    late = (then - (now if is_counting else record.attained_ms)) * record.rate
+    if is_counting:
+        record.update_service(then)
+    elif at_ms is None or began is None:
+        return
+    else:
+        record.attained, record.attained_ms = record.attained + late, then
+    if late and state.quotas is not None:
+        state.quotas.count_late(record, late, now)
 
 
 def _begin_service(

@@ -37,6 +37,8 @@ class UsageLedger:
         self.prices = prices
         """Those of the stretches that have not ended."""
         self._open: dict[str, Stretch] = {}
+        self._last: dict[str, Stretch] = {}
+        """What counted of jobs that run no more, and may still be found to have run longer, or less long."""
         self.closed: Counter[tuple[str, str, str]] = Counter()
         """GPU time since the manager started, by queue, user and GPU type, without what is not ended."""
 
@@ -52,17 +54,23 @@ class UsageLedger:
         if record is None:
             return
         before = self._open.pop(live.id, None)
+        if before is not None:
+            self._last[live.id] = before
         after = self._stretch(live, record) if record.since_ms is not None else None
         if before is not None and before != after:
             yield from self._close(live, record, before, now)
-        elif before is None and record.attained > live.history.charged_ms:
-            # It ran within this step alone, or began in a store of an earlier version.
-            yield from self._close(live, record, self._stretch(live, record), now)
+        elif before is None and record.attained != live.history.charged_ms:
+            # It ran within this step alone, left its GPUs at another time than it was ordered to, or began
+            # in a store of an earlier version.
+            last = self._last.get(live.id) or self._stretch(live, record)
+            yield from self._close(live, record, last, now)
         if after is not None:
             if before != after:
                 began = max(record.since_ms or 0, live.history.charged_at_ms)
                 live.history = replace(live.history, charged_at_ms=began)
             self._open[live.id] = after
+        elif not record.is_live:
+            self._last.pop(live.id, None)
 
     def settle_at_new_prices(
         self, jobs: Mapping[str, LiveJob], prices: Prices, now: int
@@ -86,13 +94,13 @@ class UsageLedger:
     ) -> Iterator[ChargeRow]:
         rows = list(self._rows(live, record, stretch, now))
         for row in rows:
-            self.closed[row.queue, row.user, row.gpu_type] += row.gpu_ms
+            self.closed[row.queue, row.user, row.gpu_type] += max(0, row.gpu_ms)
         if rows:
             lost = live.history.lost_ms
             live.history = replace(
                 live.history,
                 charged_ms=record.attained_at(now),
-                charged_at_ms=rows[-1].to_ms,
+                charged_at_ms=_counted_until(record, now),
                 charged_lost_ms=lost,
             )
         yield from rows
@@ -102,11 +110,13 @@ class UsageLedger:
     ) -> Iterator[ChargeRow]:
         history, total = live.history, sum(share for _, share in stretch.shares)
         left = record.attained_at(now) - history.charged_ms
-        if left <= 0 or not total:
+        if not left or not total:
             return
         lost = min((history.lost_ms - history.charged_lost_ms) * total, record.attained_at(now))
-        end = now if record.since_ms is not None else min(now, record.attained_ms or now)
+        end = _counted_until(record, now)
         began = max(history.charged_at_ms, live.job.submit_ms, end - ceil_div(left, total))
+        if left < 0:  # it had been charged for more: that is taken back
+            began, end = end, history.charged_at_ms
         for number, (kind, share) in enumerate(stretch.shares, 1):
             is_last = number == len(stretch.shares)
             part = left if is_last else left * share // total
@@ -127,11 +137,12 @@ class UsageLedger:
 
     def _stretch(self, live: LiveJob, record: JobRecord) -> Stretch:
         shares: Counter[str] = Counter()
-        if record.placement is not None:
+        placement = record.placement or record.frozen
+        if placement is not None:
             types = self._topology.type_of_gpu
-            total = record.placement.total_share
-            for piece in record.placement.slices:
-                shares[types[piece.gpu].name] += total // len(record.placement.slices)
+            total = placement.total_share
+            for piece in placement.slices:
+                shares[types[piece.gpu].name] += total // len(placement.slices)
         if not shares:
             shares[live.job.demand.gpu_type or ""] = live.job.demand.nominal.total_share
         return Stretch(live.job.user, live.job.queue, tuple(sorted(shares.items())))
@@ -144,3 +155,8 @@ class UsageLedger:
         stated = [t.price_per_hour for t in self._topology.types if t.name == kind]
         price = stated[0] if stated else None
         return None if price is None else round(price * MICROS)
+
+
+def _counted_until(record: JobRecord, now: int) -> int:
+    """Until when its attained service counts."""
+    return now if record.since_ms is not None else min(now, record.attained_ms or now)

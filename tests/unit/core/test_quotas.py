@@ -251,6 +251,17 @@ def test_an_end_that_is_learned_late_takes_back_what_was_counted_in_vain() -> No
     assert desk.at(11 * HOUR).used("vision") == 2 * 4 + 11
 
 
+def test_a_run_counts_until_it_left_its_gpus_whenever_it_was_ordered_to() -> None:
+    """A manager that stood still suspends a run that has ended; one without a disk sends its order late."""
+    for left, used in ((4, 2 * 4), (10, 2 * 10)):
+        desk = Desk().queue("vision", budget=weekly(40)).submit("a", 2, queue="vision")
+        desk.controller.step(6 * HOUR, [e.JobHeld("a")])
+        desk.at(12 * HOUR).tell(e.RunSuspended(Run("a", 1), 0, frozen=True, at_ms=left * HOUR))
+        assert desk.used("vision") == used
+        assert desk.controller.state.jobs["a"].attained == used * GPU_HOUR
+        assert desk.at(13 * HOUR).tell().used("vision") == used
+
+
 def test_of_an_end_before_the_period_began_nothing_counts_in_it() -> None:
     desk = Desk().queue("vision", budget=weekly(40)).submit("a", 2, queue="vision")
     desk.at(7 * DAY + 3 * HOUR).tell()

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.builders import a_job
+from tests.builders import a_job, on
 from trainmaster.config.limits import Limits
 from trainmaster.core.controller import Controller
+from trainmaster.core.state import JobRecord
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.driver import Driver
@@ -22,6 +23,8 @@ from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.policies import policy_of
 from trainmaster.daemon.recovery import reconcile, recovered, snapshot_of_driver
 from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.usage_ledger import UsageLedger
+from trainmaster.daemon.usage_report import usage_report
 from trainmaster.engines.local.engine import LIVE, LocalEngine
 from trainmaster.engines.local.journal import Journal, JournalEntry
 from trainmaster.engines.protocol import Tell
@@ -32,7 +35,7 @@ from trainmaster.model.job import Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
-from trainmaster.model.quota import Budget, Period, WhenUsedUp
+from trainmaster.model.quota import Budget, Period, Prices, WhenUsedUp
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.units import HOUR, MINUTE, SECOND, WHOLE
 from trainmaster.store.store import Store
@@ -192,3 +195,27 @@ def test_a_run_that_started_and_ended_while_the_manager_was_away_is_charged_too(
     assert managers.charged_s() == pytest.approx(2 * 2 * 60)
     (row,) = managers.store.charges(0, managers.began_ms + HOUR)
     assert (row.from_ms, row.to_ms) == (managers.began_ms + MINUTE, managers.began_ms + 3 * MINUTE)
+
+
+def test_a_run_that_was_told_to_leave_is_charged_until_it_left(managers: Managers) -> None:
+    """Longer than until it was told to, and less long where it had ended before."""
+    for left_ms in (4 * SECOND, 10 * SECOND):
+        topology = managers.topology
+        ledger = UsageLedger(topology, Prices())
+        job = a_job("1", gpus(2))
+        record = JobRecord(job, 0, 0, None, None)
+        live = LiveJob(job, "1", StoredSubmission(RECIPE, job), {}, record=record)
+        record.placement = on(topology, 0, 1)
+        record.progress(SECOND, 1_000_000)
+        rows = [*ledger.settle(live, SECOND)]
+        record.update_service(6 * SECOND)
+        record.placement = None
+        rows += ledger.settle(live, 6 * SECOND)
+        record.attained = 2 * WHOLE * (left_ms - SECOND)
+        record.attained_ms = left_ms
+        rows += ledger.settle(live, 20 * SECOND)
+        assert {row.gpu_type for row in rows} == {topology.types[0].name}
+        assert sum(row.gpu_ms for row in rows) == 2 * WHOLE * (left_ms - SECOND)
+        for until_ms in (left_ms, 20 * SECOND):
+            report = usage_report(rows, "user", 0, until_ms, "")
+            assert report.total.gpu_s == 2 * (left_ms / SECOND - 1)
