@@ -107,6 +107,8 @@ class LocalEngine:
         """Where supervisors listen; known when the engine is open."""
         self.fork_server = ForkServerClient(fork_server_silence_s)
         self._followers: dict[Run, RunFollower] = {}
+        self._told_over: dict[Run, int] = {}
+        """Runs that were found to be over, with the last report of each, which answers orders too."""
         self._watch = SupervisorWatch(self._followers, supervisor_silence_s)
         self._watching: asyncio.Task[None] | None = None
         self._mps = MpsClients(
@@ -284,6 +286,7 @@ class LocalEngine:
             _, slow = await asyncio.wait(looks, timeout=LOOK_S)
             for look in slow:
                 look.cancel()
+            self._told_over.update((each.run, each.told) for each in found if each.has_ended)
         live = (run for run in self._live_runs() if run not in runs and run not in self._followers)
         return [stray for run in live if (stray := self._settle_stray(run, known)) is not None]
 
@@ -470,7 +473,7 @@ class LocalEngine:
         if self._is_foreign(run, uuid):
             self._tell_lost(run, 0)
             return None
-        return self._follow(run, uuid, 0, self._tell)
+        return self._follow(run, uuid, self._told_over.get(run, 0), self._tell)
 
     def _is_foreign(self, run: Run, uuid: str) -> bool:
         """Whether its folder holds a run of another job of the same number."""

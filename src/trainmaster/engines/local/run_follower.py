@@ -148,6 +148,11 @@ class RunFollower:
     def folder(self) -> Path:
         return self._remains.folder
 
+    @property
+    def told(self) -> int:
+        """The number of the last entry that was taken in."""
+        return self._after
+
     def ping(self) -> None:
         """Ask its supervisor for a sign of life."""
         self.say(PING)
