@@ -708,7 +708,7 @@ def role_taken(scene: Scene) -> None:
 def maintenance_begins(scene: Scene) -> None:
     """Runs are suspended, and none starts until it is over; the manager may come back in it."""
     people = people_of(scene)
-    number = reserved(people, places=["all"], reason="chaos")
+    number = reserved(people, places=["all"], reason="chaos", force=True)  # also what cannot save
     until(lambda: not are_running(scene), "every run to be suspended", 180)
     begin_ms = steady_ms()
     scene.submit()
