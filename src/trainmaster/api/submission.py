@@ -108,6 +108,9 @@ def _recipe(model: JobFile, workdir: Path, user: str, program: str, home: Path) 
     command, ranks = model.command, Ranks(model.ranks)
     # Amounts of the file are for each GPU; the one process of a node may hold all of its GPUs.
     times = model.gpus.most if ranks is Ranks.PER_NODE else 1
+    memory = None if model.memory is None else model.memory * times
+    cpus = None if model.cpus is None else model.cpus * times
+    own = (*model.env, *model.secrets)
     return LaunchSpec(
         command=(*SHELL, command) if isinstance(command, str) else command,
         workdir=str(workdir),
@@ -115,13 +118,13 @@ def _recipe(model: JobFile, workdir: Path, user: str, program: str, home: Path) 
         name=model.name or _fit_name(program),
         user=user,
         env=tuple(model.env.items()),
-        prefix=prefix_of(model.container, (*model.env, *model.secrets), model.grace_period),
+        prefix=prefix_of(model.container, own, model.grace_period, memory, cpus),
         ranks=ranks,
         launcher=launcher_of(command),
         umask=model.umask,
         grace_ms=model.grace_period,
-        memory=None if model.memory is None else model.memory * times,
-        cpus=None if model.cpus is None else model.cpus * times,
+        memory=memory,
+        cpus=cpus,
         max_runtime_ms=model.max_runtime,
         may_stay_in_memory=_may_stay_in_memory(model),
         counts_steps=model.count_steps,

@@ -9,6 +9,12 @@ from trainmaster.model.units import MIB, SECOND
 
 PRERUN_MS = 60 * SECOND
 """How long a pre-run takes at most, where nothing else is said."""
+OUT_OF_SIGHT = ("docker", "podman")
+"""Engines of containers that are not children of the processes that we start."""
+CONTAINER_LABEL = "trainmaster.socket"
+"""What their containers are found by: it has the socket of the run, which no other run has."""
+MOST_PIDS = "TRAINMASTER_MOST_PIDS"
+"""How many processes and threads such a container may have: for its command line."""
 
 
 class Ranks(Enum):
@@ -104,3 +110,9 @@ class LaunchSpec:
     """Who its processes run as; None: the manager's own account."""
     secrets: tuple[tuple[str, str], ...] = ()
     """Variables whose values its processes read from files when they start: names and paths."""
+
+    @property
+    def unseen_engine(self) -> str:
+        """The engine of its containers, where those are not children of ours; else empty."""
+        engine = self.prefix[-1] if self.prefix else ""
+        return engine if engine in OUT_OF_SIGHT else ""

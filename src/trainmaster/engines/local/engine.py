@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ import structlog
 
 from trainmaster.engines.local import (
     cgroup_probe,
+    containers,
     journal,
     listening_ports,
     logs,
@@ -268,7 +268,10 @@ class LocalEngine:
 
     def catches_save(self, pids: Sequence[int]) -> bool:
         """Whether a program of the groups of these processes has a handler for the signal to save."""
-        return any(processes.catches(pid, signal.SIGUSR1) for pid in processes.in_groups(pids))
+        runs = {run for pid in pids if (run := self.run_of(pid)) is not None}
+        files = (runfile.newest(str(self.folder_of(run))) for run in runs)
+        engine = next((file.unseen_engine for file in files if file is not None), "")
+        return bool(containers.told_to_save(pids, engine))
 
     async def observe(self, runs: Mapping[Run, int], known: Known = any_job) -> Sequence[StrayRun]:
         found: list[RunFollower] = []

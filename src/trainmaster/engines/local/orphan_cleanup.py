@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainmaster.engines.local import journal, processes, runfile
+from trainmaster.engines.local import containers, journal, processes, runfile
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.exit_status import withdrawal
 from trainmaster.engines.local.process_freezer import send
@@ -138,6 +138,8 @@ def kill_remains(remains: RunRemains) -> bool:
         for pid in left:
             send(pid, signal.SIGKILL)
         time.sleep(0.005)
+    with contextlib.suppress(FileNotFoundError, ValueError):  # nothing is known of its containers
+        containers.remove(runfile.read(str(remains.folder)))
     for group in groups:
         group.remove()
     for socket in (each for path in sockets for each in (path, for_orders(path))):

@@ -15,7 +15,14 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainmaster.engines.local import journal, processes, progress_throttle, rank_processes, runfile
+from trainmaster.engines.local import (
+    containers,
+    journal,
+    processes,
+    progress_throttle,
+    rank_processes,
+    runfile,
+)
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.checkpoint_folder import LOOKING_S, last_written_ns, worked_ns
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
@@ -273,6 +280,8 @@ class Supervisor:
         if self._gang.kill_all():
             self._sweep_at = now + RETRY_S
             return
+        if any(rank.signal for rank in self._gang.ranks):  # its client was killed before it could
+            containers.remove(self._run)
         self._sweep_at = None
         self._freezing.close()
         self._pacing.close()
@@ -529,10 +538,10 @@ class Supervisor:
         """Ask ranks that use the SDK; signal only programs that have a handler for it."""
         self._control.send_to_ranks({"ask": "save"})
         heard = self._control.ranks()
-        silent = [rank.pid for rank in self._gang.ranks if rank.number not in heard]
-        for pid in self._gang.in_groups(silent):
-            if processes.catches(pid, signal.SIGUSR1):
-                send(pid, signal.SIGUSR1)
+        running = (rank for rank in self._gang.ranks if rank.code is None)
+        silent = [rank.pid for rank in running if rank.number not in heard]
+        for pid in containers.told_to_save(silent, self._run.unseen_engine):
+            send(pid, signal.SIGUSR1)
 
     def _beside(self, name: str) -> str:
         return os.path.join(self._folder, name)

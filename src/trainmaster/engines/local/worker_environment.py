@@ -25,7 +25,7 @@ from trainmaster.gpu import mps
 from trainmaster.gpu.driver import FAKE_GPUS
 from trainmaster.gpu.mps import MpsPlace
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import Account, LaunchSpec, OnHang
+from trainmaster.model.launch_spec import MOST_PIDS, Account, LaunchSpec, OnHang
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import Topology
 from trainmaster_sdk import wire
@@ -38,8 +38,6 @@ SHARED = ("LANG", "TZ", FAKE_GPUS)
 """The part of it that programs of other users get as well: not where root's own programs are."""
 SESSION = "trainmaster_sdk.terminal"
 """The program of `trainmaster shell`."""
-OUT_OF_SIGHT = (("docker",), ("podman",))
-"""The last word of the prefix of a command whose processes are not children of ours."""
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -97,7 +95,8 @@ def run_file(
                 ),
                 rank_env(place, spec, host, own)
                 | launchers.variables(spec.ranks, place, port)
-                | mps_env(placement, daemon, own),
+                | mps_env(placement, daemon, own)
+                | container_env(spec, host),
             )
             for place in places
         ),
@@ -126,6 +125,7 @@ def run_file(
         prerun_steps=spec.prerun_steps if is_prerun else 0,
         account=spec.account,
         secrets=dict(spec.secrets),
+        unseen_engine=spec.unseen_engine,
     )
 
 
@@ -137,7 +137,7 @@ def hang_plan(spec: LaunchSpec, host: Host) -> HangPlan | None:
         host.hang_limits,
         restarts=spec.on_hang is OnHang.RESTART,
         known_ms=spec.longest_silence_ms,
-        sees_processes=spec.prefix[-1:] not in OUT_OF_SIGHT,
+        sees_processes=not spec.unseen_engine,
     )
 
 
@@ -168,6 +168,13 @@ def mps_env(
     piece = placement.slices[0]
     stated = {mps.THREADS: own[mps.THREADS]} if mps.THREADS in own else {}
     return daemon.env | mps.limits(piece.share, piece.memory) | stated
+
+
+def container_env(spec: LaunchSpec, host: Host) -> dict[str, str]:
+    """Its groups are those of its engine, which has to be told."""
+    if not spec.unseen_engine or not host.most_pids:
+        return {}
+    return {MOST_PIDS: str(host.most_pids)}
 
 
 def rebound(file: RunFile, placement: Placement, spec: LaunchSpec, host: Host) -> RunFile:
