@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,8 @@ PROGRAMS = ("sh", "cat", "echo", "id", "ls", "sleep", "touch", "env", "kill", "s
 LEFT_OUT = frozenset(
     {"test", "site-packages", "ensurepip", "idlelib", "tkinter", "lib2to3", "__pycache__"}
 )
+FOLDERS = ("tmp", "var", "var/tmp", "etc", "dev", "proc", "sys", "root", "bin")
+ACCOUNTS = {"etc/passwd": b"root:x:0:0:root:/root:/bin/sh\n", "etc/group": b"root:x:0:\n"}
 PYTHON = "/usr/bin/python3"
 """Where it is in the image."""
 
@@ -24,10 +27,14 @@ def write_image(path: Path) -> None:
     """A root file system as a tar archive, for `import`: no registry is asked."""
     with tarfile.open(path, "w") as tar:
         written: set[str] = set()
-        for folder in ("tmp", "etc", "dev", "proc", "sys", "root", "bin"):
+        for folder in FOLDERS:
             entry = tarfile.TarInfo(folder)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if "tmp" in folder else 0o755
             tar.addfile(entry)
+        for name, content in ACCOUNTS.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
         for source, target in _files():
             if target not in written:
                 written.add(target)

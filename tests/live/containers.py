@@ -6,15 +6,17 @@ GPUs are played: device files of their own stand in for them, and go where the e
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import shlex
 import shutil
 import signal
 import stat
 import subprocess
 import urllib.error
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ import pytest
 from tests.live.container_image import write_image
 from tests.live.daemons import LiveDaemon, live, until
 from tests.live.stage import supervisors
-from tests.live.unix_users import shared_folder, system_manager, unix_user
+from tests.live.unix_users import as_user, asked, shared_folder, system_manager, unix_user
 from trainmaster.api.local_socket import SYSTEM
 from trainmaster.gpu import fake_driver
 from trainmaster.gpu.driver import FAKE_GPUS
@@ -52,6 +54,10 @@ class ContainerEngine:
     program: str
     image: str
     env: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    """What it needs to run anything here."""
+    archive: Path = Path()
+    """The image as a file."""
 
     def said(self, *words: str, check: bool = True) -> str:
         done = subprocess.run(
@@ -88,7 +94,10 @@ class Place:
     workdir: Path
 
     def submit(self, command: object, options: tuple[str, ...] = (), **fields: Any) -> str:
-        container = {self.engine.program: self.engine.image, "options": options}
+        container = {
+            self.engine.program: self.engine.image,
+            "options": self.engine.options + options,
+        }
         env = self.engine.env | fields.pop("env", {})
         fields = {"workdir": str(self.workdir), "retries": 0, **fields}
         return self.daemon.submit(command=command, container=container, env=env, **fields)
@@ -100,7 +109,7 @@ class Place:
         assert not self.containers(id), "a container is left"
         return row, self.daemon.log(id)
 
-    def up(self, command: object, word: str = "up", **fields: Any) -> str:
+    def up(self, command: object, word: str = "is-up", **fields: Any) -> str:
         """A job that has said this word."""
         id = self.submit(command, **fields)
         self.says(id, word)
@@ -127,29 +136,39 @@ class Place:
 
 def loaded(engine: ContainerEngine, folder: Path) -> ContainerEngine:
     """The engine with the image, and with settings under which it runs anything here; else a sentence."""
+    archive = folder / "image.tar"
+    write_image(archive)
+    archive.chmod(0o644)
     if engine.program == "apptainer":
         root = folder / "image"
         root.mkdir()
-        write_image(folder / "image.tar")
-        subprocess.run(["tar", "-C", str(root), "-xf", str(folder / "image.tar")], check=True)
-        return ContainerEngine("apptainer", str(root))
-    write_image(folder / "image.tar")
-    engine.said("import", str(folder / "image.tar"), engine.image)
-    probe = ("run", "--rm", "--network", "host", engine.image, "true")
-    tried = subprocess.run(
-        [engine.program, *probe], capture_output=True, text=True, env=os.environ | engine.env
-    )
-    if tried.returncode and engine.program == "podman" and not engine.env.get("CONTAINERS_CONF"):
+        subprocess.run(["tar", "-C", str(root), "-xf", str(archive)], check=True)
+        return replace(engine, image=str(root), options=("--no-privs", "--no-home"))
+    engine = replace(engine, archive=archive)
+    engine.said("import", str(archive), engine.image)
+    problem = _problem(engine)
+    if problem and engine.program == "podman" and "CONTAINERS_CONF" not in engine.env:
         settings = folder / "containers.conf"
         settings.write_text(MODEST)
-        folder.chmod(0o755)
-        engine = ContainerEngine("podman", engine.image, {"CONTAINERS_CONF": str(settings)})
-        tried = subprocess.run(
-            [engine.program, *probe], capture_output=True, text=True, env=os.environ | engine.env
-        )
-    if tried.returncode:
-        pytest.fail(f"{engine.program} runs no container here: {tried.stderr.strip()}")
+        settings.chmod(0o644)
+        engine = replace(engine, env={"CONTAINERS_CONF": str(settings)})
+        problem = _problem(engine)
+    if problem:
+        pytest.fail(f"{engine.program} runs no container here: {problem}")
     return engine
+
+
+def _problem(engine: ContainerEngine) -> str:
+    """Why it runs no container; empty where it does."""
+    words = ("run", "--rm", "--init", "--network", "host", engine.image, "true")
+    done = subprocess.run(
+        [engine.program, *words],
+        capture_output=True,
+        text=True,
+        env=os.environ | engine.env,
+        check=False,
+    )
+    return done.stderr.strip() if done.returncode else ""
 
 
 @pytest.fixture(scope="session", params=ENGINES)
@@ -292,7 +311,7 @@ def test_the_sdk_reports_saves_stops_and_goes_on(place: Place) -> None:
 
 
 def test_a_program_reaches_its_own_socket_and_no_other(unseen: Place) -> None:
-    other = unseen.up("echo up; sleep 600")
+    other = unseen.up("echo is-up; sleep 600")
     row, said = unseen.ended(
         "ls -A ${TRAINMASTER_SOCKET%/*}; echo own $TRAINMASTER_SOCKET; ls /tmp"
     )
@@ -331,7 +350,7 @@ time.sleep(1); sys.exit(5)
 
 def test_only_a_program_with_a_handler_gets_the_signal_to_save(place: Place) -> None:
     hears = "import signal, time\nsignal.signal(signal.SIGUSR1, lambda *_: print('asked', flush=True))\n"
-    wait = "print('up', flush=True)\nwhile True: time.sleep(0.1)"
+    wait = "print('is-up', flush=True)\nwhile True: time.sleep(0.1)"
     job = place.up(["python3", "-c", hears + wait])
     place.daemon.call("POST", f"/api/v1/jobs/{job}/save", {})
     place.says(job, "asked")
@@ -346,14 +365,16 @@ def test_only_a_program_with_a_handler_gets_the_signal_to_save(place: Place) -> 
 
 
 def test_a_program_that_is_told_to_end_may_save_first(place: Place) -> None:
-    code = "trap 'echo told; exit 3' TERM; echo up; while :; do sleep 0.1; done"
+    code = "trap 'echo told; exit 3' TERM; echo is-up; while :; do sleep 0.1; done"
     job = place.up(code)
     assert place.cancel(job)["exit_code"] == 3
     assert place.daemon.log(job).count("told") == 1
 
 
 def test_one_that_does_not_end_is_removed_within_its_grace_period(place: Place) -> None:
-    job = place.up("trap 'echo told' TERM; echo up; while :; do sleep 0.1; done", grace_period="3s")
+    job = place.up(
+        "trap 'echo told' TERM; echo is-up; while :; do sleep 0.1; done", grace_period="3s"
+    )
     assert place.cancel(job)["exit_code"] == 137
     assert place.daemon.log(job).count("told") == 1
 
@@ -361,11 +382,13 @@ def test_one_that_does_not_end_is_removed_within_its_grace_period(place: Place) 
 def test_of_a_run_whose_supervisor_is_killed_nothing_is_left_when_it_starts_again(
     place: Place,
 ) -> None:
-    job = place.up("trap '' TERM; echo $TRAINMASTER_RUN up; while :; do sleep 0.1; done", retries=3)
+    job = place.up(
+        "trap '' TERM; echo $TRAINMASTER_RUN is-up; while :; do sleep 0.1; done", retries=3
+    )
     [first] = place.containers() if place.engine.is_unseen else [""]
     for pid in supervisors(place.run_folder(job)):
         os.kill(pid, signal.SIGKILL)
-    place.says(job, f"{job}.2 up")
+    place.says(job, f"{job}.2 is-up")
     left = place.containers()
     assert first not in left or not place.engine.is_unseen
     assert len(left) == (1 if place.engine.is_unseen else 0)
@@ -375,7 +398,7 @@ def test_of_a_run_whose_supervisor_is_killed_nothing_is_left_when_it_starts_agai
 
 def test_of_a_run_whose_client_is_killed_nothing_is_left_when_it_is_over(unseen: Place) -> None:
     """As the kernel does it when memory is short: the shell and the client, but not the container."""
-    job = unseen.up("trap '' TERM; echo up; while :; do sleep 0.1; done")
+    job = unseen.up("trap '' TERM; echo is-up; while :; do sleep 0.1; done")
     [pid] = unseen.daemon.job(job)["pids"]
     os.killpg(pid, signal.SIGKILL)
     row = unseen.daemon.until_state(job, "failed", "pending")
@@ -385,7 +408,7 @@ def test_of_a_run_whose_client_is_killed_nothing_is_left_when_it_is_over(unseen:
 
 
 def test_a_container_goes_on_while_the_manager_is_away(place: Place) -> None:
-    job = place.up("echo up; until [ -e go ]; do sleep 0.1; done; echo went on")
+    job = place.up("echo is-up; until [ -e go ]; do sleep 0.1; done; echo went on")
     before = place.containers()
     place.daemon.kill()
     place.daemon.start()
@@ -412,7 +435,7 @@ def test_a_container_has_the_memory_of_its_job(place: Place) -> None:
 
 
 def test_a_container_has_the_processors_and_the_processes_of_its_job(unseen: Place) -> None:
-    job = unseen.up("echo up; sleep 600", cpus=0.5)
+    job = unseen.up("echo is-up; sleep 600", cpus=0.5)
     [id] = unseen.containers()
     [facts] = json.loads(unseen.engine.said("inspect", id))
     said = facts["HostConfig"]
@@ -437,17 +460,18 @@ def test_a_container_cannot_have_more_processes_than_a_run(engine: ContainerEngi
 
 
 def test_only_options_that_the_operator_allows_reach_the_engine(engine: ContainerEngine) -> None:
-    option = "--env" if engine.is_unseen else "--contain"
+    option = "--env" if engine.is_unseen else "--cleanenv"
+    allowed = [word for each in (option, *engine.options) for word in ("--container-option", each)]
     with (
         shared_folder() as folder,
-        live(folder / "data", "--slots", "1", "--container-option", option) as daemon,
+        live(folder / "data", "--slots", "1", *allowed) as daemon,
     ):
         place = Place(daemon, engine, folder)
         with pytest.raises(urllib.error.HTTPError) as refused:
             place.submit("true", options=("--privileged",))
         assert "does not allow" in json.loads(refused.value.read())["error"]["sentence"]
-        allowed = ("--env", "MORE=of it") if engine.is_unseen else ("--contain",)
-        row, said = place.ended("echo $MORE.", options=allowed)
+        options = ("--env", "MORE=of it") if engine.is_unseen else (option,)
+        row, said = place.ended("echo $MORE.", options=options, env={"MORE": "of the job"})
         assert row["state"] == "succeeded", said
         assert said == ("of it.\n" if engine.is_unseen else ".\n")
 
@@ -526,5 +550,132 @@ def test_exactly_the_booked_gpus_are_in_the_container(gpus: Gpus, engine: Contai
 # -- jobs of other users -----------------------------------------------------------------------------------
 
 
-def test_a_container_of_another_user_is_that_user(engine: ContainerEngine) -> None:
-    """Files, folders and the socket are theirs, and of a supervisor that is killed nothing is left."""
+@dataclass(frozen=True)
+class Users:
+    """A manager for everybody, and what a user of it does with an engine."""
+
+    daemon: LiveDaemon
+    engine: ContainerEngine
+
+    def submit(self, account: Account, command: str, **fields: Any) -> str:
+        env = self.engine.env | {"TMPDIR": "/tmp"}
+        body = {
+            "command": command,
+            "env": env,
+            "container": {self.engine.program: self.engine.image},
+            "snapshot": False,
+            "preflight": False,
+            "retries": 0,
+            **fields,
+        }
+        status, said = asked(SYSTEM, account, "POST", "/api/v1/jobs", body)
+        assert status == 201, said
+        return str(said["jobs"][0]["id"])
+
+    def log(self, account: Account, id: str) -> str:
+        status, said = asked(SYSTEM, account, "GET", f"/api/v1/jobs/{id}/logs")
+        assert status == 200, said
+        return str(said.decode())
+
+    def says(self, account: Account, id: str, word: str) -> None:
+        row = f"/api/v1/jobs/{id}"
+        until(
+            lambda: word in self.log(account, id),
+            f"{id} to say {word}: {asked(SYSTEM, None, 'GET', row)}",
+        )
+
+    def cancel(self, account: Account, id: str) -> None:
+        assert asked(SYSTEM, account, "POST", f"/api/v1/jobs/{id}/cancel", {})[0] == 200
+        until(lambda: self.state(id) == "cancelled", f"job {id} to be cancelled")
+
+    def state(self, id: str) -> str:
+        return str(asked(SYSTEM, None, "GET", f"/api/v1/jobs/{id}")[1]["state"])
+
+    def done_as(self, account: Account, words: str) -> str:
+        """What the engine says to this user."""
+        env = " ".join(f"{name}={shlex.quote(value)}" for name, value in self.engine.env.items())
+        done = as_user(account, f"{env} {self.engine.program} {words}")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def make_ready(self, account: Account) -> None:
+        """Docker's users are in the group of its socket; each user of Podman has images of their own."""
+        if self.engine.program == "docker":
+            place = self.engine.env.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+            group = str(os.stat(place.removeprefix("unix://")).st_gid)
+            names = grp.getgrgid(int(group)).gr_name
+            subprocess.run(["usermod", "--append", "--groups", names, account.name], check=True)
+        if self.engine.program == "podman":
+            self.done_as(account, f"import {self.engine.archive} {self.engine.image}")
+
+    def containers(self, account: Account) -> list[str]:
+        if not self.engine.is_unseen:
+            return []
+        if self.engine.program == "docker":
+            return self.engine.containers_of(self.daemon)
+        return self.done_as(account, f"ps --all --quiet --filter label={CONTAINER_LABEL}").split()
+
+
+@pytest.fixture
+def people(engine: ContainerEngine) -> Iterator[tuple[Users, Account, Account]]:
+    with (
+        shared_folder() as base,
+        unix_user(base) as ada,
+        unix_user(base) as bob,
+        system_manager(base / "state", "--slots", "4") as daemon,
+    ):
+        users = Users(daemon, engine)
+        for account in (ada, bob):
+            users.make_ready(account)
+        try:
+            yield users, ada, bob
+        finally:
+            if engine.program == "podman":  # what is theirs by numbers of their own
+                for account in (ada, bob):
+                    as_user(account, "podman unshare rm -rf .local/share/containers")
+
+
+def test_a_container_of_another_user_is_that_user(people: tuple[Users, Account, Account]) -> None:
+    users, ada, bob = people
+    of_bob = users.submit(bob, "echo is-up; sleep 600")
+    users.says(bob, of_bob, "is-up")
+    job = users.submit(
+        ada,
+        "id -u; id -g; pwd; echo mine > made; echo w > $TRAINMASTER_CHECKPOINT_DIR/model;"
+        " ls -A ${TRAINMASTER_SOCKET%/*} 2>&1; echo is-up; sleep 600",
+    )
+    users.says(ada, job, "is-up")
+    uid, gid, folder, *inside, _ = users.log(ada, job).splitlines()[-5:]
+    assert (int(uid), int(gid), folder) == (ada.uid, ada.gid, ada.home)
+    assert len(inside) == 1, "it sees its own socket at most"
+    made, model = (
+        Path(ada.home, "made"),
+        users.daemon.folder / "jobs" / job / "checkpoints" / "model",
+    )
+    assert (made.stat().st_uid, made.stat().st_gid) == (ada.uid, ada.gid)
+    assert model.stat().st_uid == ada.uid
+    status, _ = asked(SYSTEM, bob, "GET", f"/api/v1/jobs/{job}/logs")
+    assert status == 404
+    users.cancel(ada, job)
+    users.cancel(bob, of_bob)
+    assert [users.containers(each) for each in (ada, bob)] == [[], []]
+
+
+def test_of_a_run_of_another_user_nothing_is_left_either(
+    people: tuple[Users, Account, Account],
+) -> None:
+    users, ada, _ = people
+    job = users.submit(
+        ada, "trap '' TERM; echo $TRAINMASTER_RUN is-up; while :; do sleep 0.1; done", retries=3
+    )
+    users.says(ada, job, f"{job}.1 is-up")
+    before = users.containers(ada)
+    for pid in supervisors(users.daemon.folder / "runs" / job / "1"):
+        os.kill(pid, signal.SIGKILL)
+    users.says(ada, job, f"{job}.2 is-up")
+    after = users.containers(ada)
+    assert not {*before} & {*after}
+    assert len(before) == len(after) == (1 if users.engine.is_unseen else 0)
+    asked(SYSTEM, ada, "PATCH", f"/api/v1/jobs/{job}", {"grace_period": "2s"})
+    users.cancel(ada, job)
+    assert not users.containers(ada)
