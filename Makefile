@@ -9,13 +9,14 @@ PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 STATE  := .trainmaster
 TRACES ?= ../shared/data
 MINUTES ?= 30
+ENGINES ?= podman
 
 # Python is started hundreds of times here; without its compiled files each start compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint type unit chaos crashes bench bench-live reality gpu-bundle results results-large docs format clean
+.PHONY: help setup run test lint type unit chaos crashes containers bench bench-live reality gpu-bundle results results-large docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -88,6 +89,9 @@ chaos: .stamps/dev ## Run jobs under 29 kinds of fault, on SQLite and on Postgre
 
 crashes: .stamps/dev ## Kill the manager at 200 random moments, on SQLite and on PostgreSQL
 	@TRAINMASTER_CRASH_POINTS=200 $(BIN)/python -m pytest --quiet -n0 tests/live/test_crashes.py
+
+containers: .stamps/dev ## Run jobs in containers of real engines, as root (ENGINES="podman docker apptainer")
+	@TRAINMASTER_CONTAINER_ENGINES="$(ENGINES)" $(BIN)/python -m pytest --quiet -n0 tests/live/containers.py
 
 docs: .stamps/base ## Check the documentation: links resolve, marked examples print what they show
 	@$(BIN)/python docs/check.py

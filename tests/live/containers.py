@@ -1,6 +1,6 @@
 """Jobs in containers of real engines, under a real manager: `make containers`.
 
-Needs root and the engines that ENGINES names. The image is made of files of this machine, so no registry is asked.
+Needs root and the engines that ENGINES names. The image is made of files of this machine, no registry is asked.
 GPUs are played: device files of their own stand in for them, and go where the engine is told to put them.
 """
 

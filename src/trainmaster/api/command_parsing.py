@@ -184,6 +184,7 @@ _SCRIPTS = {
     " --init --network host --ipc host --log-driver none --security-opt label=disable"
     ' {user} {limits} ${{{most_pids}:+--pids-limit "${most_pids}"}}'
     ' --volume "$PWD:$PWD" --workdir "$PWD" {gpus}'
+    ' $([ -n "$CUDA_VISIBLE_DEVICES" ] || echo --env NVIDIA_VISIBLE_DEVICES=void)'
     " ${{TRAINMASTER_CHECKPOINT_DIR:+--volume"
     ' "$TRAINMASTER_CHECKPOINT_DIR:$TRAINMASTER_CHECKPOINT_DIR"}}'
     ' ${{TRAINMASTER_SOCKET:+--volume "$TRAINMASTER_SOCKET:$TRAINMASTER_SOCKET"}}'
@@ -197,7 +198,8 @@ its checkpoints and its socket are, and which devices it holds.
 Docker's containers are not our children: ending `docker run` does not end them. So the shell stays, and
 removes the container at the end, or before its grace period is over: afterwards it is killed itself, and the
 label tells the supervisor, or the manager, what is left. What it prints is kept by us, and not by the engine
-as well. SELinux would close the job's own folders to it."""
+as well. SELinux would close the job's own folders to it. Images of CUDA ask for all GPUs, which they would
+get where NVIDIA's runtime is the default."""
 _JUDGE = (
     '[ "$code" != 137 ]'
     ' || [ "$({program} inspect --format "{{{{.State.OOMKilled}}}}" "$name" 2>&1)" != true ]'

@@ -14,6 +14,7 @@ import pytest
 from trainmaster.api.command_parsing import prefix_of
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.config.job_file import jobs_in_json
+from trainmaster.model.launch_spec import CONTAINER_LABEL, MOST_PIDS
 
 DOCKER = """#!/bin/sh
 # Stands in for Docker: a container is a file in its folder, and lives for as long as that is there.
@@ -109,3 +110,53 @@ def test_the_jobs_own_gpus_and_socket_are_passed_through(
     assert want in said
     assert "--volume /tmp/tm/own.sock:/tmp/tm/own.sock" in said
     assert said.rstrip().endswith("image train")
+
+
+def test_a_container_has_the_jobs_limits_and_a_label_and_no_gpus_unasked(tmp_path: Path) -> None:
+    (tmp_path / "docker").write_text('#!/bin/sh\n[ "$1" = run ] && echo "$@"\nexit 0\n')
+    (tmp_path / "docker").chmod(0o755)
+    [(model, spec)] = jobs_in_json(
+        {
+            "command": ["train"],
+            "gpus": 2,
+            "memory": "1GiB",
+            "cpus": 1.5,
+            "container": {"docker": "image"},
+        }
+    )
+    recipe = submission_of(model, Defaults("me", tmp_path), spec).recipe
+    env = {"TRAINMASTER_SOCKET": "/tmp/tm/own.sock", MOST_PIDS: "50", "CUDA_VISIBLE_DEVICES": ""}
+    said = subprocess.run(
+        [*recipe.prefix, "train"],
+        env=env | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    both = 2 << 30
+    assert f"--memory {both} --memory-swap {both} --cpus 3 --pids-limit 50 " in said
+    assert f"--label {CONTAINER_LABEL}=/tmp/tm/own.sock " in said
+    assert "--env NVIDIA_VISIBLE_DEVICES=void " in said
+    assert "--gpus" not in said
+
+
+@pytest.mark.parametrize(("uid", "is_mapped"), [(0, False), (1000, True)])
+def test_podman_maps_users_only_where_it_is_not_root(
+    tmp_path: Path, uid: int, is_mapped: bool
+) -> None:
+    (tmp_path / "podman").write_text('#!/bin/sh\n[ "$1" = run ] && echo "$@"\nexit 0\n')
+    (tmp_path / "id").write_text(f"#!/bin/sh\necho {uid}\n")
+    for name in ("podman", "id"):
+        (tmp_path / name).chmod(0o755)
+    [(model, _)] = jobs_in_json({"command": ["train"], "container": {"podman": "image"}})
+    said = subprocess.run(
+        [*prefix_of(model.container, model.env), "train"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert f"--user {uid}:{uid} " in said
+    assert ("--userns=keep-id" in said) == is_mapped

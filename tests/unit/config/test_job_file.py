@@ -322,7 +322,7 @@ def test_a_container_is_a_command_before_the_command(program: str, tmp_path: Pat
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "TRAINMASTER_SOCKET": "/run/tm/7/socket",
-        "TRAINMASTER_CHECKPOINT_DIR": "/saved/my job",
+        "TRAINMASTER_CHECKPOINT_DIR": f"{tmp_path}/saved/my job",
         "CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2",
         "LR": "1",
     }
@@ -335,6 +335,7 @@ def test_a_container_is_a_command_before_the_command(program: str, tmp_path: Pat
     assert "my image.sif" in words
     assert words[words.index("--opt") + 1] == "two words"
     assert any("/saved/my job" in word for word in words)
+    assert (tmp_path / "saved" / "my job").is_dir()
     assert any(word.startswith("/run/tm/7") for word in words)
     if program == "docker":
         assert '"device=GPU-1,GPU-2"' in words
