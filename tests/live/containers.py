@@ -1,6 +1,6 @@
 """Jobs in containers of real engines, under a real manager: `make containers`.
 
-Needs root and the engines that ENGINES names. The image is made of files of this machine, no registry is asked.
+Needs root and the engines that ENGINES names. The image is made of files of this machine: none is pulled.
 GPUs are played: device files of their own stand in for them, and go where the engine is told to put them.
 """
 
@@ -14,8 +14,10 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import urllib.error
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -545,6 +547,75 @@ def test_exactly_the_booked_gpus_are_in_the_container(gpus: Gpus, engine: Contai
         assert seen[pair] | seen[one] == gpus.names
         place.cancel(pair)
         place.cancel(one)
+
+
+HOOK = """#!/bin/sh
+exec {python} -c '
+import json, sys
+bundle = json.load(sys.stdin)["bundle"]
+env = dict(each.split("=", 1) for each in json.load(open(bundle + "/config.json"))["process"]["env"])
+with open("{told}", "a") as file:
+    print(env["TRAINMASTER_JOB"], env["NVIDIA_VISIBLE_DEVICES"], file=file)
+'
+"""
+"""In the place of NVIDIA's: Docker calls it before a container that has GPUs starts."""
+
+
+@contextmanager
+def docker_with_hook(folder: Path) -> Iterator[str]:
+    """A Docker of its own that finds the hook in its path; where it listens."""
+    at = f"unix://{folder}/docker.sock"
+    words = ["dockerd", "--host", at, "--bridge", "none", "--iptables=false", "--ip6tables=false"]
+    words += ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
+    words += ["--pidfile", f"{folder}/pid", "--oom-score-adjust", "0"]
+    log = folder / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            words,
+            env=os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"},
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        asking = ["docker", "--host", at, "info"]
+        until(
+            lambda: (
+                process.poll() is not None
+                or subprocess.run(asking, capture_output=True, check=False).returncode == 0
+            ),
+            "Docker to answer",
+        )
+        assert process.poll() is None, log.read_text()[-2000:]
+        yield at
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def test_docker_is_told_exactly_the_booked_gpus(
+    engine: ContainerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if engine.program != "docker":
+        pytest.skip("other engines have no such hook")
+    with shared_folder() as folder:
+        told = folder / "told"
+        hook = folder / "nvidia-container-runtime-hook"
+        hook.write_text(HOOK.format(python=sys.executable, told=told))
+        hook.chmod(0o755)
+        monkeypatch.setenv(FAKE_GPUS, str(fake_driver.make_folder(folder / "gpus", gpus=3)))
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        with docker_with_hook(folder) as at, live(folder / "state") as daemon:
+            own = replace(engine, env=engine.env | {"DOCKER_HOST": at})
+            own.said("import", str(engine.archive), engine.image)
+            place = Place(daemon, own, folder)
+            booked = []
+            for gpus in (2, 1):
+                row, said = place.ended(
+                    "echo $CUDA_VISIBLE_DEVICES", "succeeded", gpus=gpus, preflight=False
+                )
+                assert said.count("GPU-") == gpus
+                booked.append(f"{row['id']} {said}")
+            assert told.read_text() == "".join(booked)
 
 
 # -- jobs of other users -----------------------------------------------------------------------------------
