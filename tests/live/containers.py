@@ -478,6 +478,13 @@ def test_only_options_that_the_operator_allows_reach_the_engine(engine: Containe
         assert said == ("of it.\n" if engine.is_unseen else ".\n")
 
 
+def test_shared_memory_is_the_machines_unless_its_size_is_stated(unseen: Place) -> None:
+    look = "python3 -c 'import os; s = os.statvfs(\"/dev/shm\"); print(s.f_blocks * s.f_frsize)'"
+    ours = os.statvfs("/dev/shm")
+    assert unseen.ended(look)[1] == f"{ours.f_blocks * ours.f_frsize}\n"
+    assert unseen.ended(look, options=("--shm-size", "16m"))[1] == f"{16 << 20}\n"
+
+
 # -- GPUs --------------------------------------------------------------------------------------------------
 
 
@@ -677,6 +684,10 @@ class Users:
             names = grp.getgrgid(int(group)).gr_name
             subprocess.run(["usermod", "--append", "--groups", names, account.name], check=True)
         if self.engine.program == "podman":
+            if not Path("/dev/mqueue").exists():
+                pytest.fail(
+                    "Podman without root needs /dev/mqueue: mount -t mqueue none /dev/mqueue."
+                )
             self.done_as(account, f"import {self.engine.archive} {self.engine.image}")
 
     def containers(self, account: Account) -> list[str]:

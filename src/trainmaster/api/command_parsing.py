@@ -181,7 +181,7 @@ _SCRIPTS = {
     'begin() {{ [ -n "$timer" ] || {{ count & timer=$!; }}; }}\n'
     "trap begin TERM\n"
     '{program} run --name "$name" --label "{label}=$TRAINMASTER_SOCKET"'
-    " --init --network host --ipc host --log-driver none --security-opt label=disable"
+    " --init --network host {memory_space} --log-driver none --security-opt label=disable"
     ' {user} {limits} ${{{most_pids}:+--pids-limit "${most_pids}"}}'
     ' --volume "$PWD:$PWD" --workdir "$PWD" {gpus}'
     ' $([ -n "$CUDA_VISIBLE_DEVICES" ] || echo --env NVIDIA_VISIBLE_DEVICES=void)'
@@ -222,8 +222,14 @@ _ENGINES = {
 }
 """Where the two engines of containers differ: who the program is, how GPUs are passed through (by the
 container device interface, in Podman), and how a container is removed without waiting for it."""
+OWN_MEMORY_SPACE = frozenset({"--shm-size", "--ipc"})
+"""Options that the machine's shared memory would contradict: Podman refuses both, Docker ignores the size."""
 IN_TIME = 0.9
 """Part of the grace period that a container of Docker or Podman has."""
+
+
+def _name(option: str) -> str:
+    return option.partition("=")[0]
 
 
 def prefix_of(
@@ -246,6 +252,7 @@ def prefix_of(
         program=program,
         **_ENGINES.get(program, {}),
         label=CONTAINER_LABEL,
+        memory_space="" if OWN_MEMORY_SPACE & {*map(_name, container.options)} else "--ipc host",
         limits=" ".join(limits),
         most_pids=MOST_PIDS,
         judge=judge,

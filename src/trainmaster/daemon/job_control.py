@@ -152,7 +152,8 @@ class JobControl:
         for live, run, cannot_save in runs:
             await engine.save(run)
             hears = live.history.has_hello or live.history.saves > 0 or not cannot_save
-            if not hears and not await asyncio.to_thread(engine.catches_save, live.history.pids):
+            pids = live.history.pids
+            if not hears and not await asyncio.to_thread(engine.catches_save, run, pids):
                 deaf.append(live.id)
         if deaf:
             raise Conflict(f"{_do_not_hear(deaf)} now.")

@@ -141,8 +141,8 @@ class Engine(Protocol):
         """Say now and then how busy the GPUs of a run are: the hang watch of the run uses it."""
         ...
 
-    def catches_save(self, pids: Sequence[int]) -> bool:
-        """Whether a program of the groups of these processes has a handler for the signal to save."""
+    def catches_save(self, run: Run, pids: Sequence[int]) -> bool:
+        """Whether a program of these ranks of the run has a handler for the signal to save."""
         ...
 
     def environment(self, run: Run) -> tuple[Path, Mapping[str, str]]:

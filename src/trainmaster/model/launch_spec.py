@@ -112,7 +112,6 @@ class LaunchSpec:
     """Variables whose values its processes read from files when they start: names and paths."""
 
     @property
-    def unseen_engine(self) -> str:
-        """The engine of its containers, where those are not children of ours; else empty."""
-        engine = self.prefix[-1] if self.prefix else ""
-        return engine if engine in OUT_OF_SIGHT else ""
+    def container_engine(self) -> str:
+        """The program that runs its containers; empty for none."""
+        return self.prefix[-1] if self.prefix else ""

@@ -160,3 +160,15 @@ def test_podman_maps_users_only_where_it_is_not_root(
     ).stdout
     assert f"--user {uid}:{uid} " in said
     assert ("--userns=keep-id" in said) == is_mapped
+
+
+@pytest.mark.parametrize(
+    ("options", "is_shared"),
+    [([], True), (["--shm-size=8g"], False), (["--ipc", "private"], False)],
+)
+def test_shared_memory_is_the_machines_unless_the_job_says_otherwise(
+    options: list[str], is_shared: bool
+) -> None:
+    container = {"podman": "image", "options": options}
+    [(model, _)] = jobs_in_json({"command": ["train"], "container": container})
+    assert ("--ipc host" in prefix_of(model.container, model.env)[2]) == is_shared

@@ -28,7 +28,7 @@ def run_in(folder: Path, engine: str) -> RunFile:
         log_files=1,
         placement="",
         cgroups=CgroupPlan(),
-        unseen_engine=engine,
+        container_engine=engine,
     )
 
 

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from trainmaster.engines.local import privileges, processes
 from trainmaster.engines.local.runfile import RunFile
-from trainmaster.model.launch_spec import CONTAINER_LABEL
+from trainmaster.model.launch_spec import CONTAINER_LABEL, OUT_OF_SIGHT
 from trainmaster_sdk import wire
 from trainmaster_sdk.process_tree import all_pids
 
+APPTAINER = "apptainer"
 PATIENCE_S = 20.0
 """How long an engine may take to answer."""
 NOW = {"podman": ("--force", "--time", "0")}
@@ -26,8 +27,8 @@ NOW = {"podman": ("--force", "--time", "0")}
 
 def remove(run: RunFile) -> None:
     """Remove what is left of the run's containers, as its user; OSError while nobody knows what is left."""
-    engine = run.unseen_engine
-    if not engine:
+    engine = run.container_engine
+    if engine not in OUT_OF_SIGHT:
         return
     label = f"label={CONTAINER_LABEL}={run.socket}"
     found = _said(run, (engine, "ps", "--all", "--quiet", "--filter", label)).split()
@@ -79,7 +80,12 @@ def _numbers_of(process: str) -> str:
 def told_to_save(leaders: Sequence[int], engine: str) -> list[int]:
     """Of these ranks' processes those that have a handler for the signal to save: it would end others.
 
-    The client of an unseen engine has one for every signal, to pass it on to a program that may have none.
+    An engine's own process has one for every signal, to pass it on to a program that may have none:
+    Apptainer's is the rank itself, those of the others are not inside.
     """
-    asked = programs_inside(leaders) if engine else processes.in_groups(leaders)
+    if engine in OUT_OF_SIGHT:
+        asked = [*programs_inside(leaders)]
+    else:
+        own = {*leaders} if engine == APPTAINER else set()
+        asked = [pid for pid in processes.in_groups(leaders) if pid not in own]
     return [pid for pid in asked if processes.catches(pid, signal.SIGUSR1)]

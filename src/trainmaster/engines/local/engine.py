@@ -266,11 +266,13 @@ class LocalEngine:
         if run in self._followers:
             self._followers[run].say({"say": "gpu use", "util_ppm": util_ppm})
 
-    def catches_save(self, pids: Sequence[int]) -> bool:
-        """Whether a program of the groups of these processes has a handler for the signal to save."""
-        runs = {run for pid in pids if (run := self.run_of(pid)) is not None}
-        files = (runfile.newest(str(self.folder_of(run))) for run in runs)
-        engine = next((file.unseen_engine for file in files if file is not None), "")
+    def catches_save(self, run: Run, pids: Sequence[int]) -> bool:
+        """Whether a program of these ranks of the run has a handler for the signal to save."""
+        try:
+            file = runfile.newest(str(self.folder_of(run)))
+        except ValueError:  # of another version
+            file = None
+        engine = "" if file is None else file.container_engine
         return bool(containers.told_to_save(pids, engine))
 
     async def observe(self, runs: Mapping[Run, int], known: Known = any_job) -> Sequence[StrayRun]:

@@ -105,8 +105,8 @@ class RunFile:
     """Who its ranks run as; None: as their supervisor."""
     secrets: dict[str, str] = field(default_factory=dict)
     """Variables whose values ranks read from files, as their user, when they start."""
-    unseen_engine: str = ""
-    """The engine of its containers, where those are not children of ours."""
+    container_engine: str = ""
+    """The program that runs its containers; empty for none."""
 
 
 APART = {"pids": ("pids_in", "pids"), "devices": ("devices_in", "devices_version", "minors")}
@@ -116,7 +116,7 @@ LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_fold
     "prerun_steps",
     "account",
     "secrets",
-    "unseen_engine",
+    "container_engine",
 }
 FIELDS = frozenset(each.name for each in fields(RunFile))
 

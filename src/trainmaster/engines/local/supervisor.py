@@ -540,7 +540,7 @@ class Supervisor:
         heard = self._control.ranks()
         running = (rank for rank in self._gang.ranks if rank.code is None)
         silent = [rank.pid for rank in running if rank.number not in heard]
-        for pid in containers.told_to_save(silent, self._run.unseen_engine):
+        for pid in containers.told_to_save(silent, self._run.container_engine):
             send(pid, signal.SIGUSR1)
 
     def _beside(self, name: str) -> str:

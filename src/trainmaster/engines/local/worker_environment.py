@@ -25,7 +25,7 @@ from trainmaster.gpu import mps
 from trainmaster.gpu.driver import FAKE_GPUS
 from trainmaster.gpu.mps import MpsPlace
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import MOST_PIDS, Account, LaunchSpec, OnHang
+from trainmaster.model.launch_spec import MOST_PIDS, OUT_OF_SIGHT, Account, LaunchSpec, OnHang
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import Topology
 from trainmaster_sdk import wire
@@ -125,7 +125,7 @@ def run_file(
         prerun_steps=spec.prerun_steps if is_prerun else 0,
         account=spec.account,
         secrets=dict(spec.secrets),
-        unseen_engine=spec.unseen_engine,
+        container_engine=spec.container_engine,
     )
 
 
@@ -137,7 +137,7 @@ def hang_plan(spec: LaunchSpec, host: Host) -> HangPlan | None:
         host.hang_limits,
         restarts=spec.on_hang is OnHang.RESTART,
         known_ms=spec.longest_silence_ms,
-        sees_processes=not spec.unseen_engine,
+        sees_processes=spec.container_engine not in OUT_OF_SIGHT,
     )
 
 
@@ -172,7 +172,7 @@ def mps_env(
 
 def container_env(spec: LaunchSpec, host: Host) -> dict[str, str]:
     """Its groups are those of its engine, which has to be told."""
-    if not spec.unseen_engine or not host.most_pids:
+    if spec.container_engine not in OUT_OF_SIGHT or not host.most_pids:
         return {}
     return {MOST_PIDS: str(host.most_pids)}
 
