@@ -64,14 +64,14 @@ from trainmaster.daemon.usage_report import usage_report
 from trainmaster.failures.failure_report import failure_report
 from trainmaster.failures.self_test_rule import Verdict
 from trainmaster.model.failure_report import FailureReport, JobEnd
-from trainmaster.model.job import Run
+from trainmaster.model.job import Run, Source
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 from trainmaster.model.quota import Prices, UserLimits
 from trainmaster.model.reasons import Reason, Why
-from trainmaster.model.run_time import Basis, Calibration
+from trainmaster.model.run_time import Calibration
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.units import GIB, HOUR, WHOLE
 from trainmaster.store.rows import (
@@ -401,7 +401,7 @@ class MemoryService:
         return failure_report([], [JobEnd(row.state, row.gpus) for row in ended])
 
     async def calibration(self) -> Sequence[Calibration]:
-        return [Calibration(Basis.STEPS, forecasts=40, within=33, median_error=0.0612)]
+        return [Calibration(Source.STEPS, forecasts=40, within=33, median_error=0.0612)]
 
     async def counts(self) -> Mapping[str, int]:
         self._needs_lead()

@@ -587,7 +587,7 @@ class Driver:
             if live.record is not None:
                 live.job = live.record.job
                 self.known_profiles.learn(live)
-                self.run_times.record(live, now)
+                self.inbox.follow_up(self.run_times.record(live, now))
             if live.has_ended and live.finish_ms is None:
                 live.finish_ms = max(live.ended_ms or now, live.earliest_end_ms)
                 live.paused(live.finish_ms)
@@ -601,19 +601,22 @@ class Driver:
         found = [self.jobs[id] for id in touched if id in self.jobs]
         ended = [live for live in found if live.has_ended]
         states = {live.id: live.state for live in ended}
+        is_first = False
         for live in ended:
             del self.jobs[live.id]
             self.dispatcher.forget(live.id)
             self.limits.forget(live.id)
             self.measurements.forget(live.id)
             self.known_profiles.forget(live)
-            self.run_times.learn(live)
+            is_first |= self.run_times.learn(live)
             self.metrics.finished.labels(live.job.queue, states[live.id]).inc()
         for live in ended:
             for waiting in self.dependencies.dependents_of(live):
                 self.check_dependencies(waiting, lambda id: states.get(id) or self.state_of(id))
             self.inbox.follow_up(self.dependencies.release_next(live))
             self.preruns.forget(live)
+        if is_first:
+            self.inbox.follow_up(self.run_times.first_estimates(self.jobs.values()))
         unheld, self.dependencies.waits_for_prerun = self.dependencies.waits_for_prerun, []
         self.inbox.follow_up(self.preruns.follow_up([*found, *unheld]))
 

@@ -52,7 +52,6 @@ from trainmaster.daemon.service_api import (
     JobStatus,
     LogFile,
     NotFound,
-    Submission,
 )
 from trainmaster.daemon.usage_report import usage_report
 from trainmaster.engines.local.logs import STACKS, rank_logs
@@ -61,6 +60,7 @@ from trainmaster.gpu.mps import MEMORY
 from trainmaster.mechanisms.base_policy import free_for
 from trainmaster.model.deadline_notices import DeadlineOutcome
 from trainmaster.model.device_aside import GpuAside
+from trainmaster.model.events import JobSubmitted
 from trainmaster.model.failure_report import FailureReport
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.launch_spec import Ranks
@@ -71,12 +71,12 @@ from trainmaster.model.run_time import Calibration
 from trainmaster.model.topology import Node
 from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
-from trainmaster.text.deadlines import BASIS, DEADLINE_OF_HELD, expected_end_sentence
+from trainmaster.text.deadlines import DEADLINE_OF_HELD, expected_end_sentence
 from trainmaster.text.formatting import length, listing, plural, utc_time
 from trainmaster.text.messages import pace_sentence, straggler_sentence
-from trainmaster.text.run_times import run_time_sentence
+from trainmaster.text.run_times import BASES, run_time_sentence
 
-Forecaster = Callable[[SnapshotRow, str | Submission, int], Forecast]
+Forecaster = Callable[[SnapshotRow, str | JobSubmitted, int], Forecast]
 """Says when a job would start, asked at that time; in a thread, from a snapshot of the controller."""
 S = JobState
 FOLDED = (
@@ -357,7 +357,8 @@ class Queries:
         said = (*said, *hang_remarks(live.history.hang, record.run, live.history.failed_by))
         deadline = live.job.deadline_ms
         if deadline is not None and record.estimate is not None:
-            said = (*said, BASIS[record.estimate.source])
+            by = BASES[record.estimate.source]
+            said = (*said, f"How long it runs is predicted from {by}.")
             if record.phase is Phase.RUNNING and _was_declined(live):
                 now = self._driver.clock.now()
                 finish = record.finish_at(record.estimate.work, now)
@@ -478,7 +479,7 @@ class Queries:
 
     # -- forecasts -------------------------------------------------------------------------------------
 
-    async def forecast(self, what: str | Submission) -> Forecast:
+    async def forecast(self, what: str | JobSubmitted) -> Forecast:
         """When a waiting job, by its id, or one that was not submitted is expected to start."""
         driver, loop = self._driver, asyncio.get_running_loop()
         if self._forecaster is None:

@@ -607,7 +607,7 @@ def estimate_from(record: JobRecord, step: int, total: int | None, work: int) ->
     known = record.estimate
     if known is not None and abs(known.work - in_all) * 10 < known.work:
         return None
-    return Estimate(in_all, Source.FIT)
+    return Estimate(in_all, Source.STEPS)
 
 
 def measured_speed(live: LiveJob, record: JobRecord, said: r.Progressed) -> int | None:

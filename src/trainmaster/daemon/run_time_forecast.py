@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, floor
 from statistics import median
 
-from trainmaster.model.run_time import Basis, Calibration, RunTimeForecast
+from trainmaster.model.job import Source
+from trainmaster.model.run_time import Calibration, RunTimeForecast
 from trainmaster.model.units import MINUTE, SECOND
 
 COVERAGE = 80
@@ -23,16 +24,16 @@ TAIL = (100 - COVERAGE) // 2
 ENOUGH = 100 // TAIL - 1
 """Past forecasts from which both quantiles exist."""
 
-Ratios = Mapping[Basis, Sequence[float]]
+Ratios = Mapping[Source, Sequence[float]]
 """True over predicted remaining time of past forecasts."""
 Factors = tuple[float, float, float]
 """What a prediction is multiplied by for the lower bound, the expected time and the upper bound."""
-ASSUMED: Mapping[Basis, float] = {
-    Basis.STEPS: 1.25,
-    Basis.PROFILE: 1.4,
-    Basis.RUNS: 1.5,
-    Basis.LOSS: 2.0,
-    Basis.PROGRAM: 3.0,
+ASSUMED: Mapping[Source, float] = {
+    Source.STEPS: 1.25,
+    Source.PROFILE: 1.4,
+    Source.RUNS: 1.5,
+    Source.LOSS: 2.0,
+    Source.PROGRAM: 3.0,
 }
 """The factor below and above, until enough forecasts have been compared with what came true."""
 
@@ -44,12 +45,12 @@ def from_runs(totals_ms: Sequence[int], ran_ms: int) -> int | None:
 
 
 def run_time_forecast(
-    predictions: Mapping[Basis, int], ran_ms: int, ratios: Ratios
+    predictions: Mapping[Source, int], ran_ms: int, ratios: Ratios
 ) -> RunTimeForecast | None:
     """The prediction with the narrowest interval, with that interval; None without any."""
     if not predictions:
         return None
-    known = {basis: factors(basis, ratios) for basis in Basis if basis in predictions}
+    known = {basis: factors(basis, ratios) for basis in Source if basis in predictions}
     basis = min(known, key=lambda each: known[each][2] / known[each][0])
     predicted = max(SECOND, predictions[basis])
     low, middle, high = known[basis]
@@ -64,11 +65,11 @@ def run_time_forecast(
     )
 
 
-def _has_enough(basis: Basis, ratios: Ratios) -> bool:
+def _has_enough(basis: Source, ratios: Ratios) -> bool:
     return len(ratios.get(basis, ())) >= ENOUGH
 
 
-def factors(basis: Basis, ratios: Ratios) -> Factors:
+def factors(basis: Source, ratios: Ratios) -> Factors:
     """Quantiles of the past ratios, rounded outwards; assumed ones while these are too few."""
     if not _has_enough(basis, ratios):
         return 1 / ASSUMED[basis], 1.0, ASSUMED[basis]
@@ -89,7 +90,7 @@ def ratio_of(forecast: RunTimeForecast, total_ms: int) -> float:
 
 def calibration(ended: Iterable[tuple[int, Sequence[RunTimeForecast]]]) -> list[Calibration]:
     """Of jobs that have succeeded: how long each ran in all, and what had been forecast of it."""
-    found: dict[Basis, list[tuple[RunTimeForecast, int]]] = {}
+    found: dict[Source, list[tuple[RunTimeForecast, int]]] = {}
     for total_ms, forecasts in ended:
         for each in forecasts:
             left_ms = max(SECOND, total_ms - each.ran_ms)
@@ -101,6 +102,6 @@ def calibration(ended: Iterable[tuple[int, Sequence[RunTimeForecast]]]) -> list[
             sum(each.low_ms <= left <= each.high_ms for each, left in found[basis]),
             median(abs(left - each.expected_ms) / left for each, left in found[basis]),
         )
-        for basis in Basis
+        for basis in Source
         if basis in found
     ]

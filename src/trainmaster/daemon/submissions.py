@@ -15,7 +15,6 @@ from trainmaster.daemon.data_folder import largest_number, last_given
 from trainmaster.daemon.dependencies import DependencyState, outlook
 from trainmaster.daemon.driver import EVENTS_PER_STEP, Driver
 from trainmaster.daemon.inbox import Request
-from trainmaster.daemon.known_profiles import KnownProgram
 from trainmaster.daemon.live_job import (
     Hold,
     LiveJob,
@@ -38,12 +37,16 @@ from trainmaster.daemon.service_api import (
 from trainmaster.daemon.submission_checks import NEW_QUEUE, SubmissionChecks
 from trainmaster.daemon.submitted_files import SubmittedFiles
 from trainmaster.model import events as e
+from trainmaster.model.job import Estimate
+from trainmaster.model.profile import Profile
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.store.rows import JobFilter, KeyRow
 from trainmaster.text.stop_messages import ended_as
 
 MOST_ELEMENTS = 100_000
 T = TypeVar("T")
+Known = tuple[Profile | None, Estimate | None]
+"""What earlier runs say of a job."""
 
 
 class Submissions:
@@ -144,7 +147,7 @@ class Submissions:
         preruns.plan(new_jobs, passed, self._driver.clock.now())
         try:
             request = Request(
-                events=await asyncio.to_thread(self._events, new_jobs),
+                events=await self._events(new_jobs),
                 new_jobs=new_jobs,
                 keys=[replace(row, answer_json=answer) for row in keys],
             )
@@ -160,10 +163,20 @@ class Submissions:
             for each, answer in zip(listed, answers, strict=True)
         ]
 
-    def _events(self, new_jobs: Sequence[LiveJob]) -> list[LoggedEvent]:
-        """With what is known of their programs from earlier runs."""
-        known = self._driver.known_profiles.of
-        return [_submitted(live, known(live)) for live in new_jobs]
+    async def _events(self, new_jobs: Sequence[LiveJob]) -> list[LoggedEvent]:
+        known = await self._known(new_jobs)
+        return [_submitted(live, *known[live.id]) for live in new_jobs]
+
+    async def _known(self, new_jobs: Sequence[LiveJob]) -> dict[str, Known]:
+        """What is known of their programs from earlier runs."""
+        of = self._driver.known_profiles.of
+        programs = await asyncio.to_thread(lambda: [of(live) for live in new_jobs])
+        estimate = self._driver.run_times.first_estimate
+        found: dict[str, Known] = {}
+        async for live, program in _yielding(zip(new_jobs, programs, strict=True)):
+            profile = None if program is None else program.profile
+            found[live.id] = (profile, estimate(live, program))
+        return found
 
     async def check(self, asked: Submission, by: Asker | None = None) -> tuple[JobStatus, Forecast]:
         """A dry run: what the job would be and when it would start, without submitting it."""
@@ -176,7 +189,10 @@ class Submissions:
         status = self._queries.draft(first)
         said = (*status.remarks, *(NEW_QUEUE.format(queue=name) for name in new))
         said = (*said, *(low.warning for low in self._low_budgets(asked)))
-        forecast = await self._queries.forecast(asked)
+        profile, estimate = (await self._known([first]))[first.id]
+        forecast = await self._queries.forecast(
+            e.JobSubmitted(first.job, estimate, profile=profile)
+        )
         if first.holds:
             forecast = replace(forecast, start_ms=None, basis=RELEASED_FIRST)
         return replace(status, remarks=said), forecast
@@ -274,7 +290,7 @@ def _answered(known: KeyRow, request_hash: str) -> Sequence[Accepted]:
     return [Accepted(tuple(ids), was_known=True) for ids in json.loads(known.answer_json)]
 
 
-def _submitted(live: LiveJob, known: KnownProgram | None) -> LoggedEvent:
+def _submitted(live: LiveJob, profile: Profile | None, estimate: Estimate | None) -> LoggedEvent:
     detail: dict[str, object] = {"name": live.name}
     if live.holds:
         detail["held_for"] = sorted(hold.value for hold in live.holds)
@@ -282,7 +298,7 @@ def _submitted(live: LiveJob, known: KnownProgram | None) -> LoggedEvent:
     if prerun is not None and prerun.passed_as:
         detail["passed_as"] = prerun.passed_as
     is_first = prerun is not None and not prerun.passed_as
-    event = e.JobSubmitted(live.job, held=bool(live.holds), preflight=is_first)
-    if known is not None:
-        event = replace(event, profile=known.profile, estimate=known.estimate(live.job))
+    event = e.JobSubmitted(
+        live.job, estimate, profile=profile, held=bool(live.holds), preflight=is_first
+    )
     return LoggedEvent(event, detail)

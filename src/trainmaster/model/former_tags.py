@@ -58,6 +58,7 @@ FORMER_TAGS: Mapping[str, str] = {
     "Notice": "DeadlineNotice",
     "Recipe": "LaunchSpec",
     "Told": "DeadlineOutcome",
+    "run_time.Basis": "Source",
     "trainmaster.core.lifecycle:Phase": "core.Phase",
     "trainmaster.core.lifecycle:Cause": "core.Cause",
     "trainmaster.core.state:Promise": "core.PendingLaunch",

@@ -137,14 +137,22 @@ def gpus(count: int, *, minimum: int | None = None, maximum: int | None = None) 
 
 
 class Source(Enum):
-    """Where an estimate comes from."""
+    """What an estimate of a job's work, or of its run time, is made from."""
 
-    FIT = "fit"
+    STEPS = "steps"
+    """Declared steps that are left, each as long as those before."""
     TRACE = "trace"
     PROFILE = "profile"
     """The step time and the steps of earlier runs of the same program."""
-    DECLARED = "fit"  # noqa: PIE796 - older stores have these two names
-    HISTORY = "fit"  # noqa: PIE796
+    LOSS = "loss"
+    """The fitted loss curve, until it has converged."""
+    RUNS = "runs"
+    """Earlier successful runs of the same user, program and arguments."""
+    PROGRAM = "program"
+    """Earlier successful runs of the same program with other arguments."""
+    FIT = "steps"  # noqa: PIE796 - older stores have these three names
+    DECLARED = "steps"  # noqa: PIE796
+    HISTORY = "steps"  # noqa: PIE796
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,25 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from trainmaster.model.codec import stored_as
-
-
-@stored_as("run_time.Basis")
-class Basis(Enum):
-    """What a forecast of run time is made from."""
-
-    STEPS = "steps"
-    """Declared steps that are left, each as long as those before."""
-    PROFILE = "profile"
-    """Steps and their length in an earlier run of the same program."""
-    LOSS = "loss"
-    """The fitted loss curve, until it has converged."""
-    RUNS = "runs"
-    """Earlier successful runs of the same user, program and arguments."""
-    PROGRAM = "program"
-    """Earlier successful runs of the same program with other arguments."""
+from trainmaster.model.job import Source
 
 
 @stored_as("run_time.Forecast")
@@ -29,7 +13,7 @@ class Basis(Enum):
 class RunTimeForecast:
     """How long a job still runs, as was said when it had run for `ran_ms`."""
 
-    basis: Basis
+    basis: Source
     ran_ms: int
     predicted_ms: int
     """What the basis says, before it is corrected by how such predictions came true."""
@@ -44,7 +28,7 @@ class RunTimeForecast:
 class Calibration:
     """How good past forecasts on the same basis were."""
 
-    basis: Basis
+    basis: Source
     forecasts: int
     within: int
     """How many true ends were within the interval."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from trainmaster.model.deadline_notices import DeadlineNotice, DeadlineOutcome, Decline
-from trainmaster.model.job import Source
 from trainmaster.model.units import MINUTE, SECOND
 from trainmaster.text.formatting import about, when
 
@@ -11,13 +10,6 @@ DECLINED = {
     Decline.TOO_LARGE: "the job needs more GPUs than there are",
     Decline.NO_ESTIMATE: "it is not known how long the job runs (`max_runtime` would bound it)",
 }
-
-BASIS = {
-    Source.FIT: "How long it runs is predicted from its own progress so far.",
-    Source.PROFILE: "How long it runs is predicted from the steps of earlier runs of the same program.",
-    Source.TRACE: "How long it runs is known from its trace.",
-}
-"""Where the prediction behind a deadline comes from."""
 
 DEADLINE_OF_HELD = "Its deadline is judged when the job is no longer held."
 

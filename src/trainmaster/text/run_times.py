@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from trainmaster.model.run_time import Basis, RunTimeForecast
+from trainmaster.model.job import Source
+from trainmaster.model.run_time import RunTimeForecast
 from trainmaster.text.formatting import length
 
 BASES = {
-    Basis.STEPS: "its steps",
-    Basis.PROFILE: "the steps of an earlier run of the same program",
-    Basis.LOSS: "its loss curve",
-    Basis.RUNS: "earlier runs of the same program with the same arguments",
-    Basis.PROGRAM: "earlier runs of the same program with other arguments",
+    Source.STEPS: "its steps",
+    Source.TRACE: "its trace",
+    Source.PROFILE: "the steps of an earlier run of the same program",
+    Source.LOSS: "its loss curve",
+    Source.RUNS: "earlier runs of the same program with the same arguments",
+    Source.PROGRAM: "earlier runs of the same program with other arguments",
 }
+"""What an estimate or a forecast is made from."""
 
 
 def run_time_sentence(forecast: RunTimeForecast, *, is_running: bool) -> str:

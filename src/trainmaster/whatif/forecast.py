@@ -9,13 +9,14 @@ from trainmaster.core.controller import Controller, Decision
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord, State
 from trainmaster.daemon.device_names import device_name
-from trainmaster.daemon.live_job import submitted_job
 from trainmaster.daemon.recovery import from_snapshot
-from trainmaster.daemon.service_api import RELEASED_FIRST, Forecast, Submission
+from trainmaster.daemon.service_api import RELEASED_FIRST, Forecast
 from trainmaster.model import events as e
+from trainmaster.model.job import Source
 from trainmaster.model.units import DAY, MINUTE, NOMINAL
 from trainmaster.store.rows import SnapshotRow
 from trainmaster.text.formatting import length, listing
+from trainmaster.text.run_times import BASES
 from trainmaster.whatif.forecast_engine import ForecastEngine
 
 MOST_STEPS = 20_000
@@ -24,17 +25,15 @@ MOST_S = 1.0
 FARTHEST_MS = 60 * DAY
 LEAST_MS = MINUTE
 """Least work that is assumed of a job without progress reports."""
-DRAFT = "0"
-"""Id of a job that is not submitted."""
 
 
-def forecast_start(snapshot: SnapshotRow, what: str | Submission, now_ms: int) -> Forecast:
+def forecast_start(snapshot: SnapshotRow, what: str | e.JobSubmitted, now_ms: int) -> Forecast:
     """When this job starts if every job ends when expected and no other jobs are submitted."""
     controller = from_snapshot(snapshot).controller
     now, facts = max(controller.now, now_ms), list[e.Event]()
-    name = what if isinstance(what, str) else DRAFT
-    if isinstance(what, Submission):
-        facts.append(e.JobSubmitted(submitted_job(what, DRAFT, now)))
+    name = what if isinstance(what, str) else what.job.id
+    if isinstance(what, e.JobSubmitted):
+        facts.append(what)
     record = controller.state.jobs.get(name)
     if record is not None and record.phase is Phase.HELD and record.is_held:
         return Forecast(None, RELEASED_FIRST)
@@ -119,6 +118,7 @@ class ExpectedWork:
         """Least work of a job that has not reported any: the median of the others, or a minute."""
         self._fixed: dict[str, int] = {}
         self._now = now
+        self._sources: set[Source] = set()
         self._is_exact = True
 
     def __call__(self, record: JobRecord) -> int:
@@ -126,18 +126,29 @@ class ExpectedWork:
         return work if limit_ms is None else min(work, limit_ms * NOMINAL)
 
     def _work(self, record: JobRecord) -> int:
-        if record.estimate is not None:
-            return record.estimate.work
-        self._is_exact = False
-        if record.id not in self._fixed:
-            self._fixed[record.id] = max(2 * record.work_at(self._now), self._typical)
+        if record.id in self._fixed:
+            return self._fixed[record.id]
+        known, done = record.estimate, record.work_at(self._now)
+        if known is not None and (known.source is Source.STEPS or known.work > done):
+            self._sources.add(known.source)
+            self._fixed[record.id] = known.work
+        else:  # nothing is known, or it runs for longer than it was expected to
+            self._is_exact = False
+            self._fixed[record.id] = max(2 * done, self._typical)
         return self._fixed[record.id]
 
     def basis(self) -> str:
+        """What was assumed, in words."""
+        judged = " or ".join(BASES[each] for each in Source if each in self._sources)
+        by = f", judging by {judged}" if judged else ""
         if self._is_exact:
-            return "assumes that every job ends after its remaining steps, and that nobody submits more jobs."
+            return (
+                f"assumes that each job ends when expected{by}, and that nobody submits more jobs."
+            )
         least = length(self._typical // NOMINAL)
+        others = f" that each job ends when expected{by}," if judged else ""
         return (
-            "assumes that jobs without progress reports run as long again as they have already run, and"
-            f" {least} at least, within their time limits, and that nobody submits more jobs."
+            f"assumes{others} that jobs without progress reports or earlier runs run as long again as they"
+            f" have already run, and {least} at least, within their time limits, and that nobody submits"
+            " more jobs."
         )

@@ -241,7 +241,7 @@ def test_a_profile_brings_shapes_estimates_and_truth() -> None:
     world = Strings().submit("a")
     group = world.job("a").group
     split = Shape(2, parts=(Part(500, 1), Part(300, 1)))
-    estimate, oracle = Estimate(9, Source.FIT), Oracle(8)
+    estimate, oracle = Estimate(9, Source.STEPS), Oracle(8)
     world.tell(e.JobProfiled("a", splits=(split,), estimate=estimate, oracle=oracle))
     record = world.job("a")
     assert record.demand.splits == (split,)

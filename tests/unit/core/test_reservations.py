@@ -73,9 +73,9 @@ def test_the_earlier_of_limit_and_estimate_counts() -> None:
     site = Site().maintain(0)
     for name, limit, estimate in (("a", 9, 1), ("b", 1, 9), ("c", None, 3), ("d", None, 2)):
         job = replace(a_job(name), max_runtime_ms=None if limit is None else limit * HOUR)
-        site.tell(e.JobSubmitted(job, estimate=Estimate(estimate * HOUR * NOMINAL, Source.FIT)))
+        site.tell(e.JobSubmitted(job, estimate=Estimate(estimate * HOUR * NOMINAL, Source.STEPS)))
     assert site.running == "a b d"
-    site.tell(e.JobProfiled("c", estimate=Estimate(HOUR * NOMINAL, Source.FIT)))
+    site.tell(e.JobProfiled("c", estimate=Estimate(HOUR * NOMINAL, Source.STEPS)))
     assert site.running == "a b c d"
 
 

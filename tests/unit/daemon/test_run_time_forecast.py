@@ -15,13 +15,14 @@ from trainmaster.daemon.run_time_forecast import (
     run_time_forecast,
 )
 from trainmaster.model import codec
-from trainmaster.model.run_time import Basis, RunTimeForecast
+from trainmaster.model.job import Source
+from trainmaster.model.run_time import RunTimeForecast
 from trainmaster.model.units import HOUR, MINUTE, SECOND
 
-STEPS, RUNS = Basis.STEPS, Basis.RUNS
+STEPS, RUNS = Source.STEPS, Source.RUNS
 
 
-def a_forecast(basis: Basis, ran_ms: int, low_ms: int, middle: int, high: int) -> RunTimeForecast:
+def a_forecast(basis: Source, ran_ms: int, low_ms: int, middle: int, high: int) -> RunTimeForecast:
     return RunTimeForecast(basis, ran_ms, middle, low_ms, middle, high, is_calibrated=True)
 
 

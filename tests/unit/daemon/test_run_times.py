@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +13,15 @@ from tests.builders import a_job
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.known_profiles import KnownProgram
 from trainmaster.daemon.live_job import LiveJob, StoredSubmission
+from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.run_times import RunTimes
+from trainmaster.model.codec import TAG, decode
+from trainmaster.model.events import JobProfiled
 from trainmaster.model.job import Estimate, Source
 from trainmaster.model.launch_spec import LaunchSpec
-from trainmaster.model.run_time import Basis
+from trainmaster.model.profile import Profile
 from trainmaster.model.units import MINUTE, NOMINAL
 from trainmaster.text.run_times import run_time_sentence
 
@@ -37,13 +42,13 @@ def ended(*command: str, run_ms: int) -> LiveJob:
 @pytest.mark.parametrize(
     ("command", "basis"),
     [
-        (("python", "train.py", "--lr", "1"), Basis.RUNS),
-        (("python", "train.py", "--lr", "2"), Basis.PROGRAM),
+        (("python", "train.py", "--lr", "1"), Source.RUNS),
+        (("python", "train.py", "--lr", "2"), Source.PROGRAM),
         (("python", "other.py", "--lr", "1"), None),
     ],
 )
 def test_earlier_runs_of_the_program_tell_how_long_it_takes(
-    command: tuple[str, ...], basis: Basis | None
+    command: tuple[str, ...], basis: Source | None
 ) -> None:
     known = RunTimes()
     for run in (10, 20, 60):
@@ -75,9 +80,9 @@ def test_failed_runs_teach_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "basis"), [(Source.FIT, Basis.STEPS), (Source.PROFILE, Basis.PROFILE)]
+    ("source", "basis"), [(Source.STEPS, Source.STEPS), (Source.PROFILE, Source.PROFILE)]
 )
-def test_a_forecast_says_where_its_steps_come_from(source: Source, basis: Basis) -> None:
+def test_a_forecast_says_where_its_steps_come_from(source: Source, basis: Source) -> None:
     live = a_live_job("./train")
     assert live.record is not None
     live.record.estimate = Estimate(10 * MINUTE * NOMINAL, source)
@@ -91,7 +96,7 @@ def test_forecasts_are_recorded_stored_and_learned_from() -> None:
     for each in range(9):
         live = a_live_job(f"./train{each}")
         assert live.record is not None
-        live.record.estimate = Estimate(10 * MINUTE * NOMINAL, Source.FIT)
+        live.record.estimate = Estimate(10 * MINUTE * NOMINAL, Source.STEPS)
         known.record(live, 0)
         known.record(live, 0)
         (forecast,) = live.history.forecasts
@@ -103,7 +108,7 @@ def test_forecasts_are_recorded_stored_and_learned_from() -> None:
         known.learn(live)
     live = a_live_job("./train")
     assert live.record is not None
-    live.record.estimate = Estimate(10 * MINUTE * NOMINAL, Source.FIT)
+    live.record.estimate = Estimate(10 * MINUTE * NOMINAL, Source.STEPS)
     found = known.forecast(live, 0)
     assert found is not None
     assert found.is_calibrated
@@ -116,3 +121,70 @@ def test_an_older_store_has_no_forecasts() -> None:
     stored: dict[str, Any] = json.loads(JobHistory().to_json())
     del stored["forecasts"]
     assert JobHistory.from_json(json.dumps(stored)).forecasts == ()
+
+
+def facts_of(events: Iterable[LoggedEvent]) -> list[tuple[str, Estimate | None]]:
+    return [
+        (each.event.job, each.event.estimate)
+        for each in events
+        if isinstance(each.event, JobProfiled)
+    ]
+
+
+def test_what_earlier_runs_say_becomes_the_estimate_of_a_run() -> None:
+    known = RunTimes()
+    for run in (10, 20, 60):
+        known.learn(ended("./train", run_ms=run * MINUTE))
+    live = a_live_job("./train")
+    assert live.record is not None
+    expected = Estimate(20 * MINUTE * NOMINAL, Source.RUNS)
+    assert facts_of(known.record(live, 0)) == [("a", expected)]
+    live.record.estimate = expected
+    live.history = replace(live.history, run_ms=MINUTE)
+    live.record.work = MINUTE * NOMINAL
+    assert facts_of(known.record(live, 0)) == []  # the same within a tenth
+    live.history = replace(live.history, run_ms=30 * MINUTE)
+    live.record.work = 30 * MINUTE * NOMINAL
+    later = Estimate(60 * MINUTE * NOMINAL, Source.RUNS)
+    assert facts_of(known.record(live, 0)) == [("a", later)]
+
+
+@pytest.mark.parametrize("source", [Source.STEPS, Source.PROFILE, Source.TRACE])
+def test_an_estimate_from_steps_stays(source: Source) -> None:
+    known = RunTimes()
+    known.learn(ended("./train", run_ms=20 * MINUTE))
+    live = a_live_job("./train")
+    assert live.record is not None
+    live.record.estimate = Estimate(90 * MINUTE * NOMINAL, source)
+    assert facts_of(known.record(live, 0)) == []
+    assert live.history.forecasts
+
+
+def test_a_new_job_has_the_estimate_of_its_steps_before_that_of_its_runs() -> None:
+    known = RunTimes()
+    live = a_live_job("./train", phase=Phase.PENDING)
+    assert known.first_estimate(live, None) is None
+    known.learn(ended("./train", "--lr", "1", run_ms=20 * MINUTE))
+    by_runs = Estimate(20 * MINUTE * NOMINAL, Source.PROGRAM)
+    assert known.first_estimate(live, KnownProgram(Profile(step_us=1_000))) == by_runs
+    profile = KnownProgram(Profile(step_us=1_000), steps=60_000)
+    by_steps = Estimate(MINUTE * NOMINAL, Source.PROFILE)
+    assert known.first_estimate(live, profile) == by_steps
+
+
+def test_the_first_end_of_a_program_gives_jobs_that_wait_their_estimate() -> None:
+    known = RunTimes()
+    assert known.learn(ended("./train", "--lr", "1", run_ms=20 * MINUTE))
+    assert not known.learn(ended("./train", "--lr", "1", run_ms=30 * MINUTE))
+    assert not known.learn(a_live_job("./other", phase=Phase.FAILED))
+    waits = a_live_job("./train", "--lr", "2", phase=Phase.PENDING)
+    other = a_live_job("./other", phase=Phase.PENDING)
+    told = a_live_job("./train", "--lr", "2", phase=Phase.PENDING)
+    assert told.record is not None
+    told.record.estimate = Estimate(NOMINAL, Source.STEPS)
+    by_runs = Estimate(25 * MINUTE * NOMINAL, Source.PROGRAM)
+    assert facts_of(known.first_estimates([waits, other, told])) == [("a", by_runs)]
+
+
+def test_the_former_name_of_a_source_is_still_read() -> None:
+    assert decode({TAG: "run_time.Basis", "name": "RUNS"}) is Source.RUNS

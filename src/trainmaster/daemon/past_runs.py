@@ -1,0 +1,82 @@
+"""What past runs and past forecasts say about the run time of a program.
+
+A program is a user, a folder and a command. Run times are kept by program and number of GPUs, with its
+arguments and without them; of past forecasts, the true over the predicted remaining time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from trainmaster.daemon.known_profiles import Key
+from trainmaster.daemon.run_time_forecast import from_runs, ratio_of, run_time_forecast
+from trainmaster.model.job import Source
+from trainmaster.model.run_time import RunTimeForecast
+
+MOST_RATIOS = 500
+"""Past forecasts that count for each source: the newest."""
+MOST_RUNS = 20
+"""Run times that are remembered of each program: the newest."""
+MOST_PROGRAMS = 4_096
+"""Programs that are remembered: those of which a run ended last."""
+INTERPRETERS = ("python", "bash", "sh", "torchrun")
+"""Commands that begin with one of these name their program next."""
+Runs = dict[tuple[Key, int], deque[int]]
+"""Run times by program and number of GPUs."""
+
+
+class PastRuns:
+    """Run times of programs, and how good forecasts were."""
+
+    def __init__(self) -> None:
+        self._ratios: dict[Source, deque[float]] = {}
+        self._runs: Runs = {}
+        """Of the same user, folder, program and arguments."""
+        self._others: Runs = {}
+        """Of the same program, whatever its arguments."""
+
+    def learn(
+        self,
+        key: Key,
+        gpus: int,
+        run_ms: int,
+        lost_ms: int = 0,
+        forecasts: Sequence[RunTimeForecast] = (),
+    ) -> None:
+        """A run has succeeded: how long it ran, what of that was lost, and what had been forecast."""
+        for each in forecasts:
+            known = self._ratios.setdefault(each.basis, deque(maxlen=MOST_RATIOS))
+            known.append(ratio_of(each, run_ms))
+        useful_ms = max(0, run_ms - lost_ms)
+        for runs, which in ((self._runs, key), (self._others, without_arguments(key))):
+            known_runs = runs.pop((which, gpus), None) or deque(maxlen=MOST_RUNS)
+            known_runs.append(useful_ms)
+            runs[which, gpus] = known_runs
+            if len(runs) > MOST_PROGRAMS:
+                del runs[next(iter(runs))]
+
+    def predictions(self, key: Key, gpus: int, useful_ms: int = 0) -> Iterator[tuple[Source, int]]:
+        """How long a run that has run so long still takes, by runs with its arguments and with any."""
+        for basis, runs, which in (
+            (Source.RUNS, self._runs, key),
+            (Source.PROGRAM, self._others, without_arguments(key)),
+        ):
+            left_ms = from_runs(runs.get((which, gpus), ()), useful_ms)
+            if left_ms is not None:
+                yield basis, left_ms
+
+    def forecast(self, predictions: Mapping[Source, int], ran_ms: int) -> RunTimeForecast | None:
+        """The prediction with the narrowest interval, as good as such predictions were; None without any."""
+        return run_time_forecast(predictions, ran_ms, self._ratios)
+
+
+def without_arguments(key: Key) -> Key:
+    """The same user, folder and program: what follows its name is left out."""
+    user, folder, command = key
+    is_interpreted = command[0].rsplit("/", 1)[-1].rstrip("0123456789.") in INTERPRETERS
+    if not is_interpreted:
+        return user, folder, command[:1]
+    words = iter(enumerate(command[1:], 2))
+    named = next((at for at, word in words if not word.startswith("-")), len(command))
+    return user, folder, command[:named]
