@@ -132,14 +132,15 @@ def _admits(state: State, held: Reservation, record: JobRecord) -> bool:
 
 
 def known_end(record: JobRecord, now: int) -> int | None:
-    """When it ends if it runs from now on, by its time limit and its estimate; None: neither is known."""
+    """When it ends at the latest if it runs from now on, by its time limit and its estimate; None: neither
+    is known."""
     ends: list[int] = []
     limit, shape = record.job.max_runtime_ms, record.demand
     if limit is not None:
         most = max(shape.nominal.total_share, shape.max_count * shape.nominal.share, 1)
         ends.append(now + max(0, limit - record.attained_at(now) // most))
     if record.estimate is not None:
-        ends.append(record.finish_at(record.estimate.work, now))
+        ends.append(record.finish_at(record.estimate.most or record.estimate.work, now))
     return min(ends, default=None)
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainmaster.daemon.known_profiles import Key
-from trainmaster.daemon.run_time_forecast import from_runs, ratio_of, run_time_forecast
+from trainmaster.daemon.run_time_forecast import PastForecasts, from_runs, run_time_forecast
 from trainmaster.model.job import Source
 from trainmaster.model.run_time import RunTimeForecast
 
@@ -30,7 +30,7 @@ class PastRuns:
     """Run times of programs, and how good forecasts were."""
 
     def __init__(self) -> None:
-        self._ratios: dict[Source, deque[float]] = {}
+        self._forecasts: dict[Source, PastForecasts] = {}
         self._runs: Runs = {}
         """Of the same user, folder, program and arguments."""
         self._others: Runs = {}
@@ -46,8 +46,9 @@ class PastRuns:
     ) -> None:
         """A run has succeeded: how long it ran, what of that was lost, and what had been forecast."""
         for each in forecasts:
-            known = self._ratios.setdefault(each.basis, deque(maxlen=MOST_RATIOS))
-            known.append(ratio_of(each, run_ms))
+            if each.basis not in self._forecasts:
+                self._forecasts[each.basis] = PastForecasts(deque(maxlen=MOST_RATIOS))
+            self._forecasts[each.basis].learn(each, run_ms)
         useful_ms = max(0, run_ms - lost_ms)
         for runs, which in ((self._runs, key), (self._others, without_arguments(key))):
             known_runs = runs.pop((which, gpus), None) or deque(maxlen=MOST_RUNS)
@@ -58,17 +59,18 @@ class PastRuns:
 
     def predictions(self, key: Key, gpus: int, useful_ms: int = 0) -> Iterator[tuple[Source, int]]:
         """How long a run that has run so long still takes, by runs with its arguments and with any."""
-        for basis, runs, which in (
-            (Source.RUNS, self._runs, key),
-            (Source.PROGRAM, self._others, without_arguments(key)),
-        ):
-            left_ms = from_runs(runs.get((which, gpus), ()), useful_ms)
+        runs = self._runs.get((key, gpus), ())
+        others = self._others.get((without_arguments(key), gpus), ())
+        for basis, totals_ms in ((Source.RUNS, runs), (Source.PROGRAM, others)):
+            if basis is Source.PROGRAM and runs == others:
+                continue
+            left_ms = from_runs(totals_ms, useful_ms)
             if left_ms is not None:
                 yield basis, left_ms
 
     def forecast(self, predictions: Mapping[Source, int], ran_ms: int) -> RunTimeForecast | None:
         """The prediction with the narrowest interval, as good as such predictions were; None without any."""
-        return run_time_forecast(predictions, ran_ms, self._ratios)
+        return run_time_forecast(predictions, ran_ms, self._forecasts)
 
 
 def without_arguments(key: Key) -> Key:

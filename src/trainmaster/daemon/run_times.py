@@ -138,7 +138,8 @@ def estimate_by(forecast: RunTimeForecast, record: JobRecord, now: int) -> Estim
 
 
 def _estimate(forecast: RunTimeForecast, done: int = 0, speed_ppm: int = NOMINAL) -> Estimate:
-    return Estimate(done + forecast.expected_ms * speed_ppm, forecast.basis)
+    work, most = (done + ms * speed_ppm for ms in (forecast.expected_ms, forecast.high_ms))
+    return Estimate(work, forecast.basis, most)
 
 
 def calibration_of(store: Store) -> Sequence[Calibration]:

@@ -162,6 +162,8 @@ class Estimate:
     work: int
     """ms x parts per million of nominal speed."""
     source: Source
+    most: int = 0
+    """The upper bound of the work, where it is known to be uncertain; 0: as much as `work`."""
 
 
 @dataclass(frozen=True, slots=True)

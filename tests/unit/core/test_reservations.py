@@ -79,6 +79,15 @@ def test_the_earlier_of_limit_and_estimate_counts() -> None:
     assert site.running == "a b c d"
 
 
+def test_of_an_uncertain_estimate_the_upper_bound_counts() -> None:
+    site = Site().maintain(0)
+    uncertain = Estimate(HOUR * NOMINAL, Source.RUNS, 3 * HOUR * NOMINAL)
+    site.tell(e.JobSubmitted(a_job("c"), estimate=uncertain))
+    assert site.running == ""
+    site.tell(e.JobProfiled("c", estimate=replace(uncertain, most=2 * HOUR * NOMINAL)))
+    assert site.running == "c"
+
+
 @pytest.mark.parametrize(
     ("can_freeze", "saves", "preemptible", "starts"),
     [

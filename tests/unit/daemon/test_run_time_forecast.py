@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from trainmaster.daemon.run_time_forecast import (
     ENOUGH,
+    MOST_OUTSIDE,
+    OUTSIDE,
+    PastForecasts,
     calibration,
     from_runs,
     is_due,
-    ratio_of,
     run_time_forecast,
 )
 from trainmaster.model import codec
@@ -26,6 +31,10 @@ def a_forecast(basis: Source, ran_ms: int, low_ms: int, middle: int, high: int) 
     return RunTimeForecast(basis, ran_ms, middle, low_ms, middle, high, is_calibrated=True)
 
 
+def past(*ratios: float, outside: float = OUTSIDE) -> PastForecasts:
+    return PastForecasts(deque(ratios), outside)
+
+
 def test_of_earlier_runs_only_the_longer_ones_count() -> None:
     assert from_runs([10, 20, 60], 0) == 20
     assert from_runs([10, 20, 60], 15) == 25
@@ -34,7 +43,7 @@ def test_of_earlier_runs_only_the_longer_ones_count() -> None:
 
 
 def test_without_past_forecasts_an_assumed_width_is_said_to_be_one() -> None:
-    found = run_time_forecast({STEPS: HOUR}, MINUTE, {STEPS: [3.0] * (ENOUGH - 1)})
+    found = run_time_forecast({STEPS: HOUR}, MINUTE, {STEPS: past(*[3.0] * (ENOUGH - 1))})
     assert found is not None
     assert (found.low_ms, found.expected_ms, found.high_ms) == (HOUR * 4 // 5, HOUR, HOUR * 5 // 4)
     assert not found.is_calibrated
@@ -43,7 +52,7 @@ def test_without_past_forecasts_an_assumed_width_is_said_to_be_one() -> None:
 
 def test_bounds_are_quantiles_of_past_forecasts_and_the_expected_time_is_their_median() -> None:
     ratios = [0.5 + each / 10 for each in range(ENOUGH)]
-    found = run_time_forecast({STEPS: HOUR}, 0, {STEPS: ratios})
+    found = run_time_forecast({STEPS: HOUR}, 0, {STEPS: past(*ratios)})
     assert found is not None
     assert found.is_calibrated
     assert (found.predicted_ms, found.low_ms) == (HOUR, HOUR // 2)
@@ -52,7 +61,7 @@ def test_bounds_are_quantiles_of_past_forecasts_and_the_expected_time_is_their_m
 
 @pytest.mark.parametrize("ratios", [[2.0] * ENOUGH, [0.2] * ENOUGH, [0.1, 5.0] * ENOUGH])
 def test_the_expected_time_is_within_its_interval(ratios: list[float]) -> None:
-    found = run_time_forecast({STEPS: HOUR}, 0, {STEPS: ratios})
+    found = run_time_forecast({STEPS: HOUR}, 0, {STEPS: past(*ratios)})
     assert found is not None
     assert found.low_ms <= found.expected_ms <= found.high_ms
 
@@ -62,7 +71,9 @@ def test_of_several_predictions_the_narrowest_counts() -> None:
     found = run_time_forecast(predictions, 0, {})
     assert found is not None
     assert found.basis is STEPS
-    found = run_time_forecast(predictions, 0, {STEPS: [0.3, 3.0] * 20, RUNS: [0.9, 1.1] * 20})
+    found = run_time_forecast(
+        predictions, 0, {STEPS: past(*[0.3, 3.0] * 20), RUNS: past(*[0.9, 1.1] * 20)}
+    )
     assert found is not None
     assert (found.basis, found.predicted_ms) == (RUNS, 2 * HOUR)
 
@@ -75,23 +86,44 @@ def test_forecasts_are_due_ever_more_seldom() -> None:
     assert recorded == [0, 60, 120, 240, 480]
 
 
+def within_of(truths: Iterable[float], judged: int) -> int:
+    """Of the last ones: how many were within the interval that was made from those before."""
+    known, later = past(), list[tuple[int, list[RunTimeForecast]]]()
+    for truth in truths:
+        found = run_time_forecast({RUNS: HOUR}, 0, {RUNS: known})
+        assert found is not None
+        known.learn(found, round(HOUR * truth))
+        later.append((round(HOUR * truth), [found]))
+    (row,) = calibration(later[-judged:])
+    assert row.forecasts == judged
+    return row.within
+
+
 @pytest.mark.parametrize("spread", [0.05, 0.7])
 def test_eight_of_ten_later_truths_are_within_the_interval(spread: float) -> None:
     """A source whose error is lognormal and biased, of which the estimator knows nothing."""
-    random, seen = Random(7), list[float]()
-    later: list[tuple[int, list[RunTimeForecast]]] = []
-    for each in range(1_200):
-        predicted = random.randint(10 * MINUTE, 20 * HOUR)
-        truth = round(predicted * 1.3 * random.lognormvariate(0, spread))
-        found = run_time_forecast({RUNS: predicted}, 0, {RUNS: seen[:200]})
-        assert found is not None
-        seen.append(ratio_of(found, truth))
-        if each >= 200:
-            later.append((truth, [found]))
-    (row,) = calibration(later)
-    assert row.basis is RUNS
-    assert row.forecasts == 1_000
-    assert 760 <= row.within <= 850
+    random = Random(7)
+    truths = [1.3 * random.lognormvariate(0, spread) for _ in range(1_200)]
+    assert 760 <= within_of(truths, 1_000) <= 850
+
+
+def test_the_interval_widens_where_jobs_drift_away_from_the_past() -> None:
+    random = Random(7)
+    truths = [1.003**at * random.lognormvariate(0, 0.5) for at in range(1_200)]
+    assert 760 <= within_of(truths, 1_000) <= 850
+
+
+def test_only_intervals_from_the_past_are_adapted_and_within_bounds() -> None:
+    known = past()
+    assumed = replace(a_forecast(RUNS, 0, 1, 2, 3), is_calibrated=False)
+    known.learn(assumed, HOUR)
+    assert (known.outside, len(known.ratios)) == (OUTSIDE, 1)
+    for _ in range(10):
+        known.learn(a_forecast(RUNS, 0, 1, 2, 3), HOUR)
+    assert known.outside < OUTSIDE
+    for _ in range(1_000):
+        known.learn(a_forecast(RUNS, 0, 1, 2, 3 * HOUR), HOUR)
+    assert known.outside == MOST_OUTSIDE
 
 
 def test_calibration_counts_by_basis() -> None:

@@ -123,6 +123,10 @@ def test_an_older_store_has_no_forecasts() -> None:
     assert JobHistory.from_json(json.dumps(stored)).forecasts == ()
 
 
+def minutes(expected: int, most: int, source: Source) -> Estimate:
+    return Estimate(expected * MINUTE * NOMINAL, source, most * MINUTE * NOMINAL)
+
+
 def facts_of(events: Iterable[LoggedEvent]) -> list[tuple[str, Estimate | None]]:
     return [
         (each.event.job, each.event.estimate)
@@ -137,7 +141,7 @@ def test_what_earlier_runs_say_becomes_the_estimate_of_a_run() -> None:
         known.learn(ended("./train", run_ms=run * MINUTE))
     live = a_live_job("./train")
     assert live.record is not None
-    expected = Estimate(20 * MINUTE * NOMINAL, Source.RUNS)
+    expected = minutes(20, 30, Source.RUNS)
     assert facts_of(known.record(live, 0)) == [("a", expected)]
     live.record.estimate = expected
     live.history = replace(live.history, run_ms=MINUTE)
@@ -145,7 +149,7 @@ def test_what_earlier_runs_say_becomes_the_estimate_of_a_run() -> None:
     assert facts_of(known.record(live, 0)) == []  # the same within a tenth
     live.history = replace(live.history, run_ms=30 * MINUTE)
     live.record.work = 30 * MINUTE * NOMINAL
-    later = Estimate(60 * MINUTE * NOMINAL, Source.RUNS)
+    later = minutes(60, 75, Source.RUNS)
     assert facts_of(known.record(live, 0)) == [("a", later)]
 
 
@@ -165,7 +169,7 @@ def test_a_new_job_has_the_estimate_of_its_steps_before_that_of_its_runs() -> No
     live = a_live_job("./train", phase=Phase.PENDING)
     assert known.first_estimate(live, None) is None
     known.learn(ended("./train", "--lr", "1", run_ms=20 * MINUTE))
-    by_runs = Estimate(20 * MINUTE * NOMINAL, Source.PROGRAM)
+    by_runs = minutes(20, 60, Source.PROGRAM)
     assert known.first_estimate(live, KnownProgram(Profile(step_us=1_000))) == by_runs
     profile = KnownProgram(Profile(step_us=1_000), steps=60_000)
     by_steps = Estimate(MINUTE * NOMINAL, Source.PROFILE)
@@ -182,7 +186,7 @@ def test_the_first_end_of_a_program_gives_jobs_that_wait_their_estimate() -> Non
     told = a_live_job("./train", "--lr", "2", phase=Phase.PENDING)
     assert told.record is not None
     told.record.estimate = Estimate(NOMINAL, Source.STEPS)
-    by_runs = Estimate(25 * MINUTE * NOMINAL, Source.PROGRAM)
+    by_runs = minutes(25, 75, Source.PROGRAM)
     assert facts_of(known.first_estimates([waits, other, told])) == [("a", by_runs)]
 
 
