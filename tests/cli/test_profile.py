@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Tm
 from tests.unit.sdk.test_path_entry import OPTIMIZER
-from trainmaster.cli.support.packing_advice import advise
+from trainmaster.cli.support.packing_advice import advise, linear_law
 from trainmaster.engines.packing_experiment import ExperimentError, Measurement, measurement
 from trainmaster.gpu import fake_driver
 
@@ -106,3 +106,15 @@ def test_the_fewest_copies_near_the_best_are_recommended() -> None:
     assert "4 copies under MPS" in advice.sentence
     assert "concurrency=4 --set sharing=mps" in advice.command
     assert advise([_row("time", 1, 88), _row("time", 2, 80), _row("mps", 2, 90)])[:2] == (1, "time")
+
+
+def test_the_times_by_turns_give_the_linear_law_of_the_machine() -> None:
+    rows = [
+        Measurement("time", copies, 100, copies / times, times, times, 0.0)
+        for copies, times in ((1, 1.0), (2, 2.1), (4, 4.2))
+    ]
+    law = linear_law([*rows, _row("mps", 8, 4)])
+    assert law is not None
+    assert (law.a, law.b) == (pytest.approx(-0.05), pytest.approx(1.0643, abs=5e-5))
+    assert "{law: linear, a: -0.0500, b: 1.0643}" in law.sentence
+    assert linear_law(rows[:2]) is None

@@ -16,6 +16,7 @@ from trainmaster.core.controller import Controller
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Demand, Estimate, Run, Shape, Source
+from trainmaster.model.packing_score import Evidence, PackingScore, Verdict
 from trainmaster.model.placement import Sharing
 from trainmaster.model.result import Result
 from trainmaster.model.trace import TracedJob
@@ -285,3 +286,67 @@ def test_a_job_that_asks_for_a_part_of_a_gpu_keeps_that_part() -> None:
         if record is not None and record.placement is not None:
             held.add(record.placement.slices[0].share)
     assert held == {WHOLE // 5}
+
+
+# -- why a job shares its GPU, or joins none -------------------------------------------------------------
+
+
+def scores(
+    jobs: list[TracedJob], until_s: float, world: PerfModel = PUBLISHED, terms: PackingTerms = TERMS
+) -> dict[str, tuple[PackingScore, ...]]:
+    """Of each live job, after what has happened by then."""
+    simulation = Simulation(a_scenario(jobs, "1x1", world), packing(terms))
+    controller = simulation.controller
+    while simulation.step() and controller.now < until_s * SECOND:
+        pass
+    return {job: controller.packing_scores(job) for job in controller.state.jobs}
+
+
+def test_jobs_together_say_whether_that_was_measured() -> None:
+    pair = [small("a", 81), small("b", 81)]
+    published = PackingScore(("b",), Verdict.ON_TRIAL, (810_000, 810_000), Evidence.PUBLISHED)
+    assert scores(pair, 0)["a"] == (published,)
+    measured = replace(published, verdict=Verdict.PACKED, evidence=Evidence.MEASURED)
+    assert scores(pair, 10)["a"] == (measured,)
+
+
+@pytest.mark.parametrize(
+    ("kept", "left", "verdict"),
+    [(0.73, 0.64, Verdict.PACKED), (0.50, 0.45, Verdict.TOO_SLOW)],
+)
+def test_a_pair_that_does_more_than_one_alone_is_kept_and_another_undone(
+    kept: float, left: float, verdict: Verdict
+) -> None:
+    jobs = [small("a", 200, "good"), small("b", 200, "bad")]
+    world, terms = where(good_bad=kept, bad_good=left), replace(TERMS, kept_ppm=600_000)
+    said = scores(jobs, 10, world, terms)["b"]
+    assert [(each.others, each.verdict, each.evidence) for each in said] == [
+        (("a",), verdict, Evidence.MEASURED)
+    ]
+    assert sum(said[0].rates) == pytest.approx((kept + left) * NOMINAL, abs=10)
+
+
+FULL = [small(name, 500, "", gpu_util_ppm=950_000) for name in "ab"]
+QUIET = [small(name, 500, "", gpu_util_ppm=200_000) for name in "ab"]
+HIGH = replace(TERMS, gain_ppm=950_000)
+NOT_JOINED = [
+    (FULL, TERMS, Verdict.TOO_SLOW, Evidence.UTILISATION, 700_000),
+    (QUIET, HIGH, Verdict.TOO_LITTLE, Evidence.UTILISATION, 1_950_000),
+    ([small("a", 50, gib=8), small("b", 50, gib=8)], TERMS, Verdict.NO_MEMORY, None, 0),
+    ([small("a", 50, ""), small("b", 50, "")], TERMS, Verdict.UNKNOWN, None, 0),
+]
+
+
+@pytest.mark.parametrize(("jobs", "terms", "verdict", "evidence", "least"), NOT_JOINED)
+def test_a_job_that_waits_says_why_it_joins_nobody(
+    jobs: list[TracedJob],
+    terms: PackingTerms,
+    verdict: Verdict,
+    evidence: Evidence | None,
+    least: int,
+) -> None:
+    said = scores(jobs, 0, terms=terms)
+    assert said["a"] == ()
+    (score,) = said["b"]
+    found = (score.others, score.verdict, score.evidence, score.least_ppm)
+    assert found == (("a",), verdict, evidence, least)

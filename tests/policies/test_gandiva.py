@@ -21,6 +21,7 @@ from tests.builders import (
 from tests.property.drive import Drive
 from trainmaster.model import actions as a
 from trainmaster.model.job import Demand, Shape
+from trainmaster.model.packing_score import Evidence, PackingScore, Verdict
 from trainmaster.model.placement import Sharing
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
@@ -28,7 +29,7 @@ from trainmaster.perf.gpu_interference import SharedGpu
 from trainmaster.perf.perf_model import IDEAL, PerfModel
 from trainmaster.policies.gandiva.policy import GandivaMemo
 from trainmaster.policies.gandiva.trial_packing import is_worth_it
-from trainmaster.sim.driver import Scenario
+from trainmaster.sim.driver import Scenario, Simulation
 
 QUANTUM = 60
 
@@ -336,6 +337,25 @@ def test_packed_at_4_and_5_of_10_a_pair_is_undone_and_not_tried_again(
     kept = outcome_of(scenario, a_policy("gandiva")).summary.makespan_s
     assert kept is not None
     assert kept > undone
+
+
+def test_a_pair_says_that_it_is_on_trial_and_what_became_of_it() -> None:
+    def said(at_s: int, scenario: Scenario) -> dict[str, tuple[PackingScore, ...]]:
+        simulation = Simulation(scenario, a_policy("gandiva"))
+        controller = simulation.controller
+        while simulation.step() and controller.now < at_s * SECOND:
+            pass
+        return {job: tuple(controller.packing_scores(job)) for job in controller.state.jobs}
+
+    assert said(0, two_on_one(0.6, 0.5)) == {"a": (), "b": ()}
+    on_trial = said(120, two_on_one(0.6, 0.5))
+    assert on_trial["a"] == (PackingScore(("b",), Verdict.ON_TRIAL),)
+    kept = said(180, two_on_one(0.6, 0.5))
+    assert kept["b"] == (
+        PackingScore(("a",), Verdict.PACKED, (600_000, 500_000), Evidence.MEASURED),
+    )
+    undone = said(180, two_on_one(0.4, 0.5))
+    assert undone["b"] == (PackingScore(("a",), Verdict.UNDONE),)
 
 
 def test_two_super_resolution_jobs_on_one_gpu_do_184_percent() -> None:

@@ -169,14 +169,15 @@ def report(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    from trainmaster.cli.support.packing_advice import advise, gain
+    from trainmaster.cli.support.packing_advice import advise, gain, linear_law
 
-    advice = advise(rows)
+    advice, law = advise(rows), linear_law(rows)
     answer = {
         "command": list(words),
         "device": device,
         "rows": [asdict(row) | {"gain": round(gain(row, rows), 4)} for row in rows],
         "recommended": advice._asdict(),
+        "linear_law": None if law is None else law._asdict(),
     }
     if out is not None:
         write_files(rows, advice, answer, device, out)
@@ -199,6 +200,8 @@ def report(
         ],
     )
     screen().print(advice.sentence, markup=False)
+    if law is not None:
+        screen().print(law.sentence, markup=False, soft_wrap=True)
     if advice.copies > 1:
         screen().print(
             f"The scheduler does so after: {advice.command}", markup=False, soft_wrap=True

@@ -33,6 +33,7 @@ from trainmaster.core.view import View
 from trainmaster.model.actions import Order, Suspend
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.events import Event
+from trainmaster.model.packing_score import PackingScore
 from trainmaster.model.plan import Plan
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.reasons import Reason, Refusal, Refused
@@ -337,6 +338,10 @@ class Controller:
         if over is None and self.state.kept_free:
             over = kept_free_reason(self.state, record, self._now)
         return over or self.policy.explain(self.view, self.memo, record, self._now)
+
+    def packing_scores(self, job: str) -> Sequence[PackingScore]:
+        """Why this job shares a GPU with others, or joins none of them."""
+        return self.policy.packing_scores(self.view, self.memo, self.state.jobs[job], self._now)
 
     def forget(self) -> None:
         """Drop every cache of the view and the policy: plans must not change (the amnesia rule)."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.model.packing_score import PackingScore
 from trainmaster.model.plan import M, Plan
 from trainmaster.model.reasons import Reason
 
@@ -44,6 +46,12 @@ class Policy(Protocol[M]):
 
     def explain(self, view: View, memo: M, record: JobRecord, now: int) -> Reason:
         """Why this job waits."""
+        ...
+
+    def packing_scores(
+        self, view: View, memo: M, record: JobRecord, now: int
+    ) -> Sequence[PackingScore]:
+        """Why this job shares a GPU with others, or joins none; empty where that is not decided."""
         ...
 
     def forget(self) -> None:

@@ -74,6 +74,7 @@ from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProg
 from trainmaster.text.deadlines import DEADLINE_OF_HELD, expected_end_sentence
 from trainmaster.text.formatting import length, listing, plural, utc_time
 from trainmaster.text.messages import pace_sentence, straggler_sentence
+from trainmaster.text.packing import packing_sentence
 from trainmaster.text.run_times import BASES, run_time_sentence
 
 Forecaster = Callable[[SnapshotRow, str | JobSubmitted, int], Forecast]
@@ -366,6 +367,9 @@ class Queries:
         forecast = self._driver.run_times.forecast(live, self._driver.clock.now())
         if forecast is not None:
             said = (*said, run_time_sentence(forecast, is_running=record.phase is Phase.RUNNING))
+        if not self._driver.raised and record.phase in WAITING | {Phase.RUNNING}:
+            scores = self._driver.controller.packing_scores(record.id)
+            said = (*said, *map(packing_sentence, scores))
         room = self._making_room(live, record)
         if speaks or record.first_start_ms is None:
             return (*said, room)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar, Generic, cast
 
@@ -25,6 +25,7 @@ from trainmaster.mechanisms.preemption_guards import (
 )
 from trainmaster.mechanisms.preemptive_scheduling import FailedPlacement, run_in_order
 from trainmaster.model.job import Demand
+from trainmaster.model.packing_score import PackingScore
 from trainmaster.model.placement import Role, Sharing
 from trainmaster.model.plan import Plan, Rank
 from trainmaster.model.reasons import Protection, Reason, Why
@@ -131,6 +132,11 @@ class BasePolicy(Generic[O, M]):
 
     def explain(self, view: View, memo: M, record: JobRecord, now: int) -> Reason:
         return self.placement_reason(view, record, now)
+
+    def packing_scores(
+        self, view: View, memo: M, record: JobRecord, now: int
+    ) -> Sequence[PackingScore]:
+        return ()
 
     def placement_reason(self, view: View, record: JobRecord, now: int) -> Reason:
         reason = waiting_reason(view, record, self.placer(record), now, self.guards)

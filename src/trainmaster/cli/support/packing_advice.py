@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import linear_regression
 from typing import NamedTuple
 
 from trainmaster.engines.packing_experiment import MPS, Measurement
@@ -11,6 +12,7 @@ LEAST_GAIN = 1.05
 """Total speed, over that of one copy, from which packing is worth it."""
 ENOUGH = 0.95
 """Part of the best total speed with which fewer copies, whose steps are shorter, are preferred."""
+ENOUGH_FOR_LAW = 3
 NAMES = {"time": "by turns", MPS: "under MPS"}
 
 
@@ -40,6 +42,31 @@ class Advice(NamedTuple):
             f"trainmaster policy set big-brain --set concurrency={self.copies}"
             f" --set sharing={self.sharing}"
         )
+
+
+class LinearLaw(NamedTuple):
+    """k copies take a + b k times as long as one: what `simulate` may know of this machine (docs/perf.md)."""
+
+    a: float
+    b: float
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"By turns, k copies take {self.a:.2f} + {self.b:.2f} k times as long as one;"
+            f" for `simulate --perf`: sharing: {{law: linear, a: {self.a:.4f}, b: {self.b:.4f}}}"
+        )
+
+
+def linear_law(rows: Sequence[Measurement]) -> LinearLaw | None:
+    """The least squares through the times by turns; None for fewer than three numbers of copies."""
+    by_turns = [row for row in rows if row.sharing != MPS]
+    if len(by_turns) < ENOUGH_FOR_LAW:
+        return None
+    first = alone(by_turns)
+    times = [row.mean_ms / first.mean_ms for row in by_turns]
+    b, a = linear_regression([row.copies for row in by_turns], times)
+    return LinearLaw(a, b)
 
 
 def gain(row: Measurement, rows: Sequence[Measurement]) -> float:

@@ -30,6 +30,7 @@ from trainmaster.mechanisms.preemptive_scheduling import evacuate
 from trainmaster.mechanisms.resize import grow_into_idle, shrink_to_nominal
 from trainmaster.mechanisms.unmeasured_jobs import with_unmeasured
 from trainmaster.model.codec import stored_as
+from trainmaster.model.packing_score import PackingScore
 from trainmaster.model.placement import Sharing
 from trainmaster.model.plan import FrozenMap, Plan
 from trainmaster.model.reasons import Reason
@@ -39,7 +40,13 @@ from trainmaster.policies.gandiva.migration import REST_QUANTA, Migration, Move
 from trainmaster.policies.gandiva.server_index import ServerIndex, is_measured, takes_turns
 from trainmaster.policies.gandiva.starvation import StarvingJobs
 from trainmaster.policies.gandiva.time_slicing import TimeSlicing, measured_at
-from trainmaster.policies.gandiva.trial_packing import MODEL, Packed, Pair, TrialPacking
+from trainmaster.policies.gandiva.trial_packing import (
+    MODEL,
+    Packed,
+    Pair,
+    TrialPacking,
+    packing_scores,
+)
 
 SWITCH = ("on", "off")
 
@@ -190,6 +197,11 @@ class Gandiva(BasePolicy[GandivaOptions, GandivaMemo]):
     def wake(self, view: View, memo: GandivaMemo, now: int) -> int | None:
         """When a pair or a move can be judged; at once where a starving job waits for one that began."""
         return now + 1 if memo.keeps else self._judged_at(view, memo, now)
+
+    def packing_scores(
+        self, view: View, memo: GandivaMemo, record: JobRecord, now: int
+    ) -> tuple[PackingScore, ...]:
+        return packing_scores(view.jobs, memo.pairs.values(), memo.refuted, record)
 
     def _judged_at(self, view: View, memo: GandivaMemo, now: int) -> int | None:
         """When the next pair or move will have been measured."""

@@ -16,6 +16,7 @@ from itertools import permutations
 from trainmaster.core.lifecycle import WAITING
 from trainmaster.core.state import JobRecord
 from trainmaster.model.codec import stored_as
+from trainmaster.model.packing_score import Evidence, PackingScore, Verdict
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.placement.gang import bits
@@ -265,6 +266,35 @@ class TrialPacking:
         if packed is None:
             return None
         return self.jobs[packed.host if packed.guest == record.id else packed.guest]
+
+
+def packing_scores(
+    jobs: Mapping[str, JobRecord],
+    pairs: Iterable[Packed],
+    refuted: Iterable[Pair],
+    record: JobRecord,
+) -> tuple[PackingScore, ...]:
+    """The pair that a job is part of, and those that were undone."""
+    found: list[PackingScore] = []
+    for packed in pairs:
+        guest, host = jobs.get(packed.guest), jobs.get(packed.host)
+        if guest is None or host is None or record not in (guest, host):
+            continue
+        other = host if record is guest else guest
+        if not packed.is_kept:
+            found.append(PackingScore((other.id,), Verdict.ON_TRIAL))
+            continue
+        mine, beside = (
+            each.speed_ppm * NOMINAL // max(1, alone)
+            for each, alone in (
+                (record, packed.guest_alone if record is guest else packed.host_alone),
+                (other, packed.host_alone if record is guest else packed.guest_alone),
+            )
+        )
+        found.append(PackingScore((other.id,), Verdict.PACKED, (beside, mine), Evidence.MEASURED))
+    undone = [each for pair in refuted if record.id in pair for each in pair if each != record.id]
+    live = sorted(each for each in undone if each in jobs)
+    return (*found, *(PackingScore((each,), Verdict.UNDONE) for each in live))
 
 
 def _on_gpus_of(where: Placement, record: JobRecord, share: int, sharing: Sharing) -> Placement:

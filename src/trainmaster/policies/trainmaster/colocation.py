@@ -177,10 +177,10 @@ class Colocation:
         """Whether the last member adds enough, and every job keeps enough of its speed."""
         if min(rates) < self.terms.kept_ppm:
             return False
-        before = self._sum(gpu, [kind_of(record) for record in records[:-1]])
+        before = self.sum_of(gpu, [kind_of(record) for record in records[:-1]])
         return sum(rates) - before >= self.terms.least_ppm
 
-    def _sum(self, gpu: int, kinds: Sequence[JobKind]) -> int:
+    def sum_of(self, gpu: int, kinds: Sequence[JobKind]) -> int:
         """The sum of speeds of jobs of these kinds on this GPU."""
         if len(kinds) == 1:
             return NOMINAL
@@ -259,7 +259,7 @@ class Colocation:
         rates = self.rates.predicted((*kinds, mine), sharing)
         if rates is None:
             return 0 if self._may_try(kinds, mine, record) else None
-        gain = sum(rates) - self._sum(gpu, kinds)
+        gain = sum(rates) - self.sum_of(gpu, kinds)
         is_enough = gain >= self.terms.gain_ppm and min(rates) >= self.terms.kept_ppm
         self.gains[key] = gain if is_enough else None
         return self.gains[key]
@@ -377,7 +377,7 @@ class Colocation:
     def _pays_to_move_at(self, gpu: int, records: list[JobRecord], mover: JobRecord) -> int | None:
         """When the job has run long enough that running as long again gains more than moving costs."""
         others = [kind_of(record) for record in records if record is not mover]
-        lost = self._sum(gpu, others) + NOMINAL - sum(self._measured(gpu, records))
+        lost = self.sum_of(gpu, others) + NOMINAL - sum(self._measured(gpu, records))
         if lost <= 0:
             return None
         cost = self.shared.view.handover_ms or self.terms.move_ms

@@ -30,10 +30,12 @@ from trainmaster.mechanisms.base_policy import BasePolicy, waiting_reason
 from trainmaster.mechanisms.fair_share.hierarchical_policy import capacity, share_reason
 from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
 from trainmaster.mechanisms.preemptive_scheduling import run_in_order
+from trainmaster.model.packing_score import PackingScore
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason
 from trainmaster.policies.trainmaster import colocation, resizing
 from trainmaster.policies.trainmaster.colocation import separate_pairs, spread_pairs
+from trainmaster.policies.trainmaster.colocation_scores import packing_scores
 from trainmaster.policies.trainmaster.defragmentation import consolidate_gangs, make_room_for_gangs
 from trainmaster.policies.trainmaster.delay_scheduling import (
     drop_relaxed_failures,
@@ -178,6 +180,11 @@ class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
         if p.has_queues and record.placement is None:
             reason = share_reason(TrainmasterQueuePass(p), record, reason, capacity(view))
         return p.deadlines().with_notice(p.memo.deadlines, record, reason, now)
+
+    def packing_scores(
+        self, view: View, memo: TrainmasterMemo, record: JobRecord, now: int
+    ) -> tuple[PackingScore, ...]:
+        return packing_scores(self._pass(view, memo, now), record)
 
 
 def rank_jobs(p: Pass) -> None:
