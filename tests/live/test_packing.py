@@ -43,6 +43,7 @@ def test_measured_programs_share_a_gpu(tmp_path: Path, monkeypatch: pytest.Monke
         until_told(
             daemon, first, f"with job {second} (program.py) by time-slicing, without a restart"
         )
+        until_explained(daemon, first, f"It shares a GPU with job {second}", "how busy each keeps")
         (tmp_path / "enough").touch()
         for job in (first, second):
             daemon.until_state(job, "succeeded")
@@ -56,6 +57,14 @@ def test_measured_programs_share_a_gpu(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / "enough").touch()
         for job in (third, fourth):
             daemon.until_state(job, "succeeded")
+
+
+def until_explained(daemon: LiveDaemon, job: str, *words: str) -> None:
+    def is_explained() -> bool:
+        remarks = daemon.call("GET", f"/api/v1/jobs/{job}/explain")["remarks"]
+        return any(all(word in remark for word in words) for remark in remarks)
+
+    until(is_explained, f"job {job}: {words}")
 
 
 def until_told(daemon: LiveDaemon, job: str, said: str) -> None:

@@ -93,7 +93,7 @@ def name_unmeasured(p: Pass, record: JobRecord, reason: Reason) -> Reason:
 
 def is_measured(record: JobRecord) -> bool:
     """Whether it is known what the job needs beside others, or it has a name for what trials show."""
-    return record.gpu_memory > 0 and not kind_of(record).is_nameless
+    return record.gpu_memory > 0 and not kind_of(record).is_untried
 
 
 def is_due(p: Pass) -> bool:
@@ -266,7 +266,7 @@ class Colocation:
 
     def _may_try(self, kinds: tuple[JobKind, ...], mine: JobKind, record: JobRecord) -> bool:
         """Whether an unmeasured pair may be tried: known kinds, one pair of these kinds at a time."""
-        if len(kinds) != 1 or mine.is_nameless or kinds[0].is_nameless:
+        if len(kinds) != 1 or mine.is_untried or kinds[0].is_untried:
             return False
         pair = frozenset((kinds[0], mine))
         return self.tried.get(pair, record.id) == record.id and all(

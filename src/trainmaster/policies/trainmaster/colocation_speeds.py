@@ -35,6 +35,8 @@ WEIGHT = 4
 """A new measurement counts 1/4, the previous estimate 3/4."""
 MOST_WEIGHT = 64
 """A correction of all kinds alike is the mean over this many pairs and then moves by 1/64."""
+PROGRAM = "/"
+"""Between user and program in a name; names of models have letters and digits alone."""
 FARTHEST = 10
 """A correction of one kind is at most this factor."""
 
@@ -49,9 +51,12 @@ class JobKind(NamedTuple):
     """Utilisation to a tenth, where known."""
 
     @property
-    def is_nameless(self) -> bool:
-        """Whether nothing can be learned from one such job about the next."""
-        return not self.model and self.busy_ppm is None
+    def is_untried(self) -> bool:
+        """Whether such jobs are never tried with others: their use of a GPU is measured first.
+
+        A program whose model is not named runs alone until it is known how busy it keeps a GPU.
+        """
+        return self.busy_ppm is None and (not self.model or PROGRAM in self.model)
 
 
 MemberKey = tuple[JobKind, tuple[JobKind, ...]]
@@ -68,7 +73,7 @@ def _kind(model: str, user: str, app: str, used: int | None) -> JobKind:
     busy = None if used is None else max(1, (used + TENTH // 2) // TENTH) * TENTH
     name = table_name(model)
     if not name and app:
-        name = f"{user}/{program_of(app)}"
+        name = f"{user}{PROGRAM}{program_of(app)}"
     return JobKind(name, busy)
 
 

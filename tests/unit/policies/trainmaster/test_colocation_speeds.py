@@ -145,3 +145,17 @@ def record_of(job: Job) -> JobRecord:
 def test_a_kind_is_a_model_or_a_users_program(model: str, user: str, app: str, name: str) -> None:
     job = replace(a_job("a", 1), model=model, user=user, app=app, gpu_util_ppm=234_000)
     assert kind_of(record_of(job)) == JobKind(name, 200_000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_untried"),
+    [
+        (JobKind("resnet50", None), False),
+        (JobKind("", 200_000), False),
+        (JobKind("ada/train.py", 200_000), False),
+        (JobKind("ada/train.py", None), True),
+        (JobKind("", None), True),
+    ],
+)
+def test_a_program_is_not_tried_before_its_use_is_known(kind: JobKind, is_untried: bool) -> None:
+    assert kind.is_untried is is_untried
