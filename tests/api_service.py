@@ -63,6 +63,7 @@ from trainmaster.daemon.service_api import (
 from trainmaster.daemon.usage_report import usage_report
 from trainmaster.failures.failure_report import failure_report
 from trainmaster.failures.self_test_rule import Verdict
+from trainmaster.model.events import JobSubmitted
 from trainmaster.model.failure_report import FailureReport, JobEnd
 from trainmaster.model.job import Run, Source
 from trainmaster.model.job_state import ENDED_STATES
@@ -425,8 +426,8 @@ class MemoryService:
             return replace(found, row=row, elements=elements)
         return found
 
-    async def forecast(self, what: str | Submission) -> Forecast:
-        known = self._named(str(what))
+    async def forecast(self, what: str | JobSubmitted) -> Forecast:
+        known = self._named(what if isinstance(what, str) else what.job.id)
         if known.is_held:
             return Forecast(None, "it is held")
         return Forecast(self.now + 60_000, "every job ends within a minute")
