@@ -1,0 +1,57 @@
+"""Autocast as for CUDA: on the CPU it computes fewer operators in 32 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+FULL_PRECISION = """
+acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus layer_norm
+native_layer_norm rms_norm group_norm frobenius_norm nuclear_norm cosine_similarity poisson_nll_loss
+cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss
+mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss
+multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp
+upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d
+upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
+_upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa
+prod softmax.int log_softmax.int cumprod cumsum
+""".split()
+"""PyTorch's lists of operators for CUDA (ATen/autocast_mode.h) that first cast their inputs to 32 bits.
+
+A name without an overload stands for all overloads. Norms and sums are left out: they make 32 bits from 16
+without a copy.
+"""
+
+
+def install() -> torch.library.Library:
+    """Replace the CPU's kernels for autocast while the library that is returned lives."""
+    library = torch.library.Library("aten", "IMPL")
+    for name in FULL_PRECISION:
+        for overload in _overloads(name):
+            library.impl(overload.name(), _in_full_precision(overload), "AutocastCPU")
+    return library
+
+
+def _overloads(name: str) -> list[Any]:
+    packet, _, chosen = name.partition(".")
+    operator = getattr(torch.ops.aten, packet, None)
+    if operator is None:
+        return []
+    names = [chosen] if chosen else [n for n in operator.overloads() if "out" not in n]
+    return [getattr(operator, each) for each in names]
+
+
+def _in_full_precision(operator: Any) -> Callable[..., Any]:
+    lower = (torch.float16, torch.bfloat16)
+
+    def cast(value: Any) -> Any:
+        return value.float() if torch.is_tensor(value) and value.dtype in lower else value
+
+    def called(*args: Any, **named: Any) -> Any:
+        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return operator(*map(cast, args), **{name: cast(each) for name, each in named.items()})
+
+    return called

@@ -1,0 +1,71 @@
+"""Memory that operators of CUDA take beside their results: scratch while they run, and results that are larger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from . import reduction
+
+aten = torch.ops.aten
+NO_REDUCTION = 0
+
+
+@dataclass(frozen=True)
+class Extra:
+    """Bytes beside an operator's results."""
+
+    scratch: tuple[int, ...] = ()
+    """Taken and given back after each result in turn."""
+    result: int = 0
+    """Of the first result, where it is more than its tensor says."""
+
+
+class Library(Enum):
+    """Multiplies matrices, in a workspace of each thread that it keeps."""
+
+    CUBLAS = "cublas"
+    CUBLASLT = "cublaslt"
+
+
+def extra(operator: Any, args: Any, made: Any) -> Extra:
+    rule = RULES.get(operator)
+    return rule(args, made) if rule else Extra()
+
+
+def _mean_loss(args: Any, made: Any) -> Extra:
+    """The loss of every element is written out, and the mean is put at the beginning of such a block."""
+    if len(args) > 2 and args[2] == NO_REDUCTION:
+        return Extra()
+    size = _bytes(args[0])
+    return Extra((size,), size)
+
+
+def _reduction(args: Any, made: Any) -> Extra:
+    data = args[0]
+    dims = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) else []
+    reduced = {each % data.dim() for each in dims} or set(range(data.dim()))
+    return Extra((reduction.scratch_bytes(data.shape, data.stride(), reduced),))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+RULES: dict[Any, Callable[[Any, Any], Extra]] = {
+    aten.mse_loss.default: _mean_loss,
+    aten.smooth_l1_loss.default: _mean_loss,
+    aten.sum.default: _reduction,
+    aten.sum.dim_IntList: _reduction,
+    aten.mean.default: _reduction,
+    aten.mean.dim: _reduction,
+}
+LIBRARIES: dict[Any, tuple[Library, ...]] = {
+    aten.mm.default: (Library.CUBLAS,),
+    aten.bmm.default: (Library.CUBLAS,),
+    aten.baddbmm.default: (Library.CUBLAS,),
+    aten.addmm.default: (Library.CUBLAS, Library.CUBLASLT),
+}

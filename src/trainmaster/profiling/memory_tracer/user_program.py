@@ -1,0 +1,204 @@
+"""A few training steps of the user's model, recorded."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import re
+import sys
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map
+
+from . import cuda_kernels
+from .recorder import Recorder
+
+LOWER = {"bf16": "bfloat16", "fp16": "float16"}
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sgd": ("SGD", {}),
+    "momentum": ("SGD", {"momentum": 0.9}),
+    "adam": ("Adam", {}),
+    "adamw": ("AdamW", {}),
+    "rmsprop": ("RMSprop", {}),
+    "adagrad": ("Adagrad", {}),
+}
+INPUT = re.compile(r"(?P<shape>\d+(x\d+)*)(:(?P<kind>float|int<(?P<most>\d+)))?")
+STEPS = 3
+"""Optimizer state appears at the end of the first; the next ones reuse what it left."""
+ON_HOST = "host"
+"""Counters of steps, which optimizers for CUDA keep on the host."""
+
+
+class CannotTrace(Exception):
+    """One sentence that says what to do."""
+
+
+def trace(request: dict[str, Any]) -> dict[str, Any]:
+    """The storages of a few training steps, and when each appears and goes."""
+    installed = cuda_kernels.install()
+    module = _module(request["factory"])
+    recorder = Recorder()
+    with FakeTensorMode(allow_non_fake_inputs=True), recorder:
+        with recorder.on_host():
+            model = _model(module, request["factory"])
+        model.train()
+        for each in model.modules():
+            own = (*each.parameters(recurse=False), *each.buffers(recurse=False))
+            recorder.keep("parameters", own)
+        _train(request, module, model, recorder)
+    del installed
+    is_unsure = any(isinstance(each, torch.nn.RNNBase) for each in model.modules())
+    parts = {name: part for name, part in recorder.parts.items() if part != ON_HOST}
+    return {
+        "storages": {name: [recorder.sizes[name], part] for name, part in parts.items()},
+        "events": [each for each in recorder.events if abs(each) in parts],
+        "workspaces": {
+            str(name): library.value for (library, _), name in recorder.workspaces.items()
+        },
+        "is_unsure": is_unsure,
+    }
+
+
+def _train(request: dict[str, Any], module: Any, model: Any, recorder: Recorder) -> None:
+    """A plain loop: the last batch and loss live until the next ones are there."""
+    trained = [each for each in model.parameters() if each.requires_grad]
+    optimizer = _optimizer(request["optimizer"], trained)
+    lower = LOWER.get(request["dtype"])
+    for _ in range(STEPS):
+        recorder.phase = "activations"
+        with recorder.on_host():
+            made = _batch(request, module, model)
+        batch = tree_map(_moved, made)
+        with torch.autocast("cpu", getattr(torch, lower)) if lower else nullcontext():
+            loss = _loss(module, model, batch)
+        recorder.phase = "temporaries and workspace"
+        if not loss.requires_grad:
+            raise CannotTrace("no output of the model depends on a weight that is trained")
+        loss.backward()
+        recorder.keep("gradients", [each.grad for each in trained if each.grad is not None])
+        optimizer.step()
+        for state in optimizer.state.values():
+            for name, value in state.items():
+                if torch.is_tensor(value):
+                    recorder.keep(ON_HOST if name == "step" else "optimizer state", [value])
+        optimizer.zero_grad()
+
+
+def _moved(value: Any) -> Any:
+    """Its copy on the GPU."""
+    return value.clone() if torch.is_tensor(value) else value
+
+
+def _module(factory: str) -> Any:
+    place, _, _ = factory.rpartition(":")
+    try:
+        if not place.endswith(".py"):
+            sys.path.insert(0, os.getcwd())
+            return importlib.import_module(place)
+        sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
+        spec = importlib.util.spec_from_file_location("traced_program", place)
+        if spec is None or spec.loader is None:
+            raise CannotTrace(f"{place} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["traced_program"] = module
+        spec.loader.exec_module(module)
+    except CannotTrace:
+        raise
+    except (Exception, SystemExit) as error:
+        raise CannotTrace(
+            f"{place} does not import ({_said(error)}): keep training and the use of GPUs out of its top"
+            " level, under `if __name__ == '__main__'`, or choose the environment with --python"
+        ) from error
+    return module
+
+
+def _model(module: Any, factory: str) -> Any:
+    place, _, name = factory.rpartition(":")
+    make = getattr(module, name, None)
+    if not callable(make):
+        raise CannotTrace(f"{place} has no function `{name}`: name one that returns the model")
+    try:
+        model = make()
+    except Exception as error:
+        raise CannotTrace(
+            f"{name}() fails ({_said(error)}): it must need no arguments, and leave the model on the CPU"
+        ) from error
+    if not isinstance(model, torch.nn.Module):
+        raise CannotTrace(
+            f"{name}() returns {type(model).__name__}: it must return a torch.nn.Module"
+        )
+    if not any(True for _ in model.parameters()):
+        raise CannotTrace(f"the model of {name}() has no parameters: nothing is trained")
+    return model
+
+
+def _optimizer(name: str, parameters: list[Any]) -> Any:
+    if not parameters:
+        raise CannotTrace("all weights of the model are frozen: nothing is trained")
+    kind, settings = OPTIMIZERS[name]
+    return getattr(torch.optim, kind)(parameters, lr=0.001, foreach=True, **settings)
+
+
+def _batch(request: dict[str, Any], module: Any, model: Any) -> Any:
+    batch = request["batch"]
+    if request["input"]:
+        found = INPUT.fullmatch(request["input"])
+        if found is None:
+            raise CannotTrace("--input is a shape such as 3x224x224, or 512:int<50000 for words")
+        shape = (batch, *map(int, found["shape"].split("x")))
+        if found["most"]:
+            return (torch.zeros(shape, dtype=torch.int64),)
+        return (torch.zeros(shape),)
+    if hasattr(module, "make_batch"):
+        return module.make_batch(batch)
+    first = next((each for each in model.modules() if not list(each.children())), None)
+    if isinstance(first, torch.nn.Linear):
+        return (torch.zeros(batch, first.in_features),)
+    raise CannotTrace(
+        f"the input's shape cannot be told from the first layer ({type(first).__name__}): say it with"
+        " --input 3x224x224 (numbers) or --input 512:int<50000 (words), or define make_batch(batch)"
+    )
+
+
+def _loss(module: Any, model: Any, batch: Any) -> Any:
+    if hasattr(module, "compute_loss"):
+        return module.compute_loss(model, batch)
+    inputs = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+    output = model(*inputs)
+    if hasattr(module, "make_loss"):
+        return module.make_loss(output, *inputs)
+    found = getattr(output, "loss", None)
+    if found is not None:
+        return found
+    first = output[0] if isinstance(output, (tuple, list)) else getattr(output, "logits", output)
+    if not torch.is_tensor(first):
+        raise CannotTrace(
+            f"the model returns {type(output).__name__}: define compute_loss(model, batch) beside it"
+        )
+    return first.float().mean()
+
+
+def _said(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+def main(request: str, result: str) -> None:
+    """Write what was traced, or one sentence, into the result's file."""
+    try:
+        answer = trace(json.loads(request))
+    except CannotTrace as trouble:
+        answer = {"trouble": str(trouble)}
+    except Exception as error:
+        if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
+            said = "its control flow depends on data, which fake tensors do not have: take that out"
+        else:
+            said = "check --input and make_batch against the model"
+        answer = {"trouble": f"a training step fails ({_said(error)}): {said}"}
+    with open(result, "w", encoding="utf-8") as file:
+        json.dump(answer, file)
