@@ -13,9 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainmaster.estimators.memory.training_memory import Part, Storage, TracedSteps
+from trainmaster.estimators.memory.training_memory import Library, Part, Storage, TracedSteps
 
-TRACER = Path(__file__).with_name("memory_tracer.py")
+BOOT = (
+    "import runpy, sys; sys.path.insert(0, sys.argv[1]);"
+    " runpy.run_module('memory_tracer', run_name='__main__')"
+)
+"""Runs the package beside this file where Trainmaster is not installed."""
 
 
 class CannotEstimate(Exception):
@@ -39,7 +43,8 @@ def trace_training(setup: TrainingSetup, python: str) -> TracedSteps:
     """What a few training steps take and give back."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "trace.json")
-        command = [python, str(TRACER), json.dumps(asdict(setup)), str(result)]
+        folder_of_tracer = str(Path(__file__).parent)
+        command = [python, "-c", BOOT, folder_of_tracer, json.dumps(asdict(setup)), str(result)]
         hidden = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
         try:
             ended = subprocess.run(
@@ -63,7 +68,8 @@ def trace_training(setup: TrainingSetup, python: str) -> TracedSteps:
     storages = {
         int(name): Storage(size, Part(part)) for name, (size, part) in answer["storages"].items()
     }
-    return TracedSteps(storages, answer["events"], answer["is_unsure"])
+    workspaces = {int(name): Library(each) for name, each in answer["workspaces"].items()}
+    return TracedSteps(storages, answer["events"], workspaces, answer["is_unsure"])
 
 
 def _death(ended: subprocess.CompletedProcess[str], python: str) -> str:

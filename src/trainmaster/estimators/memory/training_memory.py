@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from trainmaster.estimators.memory.caching_allocator import CachingAllocator
@@ -26,9 +26,20 @@ class GpuKind(Enum):
     EARLIER = "earlier"
 
 
-WORKSPACE = {GpuKind.HOPPER: 32 * MIB, GpuKind.EARLIER: 8_519_680}
-"""What the matrix library takes through PyTorch's allocator."""
-_WORKSPACE_NAME = 0
+class Library(Enum):
+    """Multiplies matrices, in a workspace of each thread that it keeps."""
+
+    CUBLAS = "cublas"
+    CUBLASLT = "cublaslt"
+
+
+WORKSPACE = {
+    (Library.CUBLAS, GpuKind.HOPPER): 32 * MIB,
+    (Library.CUBLAS, GpuKind.EARLIER): 8_519_680,
+    (Library.CUBLASLT, GpuKind.HOPPER): MIB,
+    (Library.CUBLASLT, GpuKind.EARLIER): MIB,
+}
+"""What they take through PyTorch's allocator."""
 
 
 class Part(Enum):
@@ -57,6 +68,8 @@ class TracedSteps:
 
     storages: Mapping[int, Storage]
     events: Sequence[int]
+    workspaces: Mapping[int, Library] = field(default_factory=dict)
+    """Storages whose size depends on the GPU."""
     is_unsure: bool = False
 
 
@@ -71,18 +84,19 @@ class TrainingMemory:
 def training_memory(steps: TracedSteps, kind: GpuKind) -> TrainingMemory:
     """Replay the trace; the parts are those of the moment when most is allocated."""
     allocator = CachingAllocator()
-    allocator.allocate(_WORKSPACE_NAME, WORKSPACE[kind])
+    sizes = {name: each.size for name, each in steps.storages.items()}
+    sizes |= {name: WORKSPACE[each, kind] for name, each in steps.workspaces.items()}
     held = dict.fromkeys(Part, 0)
-    held[Part.TEMPORARIES] = WORKSPACE[kind]
-    at_peak, most = dict(held), allocator.allocated
+    at_peak, most = dict(held), 0
     for event in steps.events:
-        storage = steps.storages[abs(event)]
+        name = abs(event)
+        part = steps.storages[name].part
         if event < 0:
-            allocator.free(-event)
-            held[storage.part] -= storage.size
+            allocator.free(name)
+            held[part] -= sizes[name]
             continue
-        allocator.allocate(event, storage.size)
-        held[storage.part] += storage.size
+        allocator.allocate(name, sizes[name])
+        held[part] += sizes[name]
         if allocator.allocated > most:
             at_peak, most = dict(held), allocator.allocated
     reserved = allocator.reserved

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+LOWER = (torch.float16, torch.bfloat16)
 FULL_PRECISION = """
 acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus layer_norm
 native_layer_norm rms_norm group_norm frobenius_norm nuclear_norm cosine_similarity poisson_nll_loss
@@ -16,13 +17,40 @@ multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsu
 upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d
 upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
 _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa
-prod softmax.int log_softmax.int cumprod cumsum
+prod cumprod cumsum
 """.split()
 """PyTorch's lists of operators for CUDA (ATen/autocast_mode.h) that first cast their inputs to 32 bits.
 
 A name without an overload stands for all overloads. Norms and sums are left out: they make 32 bits from 16
 without a copy.
 """
+SOFTMAX = ("softmax", "log_softmax")
+
+
+class _Softmax(torch.autograd.Function):
+    """Reads 16 bits and writes 32 without a copy between; nothing is computed."""
+
+    @staticmethod
+    def forward(ctx: Any, data: torch.Tensor) -> torch.Tensor:
+        made = torch.empty_like(data, dtype=torch.float32)
+        ctx.save_for_backward(made)
+        ctx.dtype = data.dtype
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+        (made,) = ctx.saved_tensors
+        return torch.empty_like(made, dtype=ctx.dtype)
+
+
+def _softmax(operator: Any) -> Callable[..., Any]:
+    def called(data: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        with _without_autocast():
+            if data.dtype in LOWER and dtype in (None, torch.float32):
+                return _Softmax.apply(data)
+            return operator(data, dim, dtype)
+
+    return called
 
 
 def install() -> torch.library.Library:
@@ -31,7 +59,29 @@ def install() -> torch.library.Library:
     for name in FULL_PRECISION:
         for overload in _overloads(name):
             library.impl(overload.name(), _in_full_precision(overload), "AutocastCPU")
+    for name in _of_cpu_only():
+        library.impl(name, torch.library.fallthrough_kernel, "AutocastCPU")
+    for name in SOFTMAX:
+        overload = getattr(torch.ops.aten, name).int
+        library.impl(overload.name(), _softmax(overload), "AutocastCPU")
     return library
+
+
+def _of_cpu_only() -> list[str]:
+    """Operators that autocast changes on the CPU and not on CUDA."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return [
+        name.removeprefix("aten::")
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("aten::")
+        and has_kernel(name, "AutocastCPU")
+        and not has_kernel(name, "AutocastCUDA")
+    ]
+
+
+def _without_autocast() -> Any:
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    return torch._C._ExcludeDispatchKeyGuard(keys)
 
 
 def _overloads(name: str) -> list[Any]:
@@ -44,14 +94,11 @@ def _overloads(name: str) -> list[Any]:
 
 
 def _in_full_precision(operator: Any) -> Callable[..., Any]:
-    lower = (torch.float16, torch.bfloat16)
-
     def cast(value: Any) -> Any:
-        return value.float() if torch.is_tensor(value) and value.dtype in lower else value
+        return value.float() if torch.is_tensor(value) and value.dtype in LOWER else value
 
     def called(*args: Any, **named: Any) -> Any:
-        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-        with torch._C._ExcludeDispatchKeyGuard(keys):
+        with _without_autocast():
             return operator(*map(cast, args), **{name: cast(each) for name, each in named.items()})
 
     return called

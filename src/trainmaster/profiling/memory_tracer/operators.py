@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 import torch
-from . import reduction
+from . import cudnn, reduction
 
 aten = torch.ops.aten
 NO_REDUCTION = 0
@@ -51,6 +51,18 @@ def _reduction(args: Any, made: Any) -> Extra:
     return Extra((reduction.scratch_bytes(data.shape, data.stride(), reduced),))
 
 
+def _convolution(args: Any, made: Any) -> Extra:
+    given, weight, groups = args[0], args[1], args[8]
+    return Extra((cudnn.workspace_bytes(given, weight, made, groups),))
+
+
+def _convolution_backward(args: Any, made: Any) -> Extra:
+    output, given, weight, _, groups = args[0], args[1], args[2], args[3], args[9]
+    size = cudnn.workspace_bytes(given, weight, output, groups)
+    needs_given, needs_weight, _ = args[10]
+    return Extra((size * needs_given, (size + cudnn.PARTIAL_SUMS) * needs_weight))
+
+
 def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
@@ -58,6 +70,8 @@ def _bytes(tensor: torch.Tensor) -> int:
 RULES: dict[Any, Callable[[Any, Any], Extra]] = {
     aten.mse_loss.default: _mean_loss,
     aten.smooth_l1_loss.default: _mean_loss,
+    aten.convolution.default: _convolution,
+    aten.convolution_backward.default: _convolution_backward,
     aten.sum.default: _reduction,
     aten.sum.dim_IntList: _reduction,
     aten.mean.default: _reduction,

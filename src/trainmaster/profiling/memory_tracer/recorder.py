@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,13 @@ from .operators import LIBRARIES, Library, extra
 
 _dispatch: Any = importlib.import_module("torch.utils._python_dispatch")
 tree_iter: Any = importlib.import_module("torch.utils._pytree").tree_iter
+
+aten = torch.ops.aten
+ENGINE = "torch.autograd.graph"
+BETWEEN = (__name__, "torch._dynamo", "torch._compile", "torch.utils._python_dispatch")
+"""Modules on the stack between autograd and what looks at its operators."""
+HELD_BY_TRACE = 4, 2
+"""References to a tensor and to its storage that are there because it is looked at."""
 
 
 class Recorder(_dispatch.TorchDispatchMode):  # type: ignore[misc]
@@ -30,6 +38,8 @@ class Recorder(_dispatch.TorchDispatchMode):  # type: ignore[misc]
         self._is_on_host = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is aten.add.Tensor and _is_accumulation(*args):
+            func = aten.add_.Tensor
         made = func(*args, **(kwargs or {}))
         if self._is_on_host:
             return made
@@ -74,3 +84,23 @@ class Recorder(_dispatch.TorchDispatchMode):  # type: ignore[misc]
         self.sizes[name], self.parts[name] = size, self.phase
         self.events.append(name)
         return name
+
+
+def _is_accumulation(total: Any, more: Any) -> bool:
+    """Whether autograd sums two gradients of a tensor, and may do it in place.
+
+    It may where nothing else holds the first; it never does so with fake tensors.
+    """
+    if torch._C._current_graph_task_id() < 0 or not torch.is_tensor(more):
+        return False
+    caller = sys._getframe()
+    while caller.f_back is not None and caller.f_globals["__name__"].startswith(BETWEEN):
+        caller = caller.f_back
+    storage = total.untyped_storage()
+    held = total._use_count(), torch._C._storage_Use_Count(storage._cdata)
+    return (
+        caller.f_globals["__name__"] == ENGINE
+        and held[0] <= HELD_BY_TRACE[0]
+        and held[1] <= HELD_BY_TRACE[1]
+        and storage.nbytes() >= total.numel() * total.element_size()
+    )

@@ -20,21 +20,30 @@ class _Recurrent(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, sizes: Any, data: torch.Tensor, *rest: torch.Tensor) -> Any:
-        output_shape, reserve, scratch, count = sizes
+        output_shape, reserve, scratch, count, is_batch_first = sizes
+        if is_batch_first:
+            by_time = data.transpose(0, 1).contiguous()
         kept = data.new_empty(reserve)
         output = data.new_empty(output_shape)
+        if is_batch_first:
+            output.transpose_(0, 1)
         ends = [torch.empty_like(each) for each in rest[:count]]
         data.new_empty(scratch)
         ctx.save_for_backward(data, output, kept, *rest)
-        ctx.sizes = scratch, count
+        ctx.sizes = scratch, count, is_batch_first
         return output, *ends
 
     @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
+    def backward(ctx: Any, of_output: torch.Tensor, *_: Any) -> Any:
         data, _output, _kept, *rest = ctx.saved_tensors
-        scratch, count = ctx.sizes
+        scratch, count, is_batch_first = ctx.sizes
+        if is_batch_first:
+            by_time = data.transpose(0, 1).contiguous()
+            of_output = of_output.transpose(0, 1).contiguous()
         given = [torch.empty_like(each) for each in (data, *rest[:count])]
         data.new_empty(scratch)
+        if is_batch_first:
+            del of_output
         weights = rest[count:]
         gradient = data.new_zeros(sum(each.numel() for each in weights))
         data.new_empty(scratch)
@@ -48,10 +57,11 @@ def fused(kind: str) -> Callable[..., Any]:
 
     def called(data: torch.Tensor, *rest: Any) -> Any:
         if isinstance(rest[2], bool):
-            states, weights, _, layers, _, _, is_both, _ = rest
+            states, weights, _, layers, _, _, is_both, is_batch_first = rest
             steps = data.shape[0] * data.shape[1]
         else:
             _, states, weights, _, layers, _, _, is_both = rest
+            is_batch_first = False
             steps = data.shape[0]
         states = [states] if torch.is_tensor(states) else list(states)
         directions = 2 if is_both else 1
@@ -61,12 +71,15 @@ def fused(kind: str) -> Callable[..., Any]:
         gates = GATES[kind] + 1
         batch_wide = layers * directions * states[0].shape[1] * hidden
         scratch = gates * wide + sum(each.numel() for each in weights) + gates**2 * batch_wide
-        output_shape = (*data.shape[:-1], states[0].shape[-1] * directions)
+        across = states[0].shape[-1] * directions
+        output_shape = (*data.shape[:-1], across)
+        if is_batch_first:
+            output_shape = (data.shape[1], data.shape[0], across)
         if torch.is_autocast_enabled("cpu"):
             lower = torch.get_autocast_dtype("cpu")
             data, states = data.to(lower), [each.to(lower) for each in states]
             weights = [each.to(lower) for each in weights]
-        sizes = (output_shape, reserve, scratch, len(states))
+        sizes = (output_shape, reserve, scratch, len(states), is_batch_first)
         return _Recurrent.apply(sizes, data, *states, *weights)
 
     return called
