@@ -13,7 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainmaster.estimators.memory.training_memory import Library, Part, Storage, TracedSteps
+from trainmaster.estimators.memory.training_memory import (
+    Doubt,
+    Library,
+    Part,
+    Storage,
+    TracedSteps,
+)
 
 BOOT = (
     "import runpy, sys; sys.path.insert(0, sys.argv[1]);"
@@ -37,6 +43,10 @@ class TrainingSetup:
     dtype: str = "fp32"
     input: str = ""
     """Shape of one example, such as 3x224x224; empty: from `make_batch` or the first layer."""
+    accumulate: int = 1
+    """Batches whose gradients are summed before the optimizer steps."""
+    is_compiled: bool = False
+    """By `torch.compile`."""
 
 
 def trace_training(setup: TrainingSetup, python: str) -> TracedSteps:
@@ -69,7 +79,8 @@ def trace_training(setup: TrainingSetup, python: str) -> TracedSteps:
         int(name): Storage(size, Part(part)) for name, (size, part) in answer["storages"].items()
     }
     workspaces = {int(name): Library(each) for name, each in answer["workspaces"].items()}
-    return TracedSteps(storages, answer["events"], workspaces, answer["is_unsure"])
+    doubts = frozenset(map(Doubt, answer["doubts"]))
+    return TracedSteps(storages, answer["events"], workspaces, doubts)
 
 
 def _death(ended: subprocess.CompletedProcess[str], python: str) -> str:

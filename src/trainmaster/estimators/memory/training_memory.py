@@ -10,20 +10,44 @@ from trainmaster.estimators.memory.caching_allocator import CachingAllocator
 from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
 from trainmaster.model.units import MIB
 
-CONTEXT = 500 * MIB
-CONTEXT_LEAST = 250 * MIB
-CONTEXT_MOST = 800 * MIB
-"""CUDA context and libraries: seen on one H200, not yet on other GPUs, so the interval is wide."""
-MARGIN_PERCENT = 10
-UNSURE_PERCENT = 25
-"""Width where the traced operators are not those that a GPU runs."""
-
-
 class GpuKind(Enum):
     """GPUs whose matrix library takes the same workspace."""
 
     HOPPER = "hopper"
     EARLIER = "earlier"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What CUDA and its libraries take beside PyTorch's allocator: kernels are loaded as they are used."""
+
+    low: int
+    expected: int
+    high: int
+
+
+CONTEXT = {
+    GpuKind.HOPPER: Context(600 * MIB, 750 * MIB, 850 * MIB),
+    GpuKind.EARLIER: Context(250 * MIB, 500 * MIB, 800 * MIB),
+}
+"""742 to 758 MiB on an H200. Earlier ones were not measured, so that interval is wide."""
+
+
+class Doubt(Enum):
+    """What a program has that is known less well."""
+
+    CONVOLUTION = "convolution"
+    RECURRENT = "recurrent"
+    COMPILED = "compiled"
+
+
+MARGIN_PERCENT = 5
+MARGINS_PERCENT = {Doubt.CONVOLUTION: 15, Doubt.RECURRENT: 10, Doubt.COMPILED: 20}
+"""The interval to both sides, of what the allocator reserves: the widest of these counts.
+
+cuDNN's workspaces are not documented, and decide how much memory is lost to fragments. The compiler
+chooses which activations it computes again.
+"""
 
 
 class Library(Enum):
@@ -70,7 +94,7 @@ class TracedSteps:
     events: Sequence[int]
     workspaces: Mapping[int, Library] = field(default_factory=dict)
     """Storages whose size depends on the GPU."""
-    is_unsure: bool = False
+    doubts: frozenset[Doubt] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +103,13 @@ class TrainingMemory:
 
     estimate: MemoryEstimate
     parts: Mapping[Part, int]
+    allocated: int
+    """What tensors take at most, as `torch.cuda.max_memory_allocated` says it."""
 
 
-def training_memory(steps: TracedSteps, kind: GpuKind) -> TrainingMemory:
+def training_memory(
+    steps: TracedSteps, kind: GpuKind, context: Context | None = None
+) -> TrainingMemory:
     """Replay the trace; the parts are those of the moment when most is allocated."""
     allocator = CachingAllocator()
     sizes = {name: each.size for name, each in steps.storages.items()}
@@ -99,14 +127,15 @@ def training_memory(steps: TracedSteps, kind: GpuKind) -> TrainingMemory:
         held[part] += sizes[name]
         if allocator.allocated > most:
             at_peak, most = dict(held), allocator.allocated
-    reserved = allocator.reserved
+    reserved, beside = allocator.reserved, context or CONTEXT[kind]
     at_peak[Part.ROUNDING] = reserved - sum(at_peak.values())
-    at_peak[Part.CONTEXT] = CONTEXT
-    margin = reserved * (UNSURE_PERCENT if steps.is_unsure else MARGIN_PERCENT) // 100
+    at_peak[Part.CONTEXT] = beside.expected
+    percent = max((MARGINS_PERCENT[each] for each in steps.doubts), default=MARGIN_PERCENT)
+    margin = reserved * percent // 100
     interval = MemoryEstimate(
-        CONTEXT_LEAST + reserved - margin,
-        CONTEXT + reserved,
-        CONTEXT_MOST + reserved + margin,
+        beside.low + reserved - margin,
+        beside.expected + reserved,
+        beside.high + reserved + margin,
         MemorySource.STATIC,
     )
-    return TrainingMemory(interval, at_peak)
+    return TrainingMemory(interval, at_peak, allocator.peak_allocated)

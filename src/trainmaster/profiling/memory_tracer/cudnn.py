@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from math import prod
-from typing import Any
 
 import torch
 
+MIB = 1 << 20
 ALIGNED_BYTES = 16
-"""A pixel's channels are filled up to so much."""
-
-PARTIAL_SUMS = 8 << 20
-"""More for the gradient of the weight: 3 to 8 MiB were seen."""
+"""A pixel's channels are filled up to so much; an input with fewer is not copied."""
 
 
-def workspace_bytes(given: torch.Tensor, weight: torch.Tensor, output: Any, groups: int) -> int:
-    """For one of a convolution's three directions."""
-    if _is_channels_last(given):
+class Direction(Enum):
+    """What a convolution computes."""
+
+    OUTPUT = "output"
+    INPUT = "gradient of the input"
+    WEIGHT = "gradient of the weight"
+
+
+LEAST = {Direction.OUTPUT: 4 * MIB, Direction.INPUT: 4 * MIB, Direction.WEIGHT: 12 * MIB}
+"""Beside the copies, where the weight is smaller: 3 to 16 MiB were seen."""
+
+
+def workspace_bytes(
+    direction: Direction,
+    given: torch.Tensor,
+    weight: torch.Tensor,
+    output: torch.Tensor,
+    groups: int,
+) -> int:
+    """For a convolution of `given` to `output`."""
+    channels, width = given.shape[1], given.element_size()
+    if channels * width < ALIGNED_BYTES or 1 < groups == channels:
         return 0
-    return _copy(given) + _copy(output) + _bytes(weight)
-
-
-def _is_channels_last(tensor: torch.Tensor) -> bool:
-    return tensor.dim() > 2 and tensor.stride(1) == 1 and tensor.shape[1] > 1
+    least = max(weight.numel() * width, LEAST[direction])
+    if given.stride(1) == 1 or weight.stride(1) == 1 < weight.stride(-1):
+        return least
+    return _copy(given) + _copy(output) + least
 
 
 def _copy(tensor: torch.Tensor) -> int:
     shape, width = tensor.shape, tensor.element_size()
-    channels = -(-shape[1] * width // ALIGNED_BYTES) * ALIGNED_BYTES
-    return shape[0] * channels * prod(shape[2:])
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+    return shape[0] * -(-shape[1] * width // ALIGNED_BYTES) * ALIGNED_BYTES * prod(shape[2:])

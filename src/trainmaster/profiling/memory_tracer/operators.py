@@ -8,7 +8,8 @@ from enum import Enum
 from typing import Any
 
 import torch
-from . import cudnn, reduction
+from . import reduction
+from .cudnn import Direction, workspace_bytes
 
 aten = torch.ops.aten
 NO_REDUCTION = 0
@@ -53,14 +54,16 @@ def _reduction(args: Any, made: Any) -> Extra:
 
 def _convolution(args: Any, made: Any) -> Extra:
     given, weight, groups = args[0], args[1], args[8]
-    return Extra((cudnn.workspace_bytes(given, weight, made, groups),))
+    return Extra((workspace_bytes(Direction.OUTPUT, given, weight, made, groups),))
 
 
 def _convolution_backward(args: Any, made: Any) -> Extra:
-    output, given, weight, _, groups = args[0], args[1], args[2], args[3], args[9]
-    size = cudnn.workspace_bytes(given, weight, output, groups)
-    needs_given, needs_weight, _ = args[10]
-    return Extra((size * needs_given, (size + cudnn.PARTIAL_SUMS) * needs_weight))
+    output, given, weight, groups, needed = args[0], args[1], args[2], args[9], args[10]
+    of_input, of_weight = (
+        workspace_bytes(direction, given, weight, output, groups) * is_needed
+        for direction, is_needed in zip((Direction.INPUT, Direction.WEIGHT), needed, strict=False)
+    )
+    return Extra((of_input, of_weight))
 
 
 def _bytes(tensor: torch.Tensor) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_map
 
 from . import cuda_kernels
@@ -46,13 +47,14 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
     with FakeTensorMode(allow_non_fake_inputs=True), recorder:
         with recorder.on_host():
             model = _model(module, request["factory"])
+            if request["is_compiled"]:
+                _lay_channels_last(model)
         model.train()
         for each in model.modules():
             own = (*each.parameters(recurse=False), *each.buffers(recurse=False))
             recorder.keep("parameters", own)
         _train(request, module, model, recorder)
     del installed
-    is_unsure = any(isinstance(each, torch.nn.RNNBase) for each in model.modules())
     parts = {name: part for name, part in recorder.parts.items() if part != ON_HOST}
     return {
         "storages": {name: [recorder.sizes[name], part] for name, part in parts.items()},
@@ -60,8 +62,25 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
         "workspaces": {
             str(name): library.value for (library, _), name in recorder.workspaces.items()
         },
-        "is_unsure": is_unsure,
+        "doubts": [doubt for doubt, is_there in _doubts(request, model) if is_there],
     }
+
+
+def _lay_channels_last(model: Any) -> None:
+    """Convolutions as the compiler lays them out, where cuDNN copies nothing."""
+    for each in model.parameters():
+        if each.dim() == 4:
+            each.data = each.data.contiguous(memory_format=torch.channels_last)
+
+
+def _doubts(request: dict[str, Any], model: Any) -> list[tuple[str, bool]]:
+    """What makes an estimate less sure, and whether it is there."""
+    kinds = [type(each) for each in model.modules()]
+    return [
+        ("convolution", any(issubclass(each, _ConvNd) for each in kinds)),
+        ("recurrent", any(issubclass(each, torch.nn.RNNBase) for each in kinds)),
+        ("compiled", request["is_compiled"]),
+    ]
 
 
 def _train(request: dict[str, Any], module: Any, model: Any, recorder: Recorder) -> None:
@@ -69,7 +88,7 @@ def _train(request: dict[str, Any], module: Any, model: Any, recorder: Recorder)
     trained = [each for each in model.parameters() if each.requires_grad]
     optimizer = _optimizer(request["optimizer"], trained)
     lower = LOWER.get(request["dtype"])
-    for _ in range(STEPS):
+    for turn in range(STEPS * request["accumulate"]):
         recorder.phase = "activations"
         with recorder.on_host():
             made = _batch(request, module, model)
@@ -81,6 +100,8 @@ def _train(request: dict[str, Any], module: Any, model: Any, recorder: Recorder)
             raise CannotTrace("no output of the model depends on a weight that is trained")
         loss.backward()
         recorder.keep("gradients", [each.grad for each in trained if each.grad is not None])
+        if (turn + 1) % request["accumulate"]:
+            continue
         optimizer.step()
         for state in optimizer.state.values():
             for name, value in state.items():
