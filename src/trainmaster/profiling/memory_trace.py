@@ -47,6 +47,8 @@ class TrainingSetup:
     """Batches whose gradients are summed before the optimizer steps."""
     is_compiled: bool = False
     """By `torch.compile`."""
+    zero_grad: str = "unknown"
+    """When gradients are cleared: `early`, before the forward pass, or `late`, before the backward pass."""
 
 
 def trace_training(setup: TrainingSetup, python: str) -> TracedSteps:
@@ -80,7 +82,7 @@ def trace_training(setup: TrainingSetup, python: str) -> TracedSteps:
     }
     workspaces = {int(name): Library(each) for name, each in answer["workspaces"].items()}
     doubts = frozenset(map(Doubt, answer["doubts"]))
-    return TracedSteps(storages, answer["events"], workspaces, doubts)
+    return TracedSteps(storages, answer["events"], workspaces, doubts, answer["sure"])
 
 
 def _death(ended: subprocess.CompletedProcess[str], python: str) -> str:

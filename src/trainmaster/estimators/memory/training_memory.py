@@ -95,6 +95,8 @@ class TracedSteps:
     workspaces: Mapping[int, Library] = field(default_factory=dict)
     """Storages whose size depends on the GPU."""
     doubts: frozenset[Doubt] = frozenset()
+    sure: int | None = None
+    """How many of the events are expected; those after it may happen too, and count for the top alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,27 +117,29 @@ def training_memory(
     sizes = {name: each.size for name, each in steps.storages.items()}
     sizes |= {name: WORKSPACE[each, kind] for name, each in steps.workspaces.items()}
     held = dict.fromkeys(Part, 0)
-    at_peak, most = dict(held), 0
-    for event in steps.events:
+    at_peak, most, reserved = dict(held), 0, 0
+    sure = len(steps.events) if steps.sure is None else steps.sure
+    for count, event in enumerate(steps.events, 1):
         name = abs(event)
         part = steps.storages[name].part
         if event < 0:
             allocator.free(name)
             held[part] -= sizes[name]
-            continue
-        allocator.allocate(name, sizes[name])
-        held[part] += sizes[name]
-        if allocator.allocated > most:
-            at_peak, most = dict(held), allocator.allocated
-    reserved, beside = allocator.reserved, context or CONTEXT[kind]
+        else:
+            allocator.allocate(name, sizes[name])
+            held[part] += sizes[name]
+            if count <= sure and allocator.allocated > most:
+                at_peak, most = dict(held), allocator.allocated
+        if count <= sure:
+            reserved = allocator.reserved
+    beside = context or CONTEXT[kind]
     at_peak[Part.ROUNDING] = reserved - sum(at_peak.values())
     at_peak[Part.CONTEXT] = beside.expected
     percent = max((MARGINS_PERCENT[each] for each in steps.doubts), default=MARGIN_PERCENT)
-    margin = reserved * percent // 100
     interval = MemoryEstimate(
-        beside.low + reserved - margin,
+        beside.low + reserved * (100 - percent) // 100,
         beside.expected + reserved,
-        beside.high + reserved + margin,
+        beside.high + allocator.reserved * (100 + percent) // 100,
         MemorySource.STATIC,
     )
-    return TrainingMemory(interval, at_peak, allocator.peak_allocated)
+    return TrainingMemory(interval, at_peak, most)

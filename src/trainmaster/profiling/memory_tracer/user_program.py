@@ -31,6 +31,8 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
 INPUT = re.compile(r"(?P<shape>\d+(x\d+)*)(:(?P<kind>float|int<(?P<most>\d+)))?")
 STEPS = 3
 """Optimizer state appears at the end of the first; the next ones reuse what it left."""
+UNKNOWN, EARLY, LATE = "unknown", "early", "late"
+"""When gradients are cleared: before the forward pass or after the step, or between forward and backward."""
 ON_HOST = "host"
 """Counters of steps, which optimizers for CUDA keep on the host."""
 
@@ -53,12 +55,13 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
         for each in model.modules():
             own = (*each.parameters(recurse=False), *each.buffers(recurse=False))
             recorder.keep("parameters", own)
-        _train(request, module, model, recorder)
+        sure = _train(request, module, model, recorder)
     del installed
     parts = {name: part for name, part in recorder.parts.items() if part != ON_HOST}
     return {
         "storages": {name: [recorder.sizes[name], part] for name, part in parts.items()},
         "events": [each for each in recorder.events if abs(each) in parts],
+        "sure": sum(abs(each) in parts for each in recorder.events[:sure]),
         "workspaces": {
             str(name): library.value for (library, _), name in recorder.workspaces.items()
         },
@@ -83,31 +86,42 @@ def _doubts(request: dict[str, Any], model: Any) -> list[tuple[str, bool]]:
     ]
 
 
-def _train(request: dict[str, Any], module: Any, model: Any, recorder: Recorder) -> None:
-    """A plain loop: the last batch and loss live until the next ones are there."""
+def _train(request: dict[str, Any], module: Any, model: Any, recorder: Recorder) -> int:
+    """A plain loop, in which the last batch and loss live until the next ones are there.
+
+    Returns how many events belong to the steps that are assumed; where the program does not say when it
+    clears its gradients, one more step shows what it takes to keep them until the way back.
+    """
     trained = [each for each in model.parameters() if each.requires_grad]
     optimizer = _optimizer(request["optimizer"], trained)
     lower = LOWER.get(request["dtype"])
-    for turn in range(STEPS * request["accumulate"]):
-        recorder.phase = "activations"
-        with recorder.on_host():
-            made = _batch(request, module, model)
-        batch = tree_map(_moved, made)
-        with torch.autocast("cpu", getattr(torch, lower)) if lower else nullcontext():
-            loss = _loss(module, model, batch)
-        recorder.phase = "temporaries and workspace"
-        if not loss.requires_grad:
-            raise CannotTrace("no output of the model depends on a weight that is trained")
-        loss.backward()
-        recorder.keep("gradients", [each.grad for each in trained if each.grad is not None])
-        if (turn + 1) % request["accumulate"]:
-            continue
+    clears, sure = request["zero_grad"], 0
+    turns = [clears] * STEPS if clears != UNKNOWN else [EARLY] * STEPS + [LATE]
+    for number, clears in enumerate(turns):
+        for turn in range(request["accumulate"]):
+            recorder.phase = "activations"
+            with recorder.on_host():
+                made = _batch(request, module, model)
+            batch = tree_map(_moved, made)
+            with torch.autocast("cpu", getattr(torch, lower)) if lower else nullcontext():
+                loss = _loss(module, model, batch)
+            if not loss.requires_grad:
+                raise CannotTrace("no output of the model depends on a weight that is trained")
+            if clears == LATE and turn == 0:
+                optimizer.zero_grad()
+            recorder.phase = "temporaries and workspace"
+            loss.backward()
+            recorder.keep("gradients", [each.grad for each in trained if each.grad is not None])
         optimizer.step()
         for state in optimizer.state.values():
             for name, value in state.items():
                 if torch.is_tensor(value):
                     recorder.keep(ON_HOST if name == "step" else "optimizer state", [value])
-        optimizer.zero_grad()
+        if number < STEPS:
+            sure = len(recorder.events)
+        if LATE not in (clears, *turns[number + 1 : number + 2]):
+            optimizer.zero_grad()
+    return sure
 
 
 def _moved(value: Any) -> Any:
