@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import sys
 import time
@@ -27,9 +26,7 @@ Found = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ROOT / "benchmarks/results/gpu/memory.json"
 PREDICTED = ROOT / "benchmarks/results/memory_predictions.json"
-LATE = frozenset(
-    f"user_{each}" for each in "vit compiled lora seq2seq vae speech unet".split()
-)
+LATE = frozenset(f"user_{each}" for each in "vit compiled lora seq2seq vae speech unet".split())
 """Programs that call zero_grad() between the forward and the backward pass."""
 ACCUMULATED = {"user_accumulate": 4}
 """Batches per step, where it is more than one."""
@@ -73,14 +70,18 @@ def predict(combinations: tuple[Combination, ...]) -> Found:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--predict", action="store_true", help="trace the programs")
-    parser.add_argument("--only", default="", help="calibration, or beginnings of names, with commas")
+    parser.add_argument(
+        "--only", default="", help="calibration, or beginnings of names, with commas"
+    )
     asked = parser.parse_args()
     if asked.predict:
         chosen = CALIBRATION if asked.only == "calibration" else (*CALIBRATION, *USER_STYLE)
         starts = tuple(asked.only.split(",")) if asked.only != "calibration" else ("",)
         former = json.loads(PREDICTED.read_text()) if PREDICTED.exists() else {"programs": {}}
         made = predict(tuple(each for each in chosen if each.name.startswith(starts)))
-        PREDICTED.write_text(json.dumps(former | {"programs": former["programs"] | made}, indent=1) + "\n")
+        PREDICTED.write_text(
+            json.dumps(former | {"programs": former["programs"] | made}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

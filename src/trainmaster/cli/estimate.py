@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from trainmaster.cli.support import memory_estimates
 from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import BadInput, Failed
+from trainmaster.cli.support.memory_estimates import DeviceSetup
 from trainmaster.cli.support.options import AsJson, argument, option
 from trainmaster.config.units import size_bytes
-from trainmaster.estimators.memory.training_memory import GpuKind
+from trainmaster.estimators.memory.training_memory import Context, GpuKind, Sharding
 from trainmaster.profiling.memory_trace import TrainingSetup
 from trainmaster.text.formatting import size
 
@@ -20,9 +21,24 @@ INPUT = (
 )
 DTYPE = "fp32, or autocast to bf16 or fp16 with 32-bit weights."
 FIND = "Find the largest batch that fits into this much memory, such as 80GiB."
+ACCUMULATE = "Batches whose gradients are summed before the optimizer steps."
+COMPILED = "The model is compiled by torch.compile."
+CLEARED = (
+    "When gradients are cleared: early (before the forward pass, or after the step) or late (between"
+    " forward and backward pass). Default: early, with an interval that covers late."
+)
+CONTEXT_SIZE = (
+    "What CUDA takes on your GPU beside PyTorch: what nvidia-smi shows for a process, less"
+    " torch.cuda.memory_reserved(). Default: what was measured for that kind of GPU."
+)
+ZERO = (
+    "ZeRO stage: 1 shards the optimizer's state over --ranks GPUs, 2 gradients too, 3 weights too."
+)
+RANKS = "GPUs that share what --zero shards."
 PYTHON = "Python of the training environment. Default: that of this command."
 KIND = "The GPU: hopper (H100, H200) or earlier (A100 and before)."
 Optimizer = Literal["sgd", "momentum", "adam", "adamw", "rmsprop", "adagrad"]
+ZeroGrad = Literal["early", "late", "unknown"]
 
 
 def estimate(
@@ -32,6 +48,12 @@ def estimate(
     dtype: Annotated[Literal["fp32", "bf16", "fp16"], option("--dtype NAME", DTYPE)] = "fp32",
     input: Annotated[str, option("--input SHAPE", INPUT)] = "",
     gpu: Annotated[Literal["hopper", "earlier"], option("--gpu KIND", KIND)] = "hopper",
+    accumulate: Annotated[int, option("--accumulate N", ACCUMULATE, min=1)] = 1,
+    is_compiled: Annotated[bool, option("--compile", COMPILED)] = False,
+    zero_grad: Annotated[ZeroGrad, option("--zero-grad WHEN", CLEARED)] = "unknown",
+    context: Annotated[str | None, option("--context SIZE", CONTEXT_SIZE)] = None,
+    zero: Annotated[int, option("--zero STAGE", ZERO, min=0, max=3)] = 0,
+    ranks: Annotated[int, option("--ranks N", RANKS, min=1)] = 1,
     find_max_batch: Annotated[str | None, option("--find-max-batch SIZE", FIND)] = None,
     python: Annotated[str, option("--python FILE", PYTHON)] = sys.executable,
     as_json: AsJson = False,
@@ -40,28 +62,35 @@ def estimate(
 
     Examples:
         trainmaster estimate train.py:make_model --batch 64 --dtype bf16
+        trainmaster estimate train.py:make_model --accumulate 4 --zero-grad late --json
         trainmaster estimate package.module:make_model --input 3x224x224 --find-max-batch 80GiB
     """
     if not all(factory.rpartition(":")):
         raise BadInput(f"`{factory}` names no function: write train.py:make_model.")
-    setup = TrainingSetup(factory, batch, optimizer, dtype, input)
-    kind = GpuKind(gpu)
-    if find_max_batch is not None:
-        setup = _largest(setup, kind, python, find_max_batch)
-    memory_estimates.show_memory(
-        setup, kind, memory_estimates.estimated(setup, kind, python), as_json
+    setup = TrainingSetup(
+        factory, batch, optimizer, dtype, input, accumulate, is_compiled, zero_grad
     )
+    beside = None if context is None else Context.known(_size(context, "600MiB"))
+    device = DeviceSetup(GpuKind(gpu), beside, Sharding(zero, ranks))
+    if find_max_batch is not None:
+        setup = _largest(setup, device, python, find_max_batch)
+    made = memory_estimates.estimated(setup, device, python)
+    memory_estimates.show_memory(setup, device, made, as_json)
 
 
-def _largest(setup: TrainingSetup, kind: GpuKind, python: str, room: str) -> TrainingSetup:
+def _size(text: str, example: str) -> int:
     try:
-        limit = size_bytes(room)
+        return size_bytes(text)
     except ValueError:
-        raise BadInput(f"`{room}` is not an amount of memory: write 80GiB.") from None
+        raise BadInput(f"`{text}` is not an amount of memory: write {example}.") from None
+
+
+def _largest(setup: TrainingSetup, device: DeviceSetup, python: str, room: str) -> TrainingSetup:
+    limit = _size(room, "80GiB")
 
     def fits(batch: int) -> bool:
         tried = memory_estimates.with_batch(setup, batch)
-        high = memory_estimates.estimated(tried, kind, python).estimate.high
+        high = memory_estimates.estimated(tried, device, python).estimate.high
         remark("Note", [f"batch {batch} needs up to {size(high)}"])
         return high <= limit
 

@@ -55,6 +55,15 @@ def frozen():
 def needy(width):
     return nn.Linear(width, width)
 
+def normalized():
+    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
+
+def on_gpu():
+    return nn.Linear(8, 8).cuda()
+
+def broken():
+    raise ValueError("no such file of weights")
+
 def image():
     return nn.Conv2d(3, 8, 3)
 """
@@ -121,6 +130,9 @@ def test_autocast_halves_most_activations_and_not_the_weights(program: Path) -> 
         ("image", "say it with --input 3x224x224"),
         ("branching", "its control flow depends on data"),
         ("absent", "has no function `absent`"),
+        ("normalized", "set --batch to 2 or more"),
+        ("on_gpu", "must leave the model on the CPU"),
+        ("broken", "no such file of weights.*make it work on its own"),
     ],
 )
 def test_what_cannot_be_traced_is_one_sentence(program: Path, name: str, sentence: str) -> None:
@@ -128,10 +140,28 @@ def test_what_cannot_be_traced_is_one_sentence(program: Path, name: str, sentenc
         traced(program, name)
 
 
-def test_a_module_that_does_not_import(tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_text("import nothing_of_this_name\n")
-    with pytest.raises(CannotEstimate, match=r"does not import \(ModuleNotFoundError"):
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("import nothing_of_this_name", r"does not import \(ModuleNotFoundError.*--python"),
+        (
+            "import torch; torch.zeros(4).cuda()",
+            "does not import .* use of GPUs out of its top level",
+        ),
+        ("import torch; torch.zeros(1 << 52)", "does not import .* out of its top level"),
+        ("raise SystemExit(3)", "does not import .* out of its top level"),
+        ("def make(:", r"does not import \(SyntaxError"),
+    ],
+)
+def test_a_module_that_does_not_import(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "bad.py").write_text(f"{text}\n")
+    with pytest.raises(CannotEstimate, match=sentence):
         traced(tmp_path / "bad.py", "make")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(CannotEstimate, match="there is no file"):
+        traced(tmp_path / "absent.py", "make")
 
 
 def test_a_python_that_does_not_exist(program: Path) -> None:

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from trainmaster.cli.support.client import Json
 from trainmaster.cli.support.console import say, show_table, write_json
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.estimators.memory.training_memory import GpuKind, TrainingMemory, training_memory
+from trainmaster.estimators.memory.training_memory import (
+    Context,
+    GpuKind,
+    Sharding,
+    TrainingMemory,
+    training_memory,
+)
 from trainmaster.profiling.memory_trace import CannotEstimate, TrainingSetup, trace_training
 from trainmaster.text.formatting import size
 
 MOST_BATCH = 1 << 20
 
 
-def estimated(setup: TrainingSetup, kind: GpuKind, python: str) -> TrainingMemory:
+@dataclass(frozen=True, slots=True)
+class DeviceSetup:
+    """Where it trains."""
+
+    kind: GpuKind
+    context: Context | None
+    """None: what was measured for the kind."""
+    sharding: Sharding
+
+
+def estimated(setup: TrainingSetup, device: DeviceSetup, python: str) -> TrainingMemory:
     try:
-        return training_memory(trace_training(setup, python), kind)
+        steps = trace_training(setup, python)
+        return training_memory(steps, device.kind, device.context, device.sharding)
     except CannotEstimate as trouble:
         raise BadInput(f"cannot estimate {setup.factory}: {trouble}.") from None
 
@@ -33,28 +50,35 @@ def largest_batch(fits: Callable[[int], bool], first: int) -> int | None:
     return good or None
 
 
-def show_memory(setup: TrainingSetup, kind: GpuKind, made: TrainingMemory, as_json: bool) -> None:
+def show_memory(
+    setup: TrainingSetup, device: DeviceSetup, made: TrainingMemory, as_json: bool
+) -> None:
     interval = made.estimate
     if as_json:
-        write_json(_row(setup, kind, made))
+        write_json(_row(setup, device, made))
         return
     rows: list[tuple[str, str]] = [(part.value, size(count)) for part, count in made.parts.items()]
     show_table(("part", "bytes"), [*rows, ("total", size(interval.expected))])
     precision = "32-bit" if setup.dtype == "fp32" else f"autocast to {setup.dtype}"
     say(
-        f"Batch {setup.batch}, {setup.optimizer}, {precision}, {kind.value} GPU: between"
+        f"Batch {setup.batch}, {setup.optimizer}, {precision}, {device.kind.value} GPU: between"
         f" {size(interval.low)} and {size(interval.high)}; reserve {size(interval.high)}."
     )
 
 
-def _row(setup: TrainingSetup, kind: GpuKind, made: TrainingMemory) -> Json:
+def _row(setup: TrainingSetup, device: DeviceSetup, made: TrainingMemory) -> Json:
     interval = made.estimate
     return {
         "factory": setup.factory,
         "batch": setup.batch,
         "optimizer": setup.optimizer,
         "dtype": setup.dtype,
-        "gpu_kind": kind.value,
+        "accumulate": setup.accumulate,
+        "compiled": setup.is_compiled,
+        "zero_grad": setup.zero_grad,
+        "gpu_kind": device.kind.value,
+        "zero": device.sharding.stage,
+        "ranks": device.sharding.ranks,
         "parts": {part.value: count for part, count in made.parts.items()},
         "low": interval.low,
         "expected": interval.expected,

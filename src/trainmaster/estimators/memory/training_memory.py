@@ -10,6 +10,7 @@ from trainmaster.estimators.memory.caching_allocator import CachingAllocator
 from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
 from trainmaster.model.units import MIB
 
+
 class GpuKind(Enum):
     """GPUs whose matrix library takes the same workspace."""
 
@@ -25,6 +26,11 @@ class Context:
     expected: int
     high: int
 
+    @classmethod
+    def known(cls, size: int) -> Context:
+        """One that was measured on the GPU in question."""
+        return cls(size, size, size)
+
 
 CONTEXT = {
     GpuKind.HOPPER: Context(600 * MIB, 750 * MIB, 850 * MIB),
@@ -39,14 +45,20 @@ class Doubt(Enum):
     CONVOLUTION = "convolution"
     RECURRENT = "recurrent"
     COMPILED = "compiled"
+    SHARDED = "sharded"
 
 
 MARGIN_PERCENT = 5
-MARGINS_PERCENT = {Doubt.CONVOLUTION: 15, Doubt.RECURRENT: 10, Doubt.COMPILED: 20}
+MARGINS_PERCENT = {
+    Doubt.CONVOLUTION: 15,
+    Doubt.RECURRENT: 10,
+    Doubt.COMPILED: 20,
+    Doubt.SHARDED: 25,
+}
 """The interval to both sides, of what the allocator reserves: the widest of these counts.
 
 cuDNN's workspaces are not documented, and decide how much memory is lost to fragments. The compiler
-chooses which activations it computes again.
+chooses which activations it computes again. What ranks gather while they compute is not counted.
 """
 
 
@@ -76,6 +88,27 @@ class Part(Enum):
     TEMPORARIES = "temporaries and workspace"
     ROUNDING = "allocator rounding and fragmentation"
     CONTEXT = "CUDA context"
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """Which parts data-parallel ranks divide among themselves (ZeRO, SC'20, section 5)."""
+
+    stage: int = 0
+    ranks: int = 1
+
+    def bytes_of(self, part: Part, size: int) -> int:
+        """What each rank holds of it."""
+        return -(-size // self.ranks) if part in SHARDED[self.stage] else size
+
+
+SHARDED = (
+    frozenset[Part](),
+    frozenset({Part.OPTIMIZER}),
+    frozenset({Part.OPTIMIZER, Part.GRADIENTS}),
+    frozenset({Part.OPTIMIZER, Part.GRADIENTS, Part.PARAMETERS}),
+)
+"""By stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +143,14 @@ class TrainingMemory:
 
 
 def training_memory(
-    steps: TracedSteps, kind: GpuKind, context: Context | None = None
+    steps: TracedSteps,
+    kind: GpuKind,
+    context: Context | None = None,
+    sharding: Sharding = Sharding(),
 ) -> TrainingMemory:
     """Replay the trace; the parts are those of the moment when most is allocated."""
     allocator = CachingAllocator()
-    sizes = {name: each.size for name, each in steps.storages.items()}
+    sizes = {name: sharding.bytes_of(each.part, each.size) for name, each in steps.storages.items()}
     sizes |= {name: WORKSPACE[each, kind] for name, each in steps.workspaces.items()}
     held = dict.fromkeys(Part, 0)
     at_peak, most, reserved = dict(held), 0, 0
@@ -135,7 +171,8 @@ def training_memory(
     beside = context or CONTEXT[kind]
     at_peak[Part.ROUNDING] = reserved - sum(at_peak.values())
     at_peak[Part.CONTEXT] = beside.expected
-    percent = max((MARGINS_PERCENT[each] for each in steps.doubts), default=MARGIN_PERCENT)
+    doubts = steps.doubts | ({Doubt.SHARDED} if sharding.stage else frozenset())
+    percent = max((MARGINS_PERCENT[each] for each in doubts), default=MARGIN_PERCENT)
     interval = MemoryEstimate(
         beside.low + reserved * (100 - percent) // 100,
         beside.expected + reserved,

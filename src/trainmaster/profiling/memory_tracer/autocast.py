@@ -18,7 +18,7 @@ upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d _upsample_neares
 upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
 _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa
 prod cumprod cumsum
-""".split()
+"""
 """PyTorch's lists of operators for CUDA (ATen/autocast_mode.h) that first cast their inputs to 32 bits.
 
 A name without an overload stands for all overloads. Norms and sums are left out: they make 32 bits from 16
@@ -56,7 +56,7 @@ def _softmax(operator: Any) -> Callable[..., Any]:
 def install() -> torch.library.Library:
     """Replace the CPU's kernels for autocast while the library that is returned lives."""
     library = torch.library.Library("aten", "IMPL")
-    for name in FULL_PRECISION:
+    for name in FULL_PRECISION.split():
         for overload in _overloads(name):
             library.impl(overload.name(), _in_full_precision(overload), "AutocastCPU")
     for name in _of_cpu_only():

@@ -1,4 +1,4 @@
-"""Memory that operators of CUDA take beside their results: scratch while they run, and results that are larger."""
+"""Memory of CUDA's operators beside their results: scratch while they run, and results that are larger."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 import torch
+
 from . import reduction
 from .cudnn import Direction, workspace_bytes
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+
 from .operators import LIBRARIES, Library, extra
 
 _dispatch: Any = importlib.import_module("torch.utils._python_dispatch")

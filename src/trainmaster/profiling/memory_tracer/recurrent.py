@@ -21,10 +21,9 @@ class _Recurrent(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, sizes: Any, data: torch.Tensor, *rest: torch.Tensor) -> Any:
         output_shape, reserve, scratch, count, is_batch_first = sizes
-        if is_batch_first:
-            by_time = data.transpose(0, 1).contiguous()
-        kept = data.new_empty(reserve)
-        output = data.new_empty(output_shape)
+        by_time = data.transpose(0, 1).contiguous() if is_batch_first else data
+        kept = by_time.new_empty(reserve)
+        output = by_time.new_empty(output_shape)
         if is_batch_first:
             output.transpose_(0, 1)
         ends = [torch.empty_like(each) for each in rest[:count]]
@@ -37,15 +36,15 @@ class _Recurrent(torch.autograd.Function):
     def backward(ctx: Any, of_output: torch.Tensor, *_: Any) -> Any:
         data, _output, _kept, *rest = ctx.saved_tensors
         scratch, count, is_batch_first = ctx.sizes
+        by_time = data.transpose(0, 1).contiguous() if is_batch_first else data
         if is_batch_first:
-            by_time = data.transpose(0, 1).contiguous()
             of_output = of_output.transpose(0, 1).contiguous()
         given = [torch.empty_like(each) for each in (data, *rest[:count])]
         data.new_empty(scratch)
         if is_batch_first:
             del of_output
         weights = rest[count:]
-        gradient = data.new_zeros(sum(each.numel() for each in weights))
+        gradient = by_time.new_zeros(sum(each.numel() for each in weights))
         data.new_empty(scratch)
         parts = gradient.split([each.numel() for each in weights])
         shaped = [part.view(each.shape) for part, each in zip(parts, weights, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 PROCESSORS = 132
 """Of an H100 or H200; smaller GPUs split sums into fewer parts."""
@@ -65,7 +66,7 @@ def _coalesced(shape: Sequence[int], strides: Sequence[int], dims: list[int]) ->
     """Dimensions that are left when neighbours without a gap are joined."""
     ordered = sorted(dims, key=lambda each: strides[each])
     left = ordered[:1]
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in pairwise(ordered):
         if strides[after] != strides[before] * shape[before]:
             left.append(after)
     return left

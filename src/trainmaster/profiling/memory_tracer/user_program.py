@@ -37,6 +37,32 @@ ON_HOST = "host"
 """Counters of steps, which optimizers for CUDA keep on the host."""
 
 
+FAKE_DATA = "its control flow depends on data, which fake tensors do not have: take that out"
+ONE_EXAMPLE = "BatchNorm cannot be trained with one example: set --batch to 2 or more"
+NO_ARGUMENTS = "it must need no arguments: name a function that gives them"
+ON_CPU = "it must leave the model on the CPU"
+TOP_LEVEL = (
+    "keep training and the use of GPUs out of its top level, under `if __name__ == '__main__'`"
+)
+ENVIRONMENT = "start this where the module is found, or choose its environment with --python"
+CHECK_INPUT = "check --input and make_batch against the model"
+Remedies = tuple[tuple[str, str], ...]
+OF_IMPORT: Remedies = (("ModuleNotFoundError", ENVIRONMENT), ("", TOP_LEVEL))
+OF_FACTORY: Remedies = (
+    ("required positional argument", NO_ARGUMENTS),
+    ("required keyword-only argument", NO_ARGUMENTS),
+    ("cuda", ON_CPU),
+    ("", "make it work on its own, without a GPU"),
+)
+OF_STEP: Remedies = (
+    ("DataDependentOutputException", FAKE_DATA),
+    ("DynamicOutputShapeException", FAKE_DATA),
+    ("more than 1 value per channel", ONE_EXAMPLE),
+    ("", CHECK_INPUT),
+)
+"""What to do, by words of the error; the first that fits."""
+
+
 class CannotTrace(Exception):
     """One sentence that says what to do."""
 
@@ -137,8 +163,8 @@ def _module(factory: str) -> Any:
             return importlib.import_module(place)
         sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
         spec = importlib.util.spec_from_file_location("traced_program", place)
-        if spec is None or spec.loader is None:
-            raise CannotTrace(f"{place} is not a Python file")
+        if spec is None or spec.loader is None or not os.path.isfile(place):
+            raise CannotTrace(f"there is no file {place}: name it as seen from this folder")
         module = importlib.util.module_from_spec(spec)
         sys.modules["traced_program"] = module
         spec.loader.exec_module(module)
@@ -146,8 +172,7 @@ def _module(factory: str) -> Any:
         raise
     except (Exception, SystemExit) as error:
         raise CannotTrace(
-            f"{place} does not import ({_said(error)}): keep training and the use of GPUs out of its top"
-            " level, under `if __name__ == '__main__'`, or choose the environment with --python"
+            f"{place} does not import ({_said(error)}): {_remedy(error, OF_IMPORT)}"
         ) from error
     return module
 
@@ -161,7 +186,7 @@ def _model(module: Any, factory: str) -> Any:
         model = make()
     except Exception as error:
         raise CannotTrace(
-            f"{name}() fails ({_said(error)}): it must need no arguments, and leave the model on the CPU"
+            f"{name}() fails ({_said(error)}): {_remedy(error, OF_FACTORY)}"
         ) from error
     if not isinstance(model, torch.nn.Module):
         raise CannotTrace(
@@ -218,6 +243,11 @@ def _loss(module: Any, model: Any, batch: Any) -> Any:
     return first.float().mean()
 
 
+def _remedy(error: BaseException, remedies: Remedies) -> str:
+    text = f"{type(error).__name__}: {error}".lower()
+    return next(remedy for words, remedy in remedies if words.lower() in text)
+
+
 def _said(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
@@ -230,10 +260,7 @@ def main(request: str, result: str) -> None:
     except CannotTrace as trouble:
         answer = {"trouble": str(trouble)}
     except Exception as error:
-        if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
-            said = "its control flow depends on data, which fake tensors do not have: take that out"
-        else:
-            said = "check --input and make_batch against the model"
+        said = _remedy(error, OF_STEP)
         answer = {"trouble": f"a training step fails ({_said(error)}): {said}"}
     with open(result, "w", encoding="utf-8") as file:
         json.dump(answer, file)
