@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainmaster.estimators.memory.training_memory import (
+    Doubt,
     GpuKind,
     Part,
     TracedSteps,
@@ -58,6 +60,15 @@ def needy(width):
 def normalized():
     return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
 
+def deep():
+    return nn.Sequential(*(each for _ in range(16) for each in (nn.Linear(1024, 1024), nn.ReLU())))
+
+def deep_image():
+    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1))
+
+def recurrent():
+    return nn.LSTM(64, 128, 2, batch_first=True)
+
 def on_gpu():
     return nn.Linear(8, 8).cuda()
 
@@ -69,6 +80,17 @@ def image():
 """
 
 
+LOSS = """
+
+def compute_loss(model, batch):
+    given, wanted = batch
+    return nn.functional.mse_loss(model(given), wanted)
+
+def make_batch(n):
+    return torch.randn(n, 4096), torch.randn(n, 4096)
+"""
+
+
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     path = tmp_path / "program.py"
@@ -76,7 +98,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def traced(program: Path, name: str, batch: int = 1, **more: str) -> TracedSteps:
+def traced(program: Path, name: str, batch: int = 1, **more: Any) -> TracedSteps:
     return trace_training(TrainingSetup(f"{program}:{name}", batch, **more), sys.executable)
 
 
@@ -119,6 +141,58 @@ def test_autocast_halves_most_activations_and_not_the_weights(program: Path) -> 
     assert bytes_of(half, Part.PARAMETERS) == bytes_of(full, Part.PARAMETERS)
     share = bytes_of(half, Part.ACTIVATIONS) / bytes_of(full, Part.ACTIVATIONS)
     assert 0.45 < share < 0.8
+
+
+def expected(steps: TracedSteps) -> int:
+    return training_memory(steps, GpuKind.HOPPER).estimate.expected
+
+
+def test_a_loss_of_the_module_and_its_batch_are_used(program: Path) -> None:
+    program.write_text(PROGRAM + LOSS)
+    steps = traced(program, "mlp", 1024, optimizer="sgd")
+    whole = 4 * 1024 * 4096
+    kept = [each.size for each in steps.storages.values() if each.part is Part.ACTIVATIONS]
+    assert kept.count(whole) >= 5 * 3  # the batch, two layers' results, and the loss of every element
+
+
+def test_accumulated_gradients_live_through_the_next_forward_pass(program: Path) -> None:
+    once, twice = (
+        traced(program, "mlp", 16384, optimizer="sgd", accumulate=each, zero_grad="early")
+        for each in (1, 2)
+    )
+    assert bytes_of(once, Part.GRADIENTS) == bytes_of(twice, Part.GRADIENTS) == 134_250_496
+    assert expected(twice) > expected(once)
+
+
+def test_gradients_that_are_cleared_late_count_for_the_top_of_the_interval(program: Path) -> None:
+    early, late, unknown = (
+        training_memory(
+            traced(program, "deep", 4096, optimizer="sgd", zero_grad=each), GpuKind.HOPPER
+        ).estimate
+        for each in ("early", "late", "unknown")
+    )
+    assert early.expected == unknown.expected < late.expected
+    assert unknown.high >= late.high > early.high
+
+
+def test_convolutions_take_a_workspace_unless_channels_are_last(program: Path) -> None:
+    laid = [
+        traced(program, "deep_image", 16, input="64x32x32", is_compiled=each)
+        for each in (False, True)
+    ]
+    most = [max(each.size for each in steps.storages.values()) for steps in laid]
+    layer = 4 * 16 * 64 * 32 * 32
+    assert most[0] >= 2 * layer  # copies of what goes in and out
+    assert most[0] - most[1] == 2 * layer
+    assert laid[0].doubts == {Doubt.CONVOLUTION}
+    assert laid[1].doubts == {Doubt.CONVOLUTION, Doubt.COMPILED}
+
+
+def test_recurrent_layers_keep_a_reserve_for_the_way_back(program: Path) -> None:
+    steps = traced(program, "recurrent", 32, input="100x64")
+    state = 4 * 32 * 100 * 128
+    assert any(each.size == (2 * 5 + 1) * state for each in steps.storages.values())
+    assert steps.doubts == {Doubt.RECURRENT}
 
 
 @pytest.mark.parametrize(

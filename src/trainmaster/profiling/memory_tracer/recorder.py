@@ -34,6 +34,7 @@ class Recorder(_dispatch.TorchDispatchMode):  # type: ignore[misc]
         self.sizes: dict[int, int] = {}
         self.parts: dict[int, str] = {}
         self._numbers: Any = weakref.WeakKeyDictionary()
+        self._ends: dict[int, Any] = {}
         self.workspaces: dict[tuple[Library, bool], int] = {}
         """Of the matrix libraries, by whether it is that of the thread for the way back."""
         self._is_on_host = False
@@ -67,13 +68,25 @@ class Recorder(_dispatch.TorchDispatchMode):  # type: ignore[misc]
         storage = tensor.untyped_storage()
         if storage not in self._numbers:
             name = self._numbers[storage] = self._add(max(storage.nbytes(), least))
-            weakref.finalize(storage, self.events.append, -name).atexit = False
+            gone = weakref.finalize(storage, self.events.append, -name)
+            gone.atexit = False
+            self._ends[name] = gone
         return int(self._numbers[storage])
 
     def keep(self, part: str, tensors: Iterable[torch.Tensor]) -> None:
         """Say what these tensors are for."""
         for each in tensors:
             self.parts[self.see(each)] = part
+
+    def join(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Move tensors into one storage, as cuDNN wants the weights of a recurrent layer."""
+        storages = list({id(each): each for each in (t.untyped_storage() for t in tensors)}.values())
+        whole = self._add(sum(each.nbytes() for each in storages))
+        for each in storages:
+            name = self._numbers[each]
+            self._ends.pop(name).detach()
+            self.events.append(-name)
+            self._numbers[each] = whole
 
     def _use(self, size: int) -> None:
         """Take memory and give it back."""

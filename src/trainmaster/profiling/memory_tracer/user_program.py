@@ -81,6 +81,8 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
         for each in model.modules():
             own = (*each.parameters(recurse=False), *each.buffers(recurse=False))
             recorder.keep("parameters", own)
+            if isinstance(each, torch.nn.RNNBase):
+                recorder.join(each.parameters(recurse=False))
         sure = _train(request, module, model, recorder)
     del installed
     parts = {name: part for name, part in recorder.parts.items() if part != ON_HOST}
