@@ -171,6 +171,7 @@ def write_page() -> None:
             groups=groups,
             summaries={name: summary(found) for name, found in groups.items()},
             frozen={row["name"]: row for row in frozen},
+            after={row["name"]: row for row in groups["held out"]},
             frozen_summary=summary(frozen),
             machine=measured["machine"],
             measured_date=measured["date"],

@@ -152,7 +152,9 @@ def test_a_loss_of_the_module_and_its_batch_are_used(program: Path) -> None:
     steps = traced(program, "mlp", 1024, optimizer="sgd")
     whole = 4 * 1024 * 4096
     kept = [each.size for each in steps.storages.values() if each.part is Part.ACTIVATIONS]
-    assert kept.count(whole) >= 5 * 3  # the batch, two layers' results, and the loss of every element
+    assert (
+        kept.count(whole) >= 5 * 3
+    )  # the batch, two layers' results, and the loss of every element
 
 
 def test_accumulated_gradients_live_through_the_next_forward_pass(program: Path) -> None:

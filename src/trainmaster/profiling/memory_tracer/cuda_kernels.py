@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from . import autocast, recurrent
+from . import autocast, ctc, recurrent
 
 
 def install() -> Any:
@@ -22,6 +22,7 @@ def install() -> Any:
         rest = (rest[0], 0.0, *rest[2:]) if len(rest) > 1 else rest
         return attention(query, key, value, *rest, **named)
 
+    functional.ctc_loss = ctc.ctc_loss
     functional.dropout = dropout
     functional.scaled_dot_product_attention = fused_attention
     recurrent.install()

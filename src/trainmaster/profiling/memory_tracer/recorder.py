@@ -80,7 +80,9 @@ class Recorder(_dispatch.TorchDispatchMode):  # type: ignore[misc]
 
     def join(self, tensors: Iterable[torch.Tensor]) -> None:
         """Move tensors into one storage, as cuDNN wants the weights of a recurrent layer."""
-        storages = list({id(each): each for each in (t.untyped_storage() for t in tensors)}.values())
+        storages = list(
+            {id(each): each for each in (t.untyped_storage() for t in tensors)}.values()
+        )
         whole = self._add(sum(each.nbytes() for each in storages))
         for each in storages:
             name = self._numbers[each]
