@@ -1,4 +1,4 @@
-"""The loss of connectionist temporal classification, whose CPU kernel looks at lengths that fake tensors lack."""
+"""Connectionist temporal classification: the CPU's kernel looks at lengths, which fake tensors lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scratch memory of sums on an H200, as its allocator's peaks showed it (benchmarks/results/gpu/memory.json)."""
+"""Scratch memory of sums on an H200, as its allocator's peaks showed it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,61 @@
+"""`trainmaster estimate` as a user has it: numbers that agree, and one sentence where there are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Tm
+
+PROGRAM = """
+from torch import nn
+
+def make_model():
+    return nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024))
+"""
+
+
+@pytest.fixture(autouse=True)
+def program(folder: Path) -> None:
+    (folder / "train.py").write_text(PROGRAM)
+
+
+def test_the_parts_add_up_and_the_interval_holds_them(tm: Tm) -> None:
+    said = tm(
+        "estimate train.py:make_model -b 64 --optimizer adam --dtype bf16 --context 600MiB --json"
+    )
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert sum(found["parts"].values()) == found["expected"]
+    assert found["low"] < found["expected"] < found["high"]
+    assert found["parts"]["CUDA context"] == 600 << 20
+    assert found["source"] == "static"
+
+
+def test_the_largest_batch_is_one_whose_top_fits(tm: Tm) -> None:
+    said = tm("estimate train.py:make_model -b 4 --input 65536x1024 --find-max-batch 8GiB --json")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert found["high"] <= 8 << 30
+    assert 1 <= found["batch"] < 4
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("train.py", "names no function"),
+        ("train.py:absent", "has no function `absent`"),
+        ("train.py:make_model --find-max-batch much", "write 80GiB"),
+        ("train.py:make_model --context much", "write 600MiB"),
+        ("train.py:make_model --find-max-batch 1MiB", "not even one example fits"),
+        ("train.py:make_model --input wide", "--input is a shape"),
+    ],
+)
+def test_bad_input_is_one_sentence(tm: Tm, words: str, sentence: str) -> None:
+    said = tm(f"estimate {words}")
+    assert said.code in (1, 2)
+    assert said.out == ""
+    assert sentence in said.err
+    assert said.err.count("Error:") == 1
