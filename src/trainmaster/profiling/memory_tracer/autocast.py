@@ -43,19 +43,23 @@ class _Softmax(torch.autograd.Function):
         return torch.empty_like(made, dtype=ctx.dtype)
 
 
+taken: Any = _Softmax.apply
+
+
 def _softmax(operator: Any) -> Callable[..., Any]:
-    def called(data: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    def called(data: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
         with _without_autocast():
             if data.dtype in LOWER and dtype in (None, torch.float32):
-                return _Softmax.apply(data)
+                return taken(data)
             return operator(data, dim, dtype)
 
     return called
 
 
-def install() -> torch.library.Library:
+def install() -> Any:
     """Replace the CPU's kernels for autocast while the library that is returned lives."""
-    library = torch.library.Library("aten", "IMPL")
+    new_library: Any = torch.library.Library
+    library = new_library("aten", "IMPL")
     for name in FULL_PRECISION.split():
         for overload in _overloads(name):
             library.impl(overload.name(), _in_full_precision(overload), "AutocastCPU")

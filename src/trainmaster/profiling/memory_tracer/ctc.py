@@ -25,6 +25,9 @@ class _Loss(torch.autograd.Function):
         return given, None
 
 
+taken: Any = _Loss.apply
+
+
 def ctc_loss(
     scores: torch.Tensor,
     targets: torch.Tensor,
@@ -37,5 +40,5 @@ def ctc_loss(
     """In place of `torch.nn.functional.ctc_loss`; targets in one row are taken to be equally long."""
     examples = scores.shape[1]
     longest = targets.shape[1] if targets.dim() == 2 else -(-targets.numel() // examples)
-    loss = _Loss.apply(scores.float(), longest)
+    loss: torch.Tensor = taken(scores.float(), longest)
     return loss if reduction == "none" else loss.sum() / examples

@@ -11,7 +11,7 @@ from . import autocast, ctc, recurrent
 
 def install() -> Any:
     """Keep what is returned for as long as it is to hold."""
-    functional = torch.nn.functional
+    functional: Any = torch.nn.functional
     attention = functional.scaled_dot_product_attention
 
     def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:

@@ -51,6 +51,9 @@ class _Recurrent(torch.autograd.Function):
         return None, *given, *shaped
 
 
+taken: Any = _Recurrent.apply
+
+
 def fused(kind: str) -> Callable[..., Any]:
     """In place of `torch.lstm` and its like: with a batch of sequences, or packed ones."""
 
@@ -79,7 +82,7 @@ def fused(kind: str) -> Callable[..., Any]:
             data, states = data.to(lower), [each.to(lower) for each in states]
             weights = [each.to(lower) for each in weights]
         sizes = (output_shape, reserve, scratch, len(states), is_batch_first)
-        return _Recurrent.apply(sizes, data, *states, *weights)
+        return taken(sizes, data, *states, *weights)
 
     return called
 
