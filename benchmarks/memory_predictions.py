@@ -29,6 +29,7 @@ from trainmaster.profiling.memory_trace import CannotEstimate, TrainingSetup, tr
 Found = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
 GIB = 1 << 30
+TITLE = "Memory, predicted over measured"
 PAGE = ROOT / "docs/measurements/memory.md"
 MEASURED = ROOT / "benchmarks/results/gpu/memory.json"
 PREDICTED = ROOT / "benchmarks/results/memory_predictions.json"
@@ -136,7 +137,7 @@ def plot(groups: dict[str, list[Found]]) -> bytes:
 
     @styled
     def chart() -> Chart:
-        made = Chart("Memory of a training process, predicted over measured", HALF_IN, 3.6)
+        made = Chart(TITLE, HALF_IN, 3.6)
         (axes,) = made.panels()
         for slot, (name, found) in enumerate(groups.items()):
             known = [row for row in found if "error" in row]
@@ -151,11 +152,11 @@ def plot(groups: dict[str, list[Found]]) -> bytes:
                 x, y, ends, fmt="o", color=colour, markersize=3, linewidth=0.8, label=name
             )
         axes.axhline(1, color="grey", linewidth=0.8)
-        axes.set(xlabel="measured, GiB", ylabel="times", xscale="log")
+        axes.set(xlabel="measured, GiB", ylabel="times", xlim=(0, None))
         axes.legend()
         return made
 
-    return chart().written("memory", "svg")
+    return chart().written(TITLE, "svg")
 
 
 def write_page() -> None:

@@ -50,6 +50,7 @@ def test_the_largest_batch_is_one_whose_top_fits(tm: Tm) -> None:
         ("train.py:make_model --find-max-batch much", "write 80GiB"),
         ("train.py:make_model --context much", "write 600MiB"),
         ("train.py:make_model --find-max-batch 1MiB", "not even one example fits"),
+        ("train.py:make_model --zero 2", "say how many with --ranks 8"),
         ("train.py:make_model --input wide", "--input is a shape"),
     ],
 )
