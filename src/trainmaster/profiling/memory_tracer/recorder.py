@@ -20,6 +20,7 @@ aten = torch.ops.aten
 ENGINE = "torch.autograd.graph"
 BETWEEN = (__name__, "torch._dynamo", "torch._compile", "torch.utils._python_dispatch")
 """Modules on the stack between autograd and what looks at its operators."""
+TEMPORARIES = "temporaries and workspace"
 HELD_BY_TRACE = 4, 2
 """References to a tensor and to its storage that are there because it is looked at."""
 
@@ -48,7 +49,7 @@ class Recorder(_dispatch.TorchDispatchMode):  # type: ignore[misc]
         for library in LIBRARIES.get(func, ()):
             thread = library, torch._C._current_graph_task_id() >= 0
             if thread not in self.workspaces:
-                self.workspaces[thread] = self._add(0)
+                self.workspaces[thread] = self._add(0, TEMPORARIES)
         more = extra(func, args, made)
         scratch = iter(more.scratch)
         for place, each in enumerate(tree_iter(made)):
@@ -86,18 +87,19 @@ class Recorder(_dispatch.TorchDispatchMode):  # type: ignore[misc]
         whole = self._add(sum(each.nbytes() for each in storages))
         for each in storages:
             name = self._numbers[each]
-            self._ends.pop(name).detach()
-            self.events.append(-name)
+            if name in self._ends:
+                self._ends.pop(name).detach()
+                self.events.append(-name)
             self._numbers[each] = whole
 
     def _use(self, size: int) -> None:
         """Take memory and give it back."""
         if size:
-            self.events.append(-self._add(size))
+            self.events.append(-self._add(size, TEMPORARIES))
 
-    def _add(self, size: int) -> int:
+    def _add(self, size: int, part: str | None = None) -> int:
         name = len(self.sizes) + 1
-        self.sizes[name], self.parts[name] = size, self.phase
+        self.sizes[name], self.parts[name] = size, part or self.phase
         self.events.append(name)
         return name
 

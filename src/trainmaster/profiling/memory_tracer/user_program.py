@@ -17,7 +17,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_map
 
 from . import cuda_kernels
-from .recorder import Recorder
+from .recorder import TEMPORARIES, Recorder
 
 LOWER = {"bf16": "bfloat16", "fp16": "float16"}
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -137,7 +137,7 @@ def _train(request: dict[str, Any], module: Any, model: Any, recorder: Recorder)
                 raise CannotTrace("no output of the model depends on a weight that is trained")
             if clears == LATE and turn == 0:
                 optimizer.zero_grad()
-            recorder.phase = "temporaries and workspace"
+            recorder.phase = TEMPORARIES
             loss.backward()
             recorder.keep("gradients", [each.grad for each in trained if each.grad is not None])
         optimizer.step()
