@@ -157,6 +157,20 @@ def test_a_loss_of_the_module_and_its_batch_are_used(program: Path) -> None:
     )  # the batch, two layers' results, and the loss of every element
 
 
+def test_autocast_for_cuda_in_the_programs_own_code_holds(program: Path) -> None:
+    program.write_text(PROGRAM + LOSS)
+    told = traced(program, "mlp", 1024, dtype="bf16")
+    line = "    with torch.autocast('cuda', torch.bfloat16): return nn.functional"
+    program.write_text((PROGRAM + LOSS).replace("    return nn.functional", line))
+    own = traced(program, "mlp", 1024)
+    assert bytes_of(own, Part.ACTIVATIONS) == bytes_of(told, Part.ACTIVATIONS)
+    program.write_text(PROGRAM + LOSS)
+    full = traced(program, "mlp", 1024)
+    assert bytes_of(full, Part.ACTIVATIONS) != bytes_of(
+        own, Part.ACTIVATIONS
+    )  # with copies of weights
+
+
 def test_accumulated_gradients_live_through_the_next_forward_pass(program: Path) -> None:
     once, twice = (
         traced(program, "mlp", 16384, optimizer="sgd", accumulate=each, zero_grad="early")

@@ -71,6 +71,25 @@ def install() -> Any:
     return library
 
 
+def serve_cuda() -> None:
+    """Let `torch.autocast("cuda")` of the user's own code hold for the fake tensors of the CPU."""
+    context: Any = torch.autocast
+    begin = context.__init__
+
+    def begin_on_cpu(
+        self: Any,
+        device_type: str,
+        dtype: torch.dtype | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
+        if device_type.startswith("cuda"):
+            device_type, dtype = "cpu", dtype or torch.float16
+        begin(self, device_type, dtype, enabled, cache_enabled)
+
+    context.__init__ = begin_on_cpu
+
+
 def _of_cpu_only() -> list[str]:
     """Operators that autocast changes on the CPU and not on CUDA."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key

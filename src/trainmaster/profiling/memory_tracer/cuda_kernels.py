@@ -26,4 +26,5 @@ def install() -> Any:
     functional.dropout = dropout
     functional.scaled_dot_product_attention = fused_attention
     recurrent.install()
+    autocast.serve_cuda()
     return autocast.install()
