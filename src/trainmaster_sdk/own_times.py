@@ -22,9 +22,9 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from trainmaster_sdk import wire
+from trainmaster_sdk import step_hooks, wire
 from trainmaster_sdk.control_client import ControlClient
-from trainmaster_sdk.step_counter import is_compiling_of
+from trainmaster_sdk.step_hooks import is_compiling_of
 
 REPORT_S = 1.0
 """Times are told as means over this long, at least."""
@@ -38,12 +38,13 @@ _installed: list[OwnTimes] = []
 
 def install(optimizers: ModuleType) -> None:
     """Measure from now on, given `torch.optim.optimizer`; torch before 2.0 has no hook for it."""
-    register = getattr(optimizers, "register_optimizer_step_post_hook", None)
     path = os.environ.get(wire.SOCKET)
-    if register is None or path is None or _installed:
+    if path is None or _installed:
         return
     measured = OwnTimes(path, sys.modules["torch"])
-    measured.handle = register(measured.end_step)
+    measured.handle = step_hooks.add(optimizers, measured.end_step)
+    if measured.handle is None:
+        return
     _installed.append(measured)
     atexit.register(measured.close)
 

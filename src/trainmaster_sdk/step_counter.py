@@ -12,11 +12,9 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
-from trainmaster_sdk import wire
+from trainmaster_sdk import step_hooks, wire
 from trainmaster_sdk.control_client import ControlClient
 from trainmaster_sdk.pacing import Pacer
 
@@ -34,12 +32,13 @@ _sessions: list[int] = []
 
 def install(optimizers: ModuleType) -> None:
     """Count from now on, given `torch.optim.optimizer`; torch before 2.0 has no hook for it."""
-    register = getattr(optimizers, "register_optimizer_step_post_hook", None)
     path = os.environ.get(wire.SOCKET)
-    if register is None or path is None or _sessions or _installed:
+    if path is None or _sessions or _installed:
         return
-    counter = StepCounter(path, sys.modules["torch"])
-    counter.handle = register(counter.count)
+    counter = StepCounter(path)
+    counter.handle = step_hooks.add(optimizers, counter.count)
+    if counter.handle is None:
+        return
     _installed.append(counter)
     atexit.register(counter.close)
 
@@ -51,23 +50,14 @@ def stop() -> None:
         counter.stop()
 
 
-def is_compiling_of(torch: Any) -> Callable[[], bool]:
-    """torch's `is_compiling`, by which a compiled optimizer step leaves the counting out of its graph."""
-    found = getattr(getattr(torch, "compiler", None), "is_compiling", None)
-    return found if callable(found) else lambda: False
-
-
 class StepCounter:
     """One program's count. The process that makes the first step reports; those forked off it do not."""
 
-    def __init__(self, path: str, torch: ModuleType) -> None:
+    def __init__(self, path: str) -> None:
         self.steps = 0
-        self.handle: Any = None
+        self.handle: step_hooks.StepHook | None = None
         """Removes the hook."""
         self._path = path
-        self._torch = torch
-        self._is_compiling: Callable[[], bool] | None = None
-        """Not known before the first step: torch is still being imported."""
         self._stepped: set[int] = set()
         """Optimizers that have stepped in the present iteration."""
         self._due_at = 0.0
@@ -82,10 +72,6 @@ class StepCounter:
 
     def count(self, optimizer: object, args: object, kwargs: object) -> None:
         """After each `optimizer.step()`."""
-        if self._is_compiling is None:
-            self._is_compiling = is_compiling_of(self._torch)
-        if self._is_compiling():
-            return
         number = id(optimizer)
         if number in self._stepped or not self._stepped:
             self.steps += 1

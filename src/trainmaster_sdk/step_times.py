@@ -12,7 +12,7 @@ import time
 from array import array
 from types import ModuleType
 
-from trainmaster_sdk import wire
+from trainmaster_sdk import step_hooks, wire
 
 FLUSH_S = 0.05
 """Times are written at most this often."""
@@ -20,10 +20,9 @@ FLUSH_S = 0.05
 
 def install(optimizers: ModuleType) -> None:
     """Write from now on, given `torch.optim.optimizer`; torch before 2.0 has no hook for it."""
-    register = getattr(optimizers, "register_optimizer_step_post_hook", None)
     path = os.environ.get(wire.STEP_TIMES)
-    if register is not None and path:
-        register(StepTimes(path).add)
+    if path:
+        step_hooks.add(optimizers, StepTimes(path).add)
 
 
 class StepTimes:

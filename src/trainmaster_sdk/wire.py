@@ -13,6 +13,9 @@ A program sends:
     {"say": "own time", "rank": 1, "ranks": 2, "ms": 90.1, "step_ms": 138.9}
                                                              of each rank of DDP, without a hello: of a step
                                                              before it waits for the others
+    {"say": "profile", "sync_bytes": 51200, "cpu_us": 900, "activation_bytes": 4096, "batch": 32}
+                                                             of its first steps (step_profile.py); all but
+                                                             the first may be left out
     {"say": "heeds stops"}                                   it looks whether it is to stop, and saves then
     {"say": "saved", "step": 120}                            a checkpoint has become durable
     {"say": "leaving", "step": 120}                          told to stop, saved, about to exit: go on later
@@ -54,6 +57,8 @@ COUNT_STEPS = "TRAINMASTER_COUNT_STEPS"
 """0: the steps of a program that does not report are not counted."""
 STEP_TIMES = "TRAINMASTER_STEP_TIMES"
 """A file for the time of each step (step_times.py): for measurements."""
+STEP_PROFILE = "TRAINMASTER_STEP_PROFILE"
+"""A file for a profile of the first steps (step_profile.py): for measurements."""
 ARRAY_INDEX = "TRAINMASTER_ARRAY_INDEX"
 ARRAY_SIZE = "TRAINMASTER_ARRAY_SIZE"
 CHECKPOINT_DIR = "TRAINMASTER_CHECKPOINT_DIR"

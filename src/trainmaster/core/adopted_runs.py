@@ -74,6 +74,7 @@ def _settle(state: State, record: JobRecord, event: RunAdopted, now: int, kept: 
         state.move(record, Cause.STARTED)
         record.run_since_ms = now
         record.progress(now, event.speed_ppm)
+        record.is_speed_assumed = event.is_assumed
         if record.is_held:
             suspend(state, record, now)
             record.is_unplanned = True

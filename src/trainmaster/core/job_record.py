@@ -96,6 +96,8 @@ class JobRecord:
     job_time_before: int = field(init=False, default=0)
     """`State.job_time_integral` when it was submitted, less the time that it was on hold."""
     speed_ppm: int = field(init=False, default=0)
+    is_speed_assumed: bool = field(init=False, default=False)
+    """Whether its present speed has not been measured: it says nothing about its placement."""
     rate: int = field(init=False, default=0)
     """Thousandths of a GPU that its attained service grows by while it runs."""
     attained: int = field(init=False, default=0)

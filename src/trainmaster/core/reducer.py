@@ -224,6 +224,7 @@ def _begin(state: State, event: e.RunStarted | e.RunResumed, now: int) -> JobRec
     if record.still_since_ms is not None:  # its supervisor says only what changes
         record.still_since_ms = now
         state.log.needs_pass = True
+    record.is_speed_assumed = event.is_assumed
     if record.speed_ppm != NOMINAL:
         state.note_nodes_of(record)
     if record.demand.is_elastic:
@@ -342,6 +343,7 @@ def _run_resized(state: State, event: e.RunResized, now: int) -> None:
     state.move(record, Cause.RESIZED)
     record.work = event.work
     _begin_service(state, record, event.speed_ppm, event.at_ms, now)
+    record.is_speed_assumed = event.is_assumed
     released(state, event.run)
     state.log.needs_pass = True
 
@@ -353,6 +355,7 @@ def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None
     record.update_service(now)
     record.work = event.work
     record.progress(now, event.speed_ppm)
+    record.is_speed_assumed = False
     state.log.note_job(record)
     state.note_nodes_of(record)
 

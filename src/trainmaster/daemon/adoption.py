@@ -276,7 +276,7 @@ def _start(driver: Driver, record: JobRecord) -> Iterator[LoggedEvent]:
     """Where the store has ordered its run and not heard that it started: what is found comes after that."""
     known = driver.engine.recorded(record.run) if record.phase is Phase.STARTING else None
     if known is not None and any(isinstance(report, r.Started) for report, _ in known.reports):
-        yield LoggedEvent(e.RunStarted(record.run, assumed_speed(record)), WHERE)
+        yield LoggedEvent(e.RunStarted(record.run, assumed_speed(record), is_assumed=True), WHERE)
 
 
 def _tell_end(driver: Driver, live: LiveJob, record: JobRecord, seen: int) -> None:
@@ -321,7 +321,7 @@ def _adopt_run(
         detail["frozen"] = True
         by = job.history.suspension if job.is_held else Suspension(Suspender.POLICY)
     speed = assumed_speed_on(live.job.demand, placement)
-    adopted = e.RunAdopted(run, placement, speed, frozen=job.is_frozen, is_prerun=job.is_prerun)
+    adopted = e.RunAdopted(run, placement, speed, job.is_frozen, job.is_prerun, is_assumed=True)
     found.events.append(LoggedEvent(adopted, detail, by))
     found.runs[run] = history.seen
     (found.suspended if job.is_frozen else found.running).append(live.id)

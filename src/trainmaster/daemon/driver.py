@@ -476,6 +476,8 @@ class Driver:
         record, topology = live.record, self.controller.state.topology
         for logged in found:
             yield logged if record is None else with_cost(logged, live, record, topology, now)
+            if isinstance(logged.event, e.JobProfiled) and logged.event.profile is not None:
+                yield from self._told_to_others(live, logged.event.profile)
         yield from self.inputs.news(live, found)
         if isinstance(report, Progressed):
             yield from self._measure_steps(report, live, now)
@@ -515,13 +517,17 @@ class Driver:
         if record is None or record.run != report.run:
             return
         alone = is_alone(self.controller.state, record)
-        news = self.measurements.of_steps(record, report.steps_per_s, now, is_alone=alone)
+        news = self.measurements.of_steps(record, report, now, is_alone=alone)
         if news is not None:
             yield from self._profiled(live, news)
 
     def _profiled(self, live: LiveJob, news: Profile) -> Iterator[LoggedEvent]:
         """What was measured of it is known of it, and of jobs of the same program that have not started."""
         yield LoggedEvent(e.JobProfiled(live.id, profile=news))
+        yield from self._told_to_others(live, news)
+
+    def _told_to_others(self, live: LiveJob, news: Profile) -> Iterator[LoggedEvent]:
+        """Those of the same program that have not started."""
         for other in self.known_profiles.live_of(key_of(live)):
             if other is not live and not other.has_started:
                 yield LoggedEvent(e.JobProfiled(other.id, profile=news))

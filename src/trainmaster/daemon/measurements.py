@@ -14,6 +14,7 @@ from statistics import median
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord, State
+from trainmaster.model.engine_reports import Progressed
 from trainmaster.model.job import Run
 from trainmaster.model.profile import Profile
 from trainmaster.model.units import NOMINAL, SECOND
@@ -75,15 +76,15 @@ class Measurements:
         return self._told(watched, news, now)
 
     def of_steps(
-        self, record: JobRecord, steps_per_s: float | None, now: int, *, is_alone: bool
+        self, record: JobRecord, report: Progressed, now: int, *, is_alone: bool
     ) -> Profile | None:
-        """The news after a report of its progress; of a job of one GPU, whose steps are on one GPU."""
-        if record.phase is not Phase.RUNNING or not steps_per_s or not is_alone:
+        """The news after a report of its progress, on one GPU: of a job of one, or of a pre-run."""
+        if record.phase is not Phase.RUNNING or not report.steps_per_s or not is_alone:
             return None
-        if record.demand.nominal.count != 1 or not record.is_whole:
+        if not _is_on_one(record):
             return None
         watched = self._of(record, now)
-        watched.steps_us.append(max(1, round(1e6 / steps_per_s)))
+        watched.steps_us.append(max(1, round(1e6 / report.steps_per_s)))
         if len(watched.steps_us) < LEAST_STEP_REPORTS or _is_soon(watched.steps_told_ms, now):
             return None
         step_us = round(median(watched.steps_us))
@@ -91,7 +92,8 @@ class Measurements:
         if not _differs(step_us, known):
             return None
         watched.steps_told_ms = now
-        return Profile(step_us=step_us)
+        batch = round((report.samples_per_s or 0) / report.steps_per_s)
+        return Profile(step_us=step_us, batch=batch, per_gpu=True)
 
     def _of(self, record: JobRecord, now: int) -> Watched:
         watched = self._watched.get(record.id)
@@ -121,6 +123,13 @@ def is_alone(state: State, record: JobRecord) -> bool:
         and not mine.isdisjoint(each.placement.gpus())
         for each in others
     )
+
+
+def _is_on_one(record: JobRecord) -> bool:
+    """Whether its steps are those of one whole GPU, with the batch that it has for one."""
+    placement = record.placement
+    is_small = record.demand.nominal.count == 1 or record.is_prerun
+    return is_small and record.is_whole and placement is not None and len(placement.slices) == 1
 
 
 def _is_soon(told_ms: int | None, now: int) -> bool:

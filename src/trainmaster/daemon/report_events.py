@@ -30,8 +30,10 @@ from trainmaster.model.failure import Failure
 from trainmaster.model.job import Demand, Estimate, Source
 from trainmaster.model.launch_spec import OnHang
 from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.profile import Profile
 from trainmaster.model.progress import Sample
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspension
+from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL, SECOND
 from trainmaster.text.failures import failure_words
 from trainmaster.text.hangs import HUNG_AND_ENDED, hang_sentence
@@ -92,6 +94,9 @@ def _events_of(
     if isinstance(report, r.Lost):
         title = _title_of(failure, terms)
         return _lost(report, live, record, now, limits, failure, title)
+    if isinstance(report, r.Progressed):
+        topology = None if terms is None else terms.space.topology
+        return _progressed(report, live, record, now, topology)
     return EVENTS[type(report)](report, live, record, now)
 
 
@@ -115,7 +120,7 @@ def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Ite
     detail = {"pids": list(said.pids), "changed": list(said.changed or ())}
     is_to_use_mps = record.placement is not None and record.placement.sharing is Sharing.MPS
     by_mps = said.by_mps if is_to_use_mps else None
-    started = e.RunStarted(said.run, assumed_speed(record), by_mps, at_ms=then)
+    started = e.RunStarted(said.run, assumed_speed(record), by_mps, at_ms=then, is_assumed=True)
     yield LoggedEvent(started, detail)
 
 
@@ -165,7 +170,9 @@ def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Itera
         return
     live.history = _with_cost(live.history, said.took_ms)
     detail = {} if said.took_ms is None else {"took_s": said.took_ms / SECOND}
-    yield LoggedEvent(e.RunResumed(said.run, assumed_speed(record), at_ms=then), detail)
+    yield LoggedEvent(
+        e.RunResumed(said.run, assumed_speed(record), at_ms=then, is_assumed=True), detail
+    )
 
 
 def _reshaped(
@@ -178,7 +185,7 @@ def _reshaped(
         return
     saved = _saved_work(live, record)
     yield LoggedEvent(
-        e.RunResized(said.run, saved, assumed_speed(record), at_ms=then),
+        e.RunResized(said.run, saved, assumed_speed(record), at_ms=then, is_assumed=True),
         {"pids": list(said.pids), **lost_work(record, then, saved)},
     )
 
@@ -196,6 +203,19 @@ def _heeds_stops(
     said: r.HeedsStops, live: LiveJob, record: JobRecord, now: int
 ) -> Iterator[LoggedEvent]:
     yield LoggedEvent(e.RunCanSave(said.run))
+
+
+def _profiled(
+    said: r.Profiled, live: LiveJob, record: JobRecord, now: int
+) -> Iterator[LoggedEvent]:
+    profile = Profile(
+        sync_bytes=said.sync_bytes or 0,
+        cpu_us=said.cpu_us or 0,
+        activation_bytes=said.activation_bytes or 0,
+        batch=said.batch or 0,
+        per_gpu=True,
+    )
+    yield LoggedEvent(e.JobProfiled(live.id, profile=profile))
 
 
 def _paced(said: r.Paced, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
@@ -263,7 +283,7 @@ def _without_hang(history: JobHistory) -> JobHistory:
 
 
 def _progressed(
-    said: r.Progressed, live: LiveJob, record: JobRecord, now: int
+    said: r.Progressed, live: LiveJob, record: JobRecord, now: int, topology: Topology | None
 ) -> Iterator[LoggedEvent]:
     last = live.history.progress
     known = None if last is None else last.total_steps
@@ -281,8 +301,10 @@ def _progressed(
     estimate = estimate_from(record, said.step, total, work)
     if estimate is not None:
         yield LoggedEvent(e.JobProfiled(live.id, estimate=estimate))
-    speed = measured_speed(live, record, said)
-    if speed is not None and abs(speed - record.speed_ppm) > NOTICEABLE_PPM:
+    speed = measured_speed(live, record, said, topology)
+    if speed is not None and (
+        record.is_speed_assumed or abs(speed - record.speed_ppm) > NOTICEABLE_PPM
+    ):
         yield LoggedEvent(e.RunSpeedChanged(said.run, record.work_at(now), speed))
     if said.loss is None:
         return
@@ -575,8 +597,8 @@ EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent
     r.NotFrozen: _not_frozen,
     r.Thawed: _thawed,
     r.Reshaped: _reshaped,
-    r.Progressed: _progressed,
     r.Saved: _saved,
+    r.Profiled: _profiled,
     r.HeedsStops: _heeds_stops,
     r.Paced: _paced,
     r.Hung: _hung,
@@ -610,17 +632,21 @@ def estimate_from(record: JobRecord, step: int, total: int | None, work: int) ->
     return Estimate(in_all, Source.STEPS)
 
 
-def measured_speed(live: LiveJob, record: JobRecord, said: r.Progressed) -> int | None:
+def measured_speed(
+    live: LiveJob, record: JobRecord, said: r.Progressed, topology: Topology | None = None
+) -> int | None:
     """Its reported speed, relative to the best that it has reported at its nominal size.
 
-    In samples, or, where its steps are only counted, in steps.
+    In samples, or, where its steps are only counted, in steps. What a gang reports that is spread over more
+    nodes than it needs is nothing to compare with: its speed would look normal.
     """
     by_steps = not said.samples_per_s
     rate = said.steps_per_s if by_steps else said.samples_per_s
     if not rate or record.placement is None:
         return None
     best = (live.history.steps_per_s if by_steps else live.history.samples_per_s) or 0.0
-    if len(record.placement.slices) == record.demand.nominal.count and rate > best:
+    is_nominal = len(record.placement.slices) == record.demand.nominal.count
+    if is_nominal and rate > best and _is_consolidated(record.placement, topology):
         best = rate
         live.history = (
             replace(live.history, steps_per_s=best)
@@ -628,3 +654,11 @@ def measured_speed(live: LiveJob, record: JobRecord, said: r.Progressed) -> int 
             else replace(live.history, samples_per_s=best)
         )
     return max(1, round(rate / best * NOMINAL)) if best else None
+
+
+def _is_consolidated(placement: Placement, topology: Topology | None) -> bool:
+    """Whether it is on as few nodes as so many devices need."""
+    if topology is None or len(placement.nodes) == 1:
+        return True
+    largest = max(node.gpus for node in topology.nodes)
+    return len(placement.nodes) <= -(-len(placement.slices) // largest)

@@ -13,13 +13,11 @@ from heapq import heapify, heapreplace
 from trainmaster.estimators.allocation import Allocation, GpuCount
 from trainmaster.estimators.interconnect import DEFAULT_LINKS, Links
 from trainmaster.model.codec import stored_as
-from trainmaster.model.profile import Profile
+from trainmaster.model.profile import USUAL_FIXED_PART, Profile
 from trainmaster.model.units import NOMINAL
 
 BACKWARD = 2 / 3
 """The part of the computing that the backward pass takes: twice the products of the forward one."""
-FIXED = 0.05
-"""The part of a step on one GPU that a smaller batch does not shorten, where the profile does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,8 @@ def shares(batch: int, kinds: tuple[GpuCount, ...]) -> tuple[int, ...]:
 def timeline(profile: Profile, allocation: Allocation, links: Links = DEFAULT_LINKS) -> StepTime:
     """The step of a profiled job on an allocation."""
     step = profile.step_us * 1e3
-    fixed = step * FIXED if profile.fixed_us is None else min(step, profile.fixed_us * 1e3)
+    known = step / USUAL_FIXED_PART if profile.fixed_us is None else profile.fixed_us * 1e3
+    fixed = min(step, known)
     slowest = min(kind.speed_ppm for kind in allocation.kinds)
     part = _longest_part(profile.batch, allocation)
     is_alone = allocation.count == 1

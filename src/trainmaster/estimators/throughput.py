@@ -199,12 +199,12 @@ def _keep(cache: dict[K, V], key: K, value: V) -> None:
 
 
 def _completed(profile: Profile, job: Job) -> Profile:
-    """The profile, or, where it predicts nothing, the published one of the job's model.
+    """The profile of its whole batch, or, where it predicts nothing, the published one of the job's model.
 
     Published batches are for one GPU; a job is assumed to use the same on each nominal GPU.
     """
     if profile.is_predictive:
-        return profile
+        return profile.on_each_of(job.demand.nominal.count)
     published = known_profile(job.model)
     if published is None:
         return profile

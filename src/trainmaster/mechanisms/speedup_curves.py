@@ -128,14 +128,14 @@ class Curves:
     ) -> MeasuredSpeeds:
         """The memo after observing the current speeds of these jobs, each once.
 
-        A speed that was predicted to within a hundredth is ignored.
+        A speed that was predicted to within a hundredth is ignored, and so is one that nobody measured.
         """
         self._drop_ended(live)
         corrections, news = memo.corrections, dict[str, tuple[int, int]]()
         estimator = self.estimator
         for record in records:
             placement = record.placement
-            if record.since_ms is None or placement is None:
+            if record.since_ms is None or placement is None or record.is_speed_assumed:
                 continue
             shown = (record.attempt, len(placement.slices))
             if memo.seen.get(record.id) == shown or placement.sharing is not Sharing.EXCLUSIVE:

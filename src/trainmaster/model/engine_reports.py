@@ -168,6 +168,19 @@ class Straggled:
 
 
 @dataclass(frozen=True, slots=True)
+class Profiled:
+    """What its first steps show of its program, on each of its devices; None: not seen."""
+
+    run: Run
+    at_ms: int
+    sync_bytes: int | None = None
+    cpu_us: int | None = None
+    activation_bytes: int | None = None
+    batch: int | None = None
+    steady_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HeedsStops:
     """Its program looks for requests to stop, and saves before it leaves."""
 
@@ -243,6 +256,7 @@ Report = (
     | Reshaped
     | Progressed
     | Saved
+    | Profiled
     | HeedsStops
     | Paced
     | Hung

@@ -139,6 +139,8 @@ class RunAdopted:
     speed_ppm: int
     frozen: bool = False
     is_prerun: bool = False
+    is_assumed: bool = False
+    """Whether nobody has measured that speed yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,8 @@ class RunStarted:
     by_mps: bool | None = None
     """Whether it shares its GPU by MPS; None: as its placement says."""
     at_ms: int | None = None
+    is_assumed: bool = False
+    """Whether nobody has measured that speed yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +227,8 @@ class RunResumed:
     run: Run
     speed_ppm: int
     at_ms: int | None = None
+    is_assumed: bool = False
+    """Whether nobody has measured that speed yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +237,8 @@ class RunResized:
     work: int
     speed_ppm: int
     at_ms: int | None = None
+    is_assumed: bool = False
+    """Whether nobody has measured that speed yet."""
 
 
 @dataclass(frozen=True, slots=True)

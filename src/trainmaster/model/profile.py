@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
+USUAL_FIXED_PART = 20
+"""A smaller batch does not shorten one part in this many of a step, where nothing is known of it."""
 Speedups = tuple[tuple[int, int], ...]
 """(GPUs, speed in parts per million of the speed on one), growing in GPUs, beginning with 1."""
 
@@ -27,6 +29,13 @@ class Profile:
     """Part of a GPU's cycles that it keeps busy when alone, in parts per million; None = unknown."""
     gpu_memory: int = 0
     """Bytes on each GPU: the measured peak; 0 = unknown."""
+    cpu_us: int = 0
+    """Microseconds of CPU time that its process takes for a step; 0 = unknown."""
+    activation_bytes: int = 0
+    """GPU memory that a step takes and gives back, on each GPU; 0 = unknown."""
+    per_gpu: bool = False
+    """Whether `step_us`, `fixed_us` and `batch` are those of each GPU, as measured on one, and not of all
+    together: with more GPUs the whole batch grows."""
 
     @property
     def is_predictive(self) -> bool:
@@ -38,6 +47,28 @@ class Profile:
         told = {each.name: getattr(newer, each.name) for each in fields(newer)}
         known = {each.name for each in fields(newer) if told[each.name] != each.default}
         return replace(self, **{name: told[name] for name in known})
+
+    def on_each_of(self, gpus: int) -> Profile:
+        """That of the whole batch, of one whose batch is that of each of so many GPUs.
+
+        The part of a step that does not depend on samples stays: unless known, it is a usual one.
+        """
+        if not self.per_gpu:
+            return self
+        fixed = self.fixed_or_usual_us
+        return replace(
+            self,
+            step_us=fixed + (self.step_us - fixed) * gpus,
+            batch=self.batch * gpus,
+            fixed_us=fixed,
+            per_gpu=False,
+        )
+
+    @property
+    def fixed_or_usual_us(self) -> int:
+        """The part of a step on one GPU that a smaller batch does not shorten."""
+        known = self.step_us // USUAL_FIXED_PART if self.fixed_us is None else self.fixed_us
+        return min(known, self.step_us)
 
     def with_batch(self, batch: int) -> Profile:
         """The same model with another number of samples per step: only the rest grows with them."""

@@ -61,6 +61,10 @@ def count_after_load(loader):
             from trainmaster_sdk import own_times  # nor is this
 
             own_times.install(module)
+            if is_first():
+                from trainmaster_sdk import step_profile  # nor this
+
+                step_profile.install(module)
         except Exception:
             pass
 
@@ -75,8 +79,8 @@ def is_first():
 def should_count():
     """Under a supervisor, unless the job does not want it."""
     is_off = os.environ.get("TRAINMASTER_COUNT_STEPS") == "0"
-    is_asked = os.environ.get("TRAINMASTER_SOCKET") or os.environ.get("TRAINMASTER_STEP_TIMES")
-    return not is_off and bool(is_asked)
+    asked_by = ("TRAINMASTER_SOCKET", "TRAINMASTER_STEP_TIMES", "TRAINMASTER_STEP_PROFILE")
+    return not is_off and any(os.environ.get(each) for each in asked_by)
 
 
 try:

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.core.stage import Strings
 from trainmaster.daemon.measurements import Measurements, is_alone
 from trainmaster.model import events as e
-from trainmaster.model.job import Demand, Shape
+from trainmaster.model.engine_reports import Progressed
+from trainmaster.model.job import Demand, Run, Shape
 from trainmaster.model.placement import Sharing
 from trainmaster.model.profile import Profile
 from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
@@ -34,6 +35,10 @@ def told(looks: list[Look], *, company: range = range(0)) -> list[tuple[int, flo
             util_told = None if news.gpu_util_ppm is None else news.gpu_util_ppm / NOMINAL
             found.append((second, util_told, news.gpu_memory // GIB))
     return found
+
+
+def at_rate(steps_per_s: float | None, samples_per_s: float | None = None) -> Progressed:
+    return Progressed(Run("a", 1), 0, 1, steps_per_s=steps_per_s, samples_per_s=samples_per_s)
 
 
 def every_2_s(until: int, gib: int, util: float | None, since: int = 0) -> list[Look]:
@@ -101,7 +106,7 @@ def test_utilisation_is_the_mean_of_ten_seconds() -> None:
 def test_the_step_time_is_a_median_of_reports(rates: list[float], wanted: list[int]) -> None:
     world, measurements, found, seconds = a_run(), Measurements(), list[int](), list[int]()
     for second, rate in enumerate(rates):
-        news = measurements.of_steps(world.job("a"), rate, second * SECOND, is_alone=True)
+        news = measurements.of_steps(world.job("a"), at_rate(rate), second * SECOND, is_alone=True)
         if news is not None:
             world.tell(e.JobProfiled("a", profile=news))
             found.append(news.step_us)
@@ -115,9 +120,18 @@ def test_steps_count_only_of_a_run_that_is_alone_on_one_gpu() -> None:
     gang = Strings("1x2").running("g", 0, 1).job("g")
     for second in range(5):
         now = second * SECOND
-        assert measurements.of_steps(world.job("a"), 10.0, now, is_alone=False) is None
-        assert measurements.of_steps(world.job("a"), None, now, is_alone=True) is None
-        assert measurements.of_steps(gang, 10.0, now, is_alone=True) is None
+        assert measurements.of_steps(world.job("a"), at_rate(10.0), now, is_alone=False) is None
+        assert measurements.of_steps(world.job("a"), at_rate(None), now, is_alone=True) is None
+        assert measurements.of_steps(gang, at_rate(10.0), now, is_alone=True) is None
+
+
+def test_the_batch_is_known_where_samples_are_reported_too() -> None:
+    world, measurements = a_run(), Measurements()
+    news = [
+        measurements.of_steps(world.job("a"), at_rate(10.0, 640.0), each * SECOND, is_alone=True)
+        for each in range(3)
+    ]
+    assert news == [None, None, Profile(step_us=100_000, batch=64, per_gpu=True)]
 
 
 def test_a_run_is_alone_until_another_shares_its_gpu() -> None:

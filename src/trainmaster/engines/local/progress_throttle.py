@@ -17,6 +17,7 @@ SAVE_EVERY_S = 1.0
 
 NUMBERS = ("loss", "samples_per_s", "steps_per_s")
 COUNTS = ("step", "total_steps", "epoch_steps")
+PROFILE = ("sync_bytes", "cpu_us", "activation_bytes", "batch")
 
 LARGEST = 1e12
 """Larger numbers are not losses; in millionths they still fit into 64 bits."""
@@ -45,6 +46,12 @@ def cleaned(said: dict[str, Any]) -> dict[str, Any] | None:
     if said.get("counted") is True:
         kept["counted"] = True
     return kept if "step" in kept else None
+
+
+def cleaned_profile(said: dict[str, Any]) -> dict[str, int]:
+    """The fields of a profile line that are what they should be."""
+    found = {name: _whole(said.get(name)) for name in PROFILE}
+    return {name: value for name, value in found.items() if value and 0 < value < COUNT_END}
 
 
 def _whole(value: object) -> int | None:

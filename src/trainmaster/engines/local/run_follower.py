@@ -49,6 +49,7 @@ REPORTS: dict[str, type[Report]] = {
     "not frozen": r.NotFrozen,
     "thawed": r.Thawed,
     "saved": r.Saved,
+    "profile": r.Profiled,
     "heeds stops": r.HeedsStops,
     "paced": r.Paced,
     "hung": r.Hung,

@@ -40,6 +40,8 @@ from trainmaster.engines.local.run_pacing import MPS, RunPacing
 from trainmaster.engines.local.run_reports import RunReports
 from trainmaster_sdk.wire import CHECKPOINT_DIR, Message
 
+MOST_PROFILES = 4
+"""Profiles of first steps that are told of a run; a program may open it again and again."""
 HOUSEKEEPING_S = 5.0
 RETRY_S = 0.5
 """How soon something is tried again that the disk or the kernel refused."""
@@ -99,6 +101,7 @@ class Supervisor:
         """How long it worked from its last file to the order to stop; None: it says itself that it saves."""
         self._started_ns = 0
         self._heeds_stops = False
+        self._profiles_left = MOST_PROFILES
         self._done: set[int] = set()  # ranks that have said so
         self._oom_kills = processes.oom_kills()
         self._housekeeping_at = time.monotonic() + HOUSEKEEPING_S
@@ -416,6 +419,9 @@ class Supervisor:
             self._has_saved = self._stopping is not None
             self._reports.hold_save(said)
             self._hangs.sign()
+        elif word == "profile" and self._profiles_left:
+            self._profiles_left -= 1
+            self._reports.write("profile", dict(progress_throttle.cleaned_profile(said)))
         elif word == "heeds stops" and not self._heeds_stops:
             self._heeds_stops = True
             self._reports.write("heeds stops", {})

@@ -31,9 +31,9 @@ class PlaceEstimator(Estimator):
         self._last_learned: dict[int, tuple[Placement, int, Measured]] = {}
 
     def learn_from(self, record: JobRecord, corrections: Corrections) -> Corrections:
-        """Corrections updated with the measured speed of a run; skipped if it is unchanged."""
+        """Corrections updated with the measured speed of a run; skipped if unchanged or only assumed."""
         placement, job = record.placement, record.job
-        if placement is None:
+        if placement is None or record.is_speed_assumed:
             return corrections
         observation = (placement, record.speed_ppm, corrections.of(key_of(job)))
         if self._last_learned.get(record.seq) == observation:

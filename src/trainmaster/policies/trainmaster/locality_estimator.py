@@ -202,7 +202,7 @@ class LocalityEstimator:
 
     def observed(self, seen: LocalityObservations, next_look_ms: int) -> LocalityObservations:
         """The observations with those of all runs that had not been observed yet."""
-        gangs = self.training_gangs
+        gangs = [record for record in self.training_gangs if not record.is_speed_assumed]
         known = seen.looked_at
         new = [record for record in gangs if known.get(record.seq) != record.attempt]
         if not new:
