@@ -1,7 +1,8 @@
 """One hook after optimizer steps, for all of ours that want to hear of them.
 
 torch iterates over its hooks while it calls them, and the program fails if one removes itself meanwhile: the
-hook that torch knows stays, and ours come and go behind it. A compiled optimizer step leaves it out of its graph.
+hook that torch knows stays, and ours come and go behind it. A compiled optimizer step leaves it out of its
+graph.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from trainmaster.daemon.response_models import (
     ForecastRow,
     HealthRow,
     JobDetails,
+    ProgramProfile,
     QueueRow,
     StoryEntry,
     WaitNumbers,
@@ -46,6 +47,7 @@ from trainmaster.daemon.service_api import (
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.failure import HUNG_REASON
 from trainmaster.model.job_state import ENDED_STATES, JobState
+from trainmaster.model.profile import Profile
 from trainmaster.model.queue import DEFAULT_QUEUE
 from trainmaster.model.reasons import Why
 from trainmaster.model.run_time import Calibration
@@ -236,9 +238,22 @@ def job_details(status: JobStatus, now: int, last_lines: Sequence[str] = ()) -> 
         memory_enforced=status.memory_enforced or None,
         failure=failure_row(status),
         last_lines=list(last_lines),
+        profile=program_profile(status.history.profile),
         spec=plain(
             _without_secrets(spec.get("spec", spec))
         ),  # the file alone, without what the manager made of it
+    )
+
+
+def program_profile(profile: Profile | None) -> ProgramProfile | None:
+    if profile is None:
+        return None
+    return ProgramProfile(
+        step_us=profile.step_us or None,
+        batch=profile.batch or None,
+        sync_bytes=profile.sync_bytes or None,
+        cpu_us=profile.cpu_us or None,
+        activation_bytes=profile.activation_bytes or None,
     )
 
 

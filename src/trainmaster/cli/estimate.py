@@ -15,7 +15,13 @@ from trainmaster.estimators.memory.training_memory import Context, GpuKind, Shar
 from trainmaster.profiling.memory_trace import TrainingSetup
 from trainmaster.text.formatting import size
 
-FACTORY = "Function that returns the model: package.module:function or train.py:function."
+FACTORY = (
+    "Function that returns the model: package.module:function or train.py:function. With --speed: what"
+    " `profile program` wrote, or a job that the manager has measured."
+)
+SPEED = "Estimate samples/s by the number of devices, instead of memory."
+SHAPE = "With --speed: the cluster, as of simulate. Default: this machine."
+MEASURED = "With --speed: what `profile links` wrote, or usual. Default: that of the data folder."
 INPUT = (
     "Shape of one example: 3x224x224, or 512:int<50000 for words. Default: the module's make_batch."
 )
@@ -56,15 +62,24 @@ def estimate(
     ranks: Annotated[int, option("--ranks N", RANKS, min=1)] = 1,
     find_max_batch: Annotated[str | None, option("--find-max-batch SIZE", FIND)] = None,
     python: Annotated[str, option("--python FILE", PYTHON)] = sys.executable,
+    speed: Annotated[bool, option("--speed", SPEED)] = False,
+    cluster: Annotated[str | None, option("--cluster SHAPE|FILE", SHAPE)] = None,
+    links: Annotated[str | None, option("--links FILE|usual", MEASURED)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate the GPU memory of a model's training, without a GPU.
+    """Estimate the GPU memory of a model's training, without a GPU, or its speed on several.
 
     Examples:
         trainmaster estimate train.py:make_model --batch 64 --dtype bf16
         trainmaster estimate train.py:make_model --accumulate 4 --zero-grad late --json
         trainmaster estimate package.module:make_model --input 3x224x224 --find-max-batch 80GiB
+        trainmaster estimate train.profile --speed --cluster 2x8 --links links.yaml
     """
+    if speed:
+        from trainmaster.cli.support.speed_estimates import show_speed
+
+        show_speed(factory, cluster, links, as_json)
+        return
     if not all(factory.rpartition(":")):
         raise BadInput(f"`{factory}` names no function: write train.py:make_model.")
     if zero and ranks == 1:

@@ -2,13 +2,15 @@
 
 Examples:
     trainmaster profile packing -- python train.py
-    trainmaster profile packing --copies 1,2,4 --seconds 20 --out packing -- python train.py
+    trainmaster profile program -- python train.py
+    trainmaster profile links
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -35,6 +37,18 @@ START = "Seconds that the copies may take until all of them train."
 MPS = "Also under MPS. Default: where it is installed."
 GPU = "GPU by its number or UUID. Default: the first that CUDA_VISIBLE_DEVICES leaves."
 OUT = "Folder for packing.json and packing.png."
+BATCH = "Examples in a step. Default: the first dimension of what the model is called with."
+STEPS_FOR = "Seconds of the measurement, once it trains."
+PROFILE_OUT = "Also write the profile to this file, for another machine or user."
+PYTHON = "Python of the training environment, with torch. Default: that of this command."
+DEVICES = "Devices of this node to measure between; 1: none. Default: all GPUs, else 2 processes."
+NODES = "Nodes that measure together, each by this command. Default: WORLD_SIZE, or 1."
+RANK = "Number of this node, from 0. Default: RANK."
+MEET = "Where they meet: an address of node 0 and a free port. Default: MASTER_ADDR:MASTER_PORT."
+LEVEL = "The level that lies between these nodes, as the cluster file has it."
+SIZE_FOR = "Seconds for each of five sizes."
+WAIT = "Seconds that nodes wait for each other."
+LINKS_OUT = "File for the links. Default: links.yaml in the data folder, which `up` reads."
 JSON_FILE, PLOT_FILE = "packing.json", "packing.png"
 HEADINGS = ("copies", "sharing", "ms/step", "max ms", "variance ms²", "steps/s of all", "gain")
 
@@ -64,10 +78,8 @@ def packing(
     from trainmaster.engines.packing_experiment import Experiment
 
     counts = counts_of(copies)
-    if not seconds > 0:
-        raise BadInput(f"--seconds {seconds:g} is not a length of time: it must be above 0.")
-    if not start_s > 0:
-        raise BadInput(f"--start-timeout {start_s:g} is not a length of time: it must be above 0.")
+    check_seconds("--seconds", seconds)
+    check_seconds("--start-timeout", start_s)
     check_directory(out, "--out")
     device, name = device_of(gpu)
     ways = sharings(mps, device)
@@ -76,6 +88,75 @@ def packing(
     log_only_warnings()
     rows = measured(Experiment(words, device, seconds, start_s), ways, counts)
     report(rows, name, words, out, as_json)
+
+
+@command(app, allow_interspersed_args=False)
+def program(
+    words: Command,
+    batch: Annotated[int | None, option("-b --batch N", BATCH, min=1)] = None,
+    seconds: Annotated[float, option("--seconds S", STEPS_FOR)] = 10.0,
+    start_s: Annotated[float, option("--start-timeout S", START)] = 300.0,
+    gpu: Annotated[str | None, option("--gpu GPU", GPU)] = None,
+    out: Annotated[Path | None, option("--out FILE", PROFILE_OUT)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Profile a training program on one device, from which its speed on more is predicted.
+
+    Runs the command for a while, and notes how long its optimizer steps take, how many bytes of parameters it
+    trains, the examples of a step, its CPU time, and on a GPU the memory that a step takes and gives back: an
+    unmodified PyTorch program will do. It is ended when it has been measured. `estimate --speed` predicts
+    from the profile, and `submit` and `run` send it along with jobs of this command in this folder.
+
+    Examples:
+        trainmaster profile program -- python train.py
+        trainmaster profile program --batch 64 --out train.profile -- python train.py
+    """
+    from trainmaster.cli.support.program_profiling import profile_and_show
+    from trainmaster.engines.packing_experiment import Experiment
+
+    check_seconds("--seconds", seconds)
+    check_seconds("--start-timeout", start_s)
+    device, name = device_of(gpu)
+    log_only_warnings()
+    profile_and_show(Experiment(words, device, seconds, start_s), name, batch, out, as_json)
+
+
+@command(app)
+def links(
+    devices: Annotated[int | None, option("--devices N", DEVICES, min=1)] = None,
+    nodes: Annotated[int | None, option("--nodes N", NODES, min=1)] = None,
+    rank: Annotated[int | None, option("--rank N", RANK, min=0)] = None,
+    meet: Annotated[str | None, option("--meet HOST:PORT", MEET)] = None,
+    level: Annotated[str, option("--level NAME", LEVEL)] = "rack",
+    seconds: Annotated[float, option("--seconds S", SIZE_FOR)] = 1.0,
+    wait_s: Annotated[float, option("--wait S", WAIT)] = 300.0,
+    python: Annotated[str, option("--python FILE", PYTHON)] = sys.executable,
+    out: Annotated[Path | None, option("--out FILE", LINKS_OUT)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the links between the devices of this node, and between nodes.
+
+    Bandwidth and latency are fitted from all-reduces of several sizes: by NCCL between GPUs, else by gloo
+    between processes. For several nodes start it on each of them, or as a job with one process for each node;
+    node 0 writes the file. `estimate --speed` and the policies of the next `trainmaster up` use it.
+
+    Examples:
+        trainmaster profile links
+        trainmaster profile links --nodes 2 --rank 0 --meet 10.0.0.1:29500
+        trainmaster run --gpus 16 -- trainmaster profile links --out links.yaml
+    """
+    from trainmaster.cli.support.link_profiling import meeting_of, profile_links
+    from trainmaster.profiling.links import LinkMeter
+
+    check_seconds("--seconds", seconds)
+    check_seconds("--wait", wait_s)
+    meeting = meeting_of(nodes, rank, meet)
+    profile_links(LinkMeter(python, seconds, wait_s), devices, meeting, level, out, as_json)
+
+
+def check_seconds(name: str, value: float) -> None:
+    if not value > 0:
+        raise BadInput(f"{name} {value:g} is not a length of time: it must be above 0.")
 
 
 def log_only_warnings() -> None:

@@ -78,6 +78,10 @@ NOTIFY = (
     "File that names a mail server, operators to tell of troubles, and hosts that jobs may post to"
     " (docs/notifications.md). Default: that of the last start. none: messages only to webhooks."
 )
+MEASURED = (
+    "File with links that `trainmaster profile links` measured; policies predict speeds by them. Default:"
+    " links.yaml in the data folder, if it is there. none: usual figures."
+)
 IDLE_AFTER = (
     "Reap idle GPUs: act on a job whose GPUs compute nothing, and that makes no step, for so long. Default:"
     " never."
@@ -130,6 +134,7 @@ def up(
         list[str] | None, option("--container-option PATTERN", CONTAINER_OPTIONS)
     ] = None,
     notifications: Annotated[str | None, option("--notifications FILE|none", NOTIFY)] = None,
+    links: Annotated[str | None, option("--links FILE|none", MEASURED)] = None,
     demo: Annotated[
         bool, option("--demo", "Submit a few real training jobs, and again when they have ended.")
     ] = False,
@@ -178,10 +183,12 @@ def up(
         return
 
     from trainmaster.cli.support.database_option import database_of
+    from trainmaster.cli.support.link_profiling import LINKS
     from trainmaster.cli.support.manager import NOTIFICATIONS, StartOptions, run_manager
     from trainmaster.cli.support.remembered_file import remembered
     from trainmaster.cli.support.remembered_reasons import reasons_of
     from trainmaster.cli.support.remembered_slots import devices_of
+    from trainmaster.config.links import MeasuredLinks, links_in
     from trainmaster.config.notifications import NO_SETTINGS, settings_in
 
     cold_start = _cold_start(adopt, starts_fresh, folder)
@@ -197,9 +204,12 @@ def up(
         NO_SETTINGS,
         settings_in,
     )
+    unmeasured: MeasuredLinks = ()
+    measured = remembered(folder / LINKS, links, "--links", unmeasured, links_in)
     start = StartOptions(
         folder=folder,
-        devices=devices,
+        devices=devices.with_links(measured.value),
+        links=measured,
         database=url,
         policy=chosen,
         cold_start=cold_start,

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from trainmaster.config.links import LinkTable, links_of
 from trainmaster.config.validation import (
     MOST,
     ConfigError,
@@ -45,6 +46,7 @@ from trainmaster.model.events import (
 )
 from trainmaster.model.topology import (
     CPU_TYPE,
+    INSIDE_NODE,
     ISLAND_LEVELS,
     MOST_GPUS,
     GpuType,
@@ -210,6 +212,7 @@ class ClusterHeader(BaseModel):
 class WholeCluster(Domain):
     levels: Any = None
     types: Any = None
+    links: LinkTable = {}
     changes: list[Change] = []
 
 
@@ -242,6 +245,11 @@ def cluster_from(raw: object, where: str = "the cluster", lines: Lines | None = 
         raise ConfigError(f"{where}: {error}.") from None
     if not topology.training_gpus:
         raise ConfigError(f"{where} has CPU slots but no GPUs.")
+    for level in whole.links:
+        if level not in (*topology.levels, *INSIDE_NODE):
+            hint = did_you_mean(level, topology.levels)
+            raise ConfigError(f"{where}: links: the cluster has no level {level!r}; {hint}")
+    topology = replace(topology, links=links_of(whole.links))
     return Cluster(topology, tuple(_changes(whole.changes, topology, where, lines or {})))
 
 

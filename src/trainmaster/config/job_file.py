@@ -20,6 +20,7 @@ from trainmaster.config.validation import (
     shown,
 )
 from trainmaster.config.yaml_file import check_plain, read_documents
+from trainmaster.model.profile import Profile
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.text.control_characters import BASIC_UNSAFE
@@ -305,6 +306,28 @@ class Container(FileModel):
         return self._named()[self.program]
 
 
+Micros = Annotated[int, Field(strict=True, ge=1, le=10**12)]
+Bytes = Annotated[int, Field(strict=True, ge=1, le=10**15)]
+
+
+class ProfileEntry(FileModel):
+    """What was measured of its program on one device."""
+
+    step_us: Micros | None = Field(None, description="Microseconds of a step.")
+    batch: Steps | None = Field(None, description="Examples in a step.")
+    sync_bytes: Bytes | None = Field(
+        None, description="Bytes of the parameters that it trains, whose gradients GPUs exchange."
+    )
+    cpu_us: Micros | None = Field(None, description="Microseconds of CPU time for a step.")
+    activation_bytes: Bytes | None = Field(
+        None, description="Bytes of GPU memory that a step takes and gives back."
+    )
+
+    @property
+    def profile(self) -> Profile:
+        return Profile(**self.stated(), per_gpu=True)
+
+
 class JobFile(FileModel):
     """A training program and what it asks for. Everything but the command may be left out."""
 
@@ -393,6 +416,11 @@ class JobFile(FileModel):
         None, description="Where it keeps its checkpoints; by default a folder of its own."
     )
     data: PathTexts = Field((), description="Paths that must exist when it is submitted.")
+    profile: ProfileEntry | None = Field(
+        None,
+        description="What `trainmaster profile program` measured of its program on one device; submit and"
+        " run add it by themselves.",
+    )
     max_runtime: Duration | None = Field(
         None, description="How long it may run in all, waiting not counted; then it is stopped."
     )

@@ -83,6 +83,21 @@ class FailureRow(ResponseModel):
     """Whether it is tried again, and why; null for a run that was lost."""
 
 
+class ProgramProfile(ResponseModel):
+    """What is known of a job's program on one device; null: not measured."""
+
+    step_us: int | None
+    """Microseconds of a step."""
+    batch: int | None
+    """Examples in a step."""
+    sync_bytes: int | None
+    """Bytes of the parameters that it trains."""
+    cpu_us: int | None
+    """Microseconds of CPU time for a step."""
+    activation_bytes: int | None
+    """Bytes of GPU memory that a step takes and gives back."""
+
+
 class JobDetails(JobRow):
     """A job with all that is known of it."""
 
@@ -110,6 +125,8 @@ class JobDetails(JobRow):
     """Why its last run failed; null once it has succeeded."""
     last_lines: list[str]
     """The end of its output, where it ended without success."""
+    profile: ProgramProfile | None
+    """What `estimate --speed` predicts from; null while nothing was measured."""
     spec: dict[str, Any]
     """The job file as submitted."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from trainmaster.core.state import ScopeKey
@@ -298,7 +298,16 @@ def _submitted(live: LiveJob, profile: Profile | None, estimate: Estimate | None
     if prerun is not None and prerun.passed_as:
         detail["passed_as"] = prerun.passed_as
     is_first = prerun is not None and not prerun.passed_as
+    stated = stated_profile(live.spec)
+    if stated is not None:
+        profile = stated if profile is None else stated.updated(profile)
     event = e.JobSubmitted(
         live.job, estimate, profile=profile, held=bool(live.holds), preflight=is_first
     )
     return LoggedEvent(event, detail)
+
+
+def stated_profile(spec: Mapping[str, Any]) -> Profile | None:
+    """What was measured of the program before it was submitted, by its job file."""
+    said = spec.get("profile")
+    return None if said is None else Profile(**said, per_gpu=True)

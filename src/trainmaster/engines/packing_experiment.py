@@ -7,6 +7,7 @@ them train, and are ended. The hook of the path entry writes down their steps.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import statistics
@@ -30,6 +31,8 @@ FEWEST_STEPS = 2
 POLL_S = 0.1
 END_S = 5.0
 LAST_LINES = 5
+OF_OTHERS = frozenset({wire.SOCKET, wire.COUNT_STEPS})
+"""What a copy must not have from the job that it may be part of."""
 
 
 class ExperimentError(Exception):
@@ -67,10 +70,10 @@ class Experiment:
             folder = Path(name)
             with (
                 self._shared(sharing, folder) as env,
-                self._running(copies, folder, env) as running,
+                self.running(copies, folder, env) as running,
             ):
-                began = self._wait_warm(running, say)
-                self._wait_measured(running, began + self.seconds, say)
+                began = self.wait_warm(running, say)
+                self.wait_measured(running, began + self.seconds, say)
                 times = [copy.times() for copy in running]
         return measurement(sharing, times, began, self.seconds)
 
@@ -89,7 +92,7 @@ class Experiment:
             daemons.tend(())
 
     @contextlib.contextmanager
-    def _running(
+    def running(
         self, copies: int, folder: Path, env: Mapping[str, str]
     ) -> Iterator[list[RunningCopy]]:
         """The copies, which have ended when this does."""
@@ -101,7 +104,7 @@ class Experiment:
         finally:
             end_all(running)
 
-    def _wait_warm(self, running: Sequence[RunningCopy], say: Callable[[str], None]) -> float:
+    def wait_warm(self, running: Sequence[RunningCopy], say: Callable[[str], None]) -> float:
         """When all copies train, by the monotonic clock."""
         until = time.monotonic() + self.start_s
         while True:
@@ -120,7 +123,7 @@ class Experiment:
             say(f"{warm} of {len(running)} train")
             time.sleep(POLL_S)
 
-    def _wait_measured(
+    def wait_measured(
         self, running: Sequence[RunningCopy], until: float, say: Callable[[str], None]
     ) -> None:
         while (left := until - time.monotonic()) > 0:
@@ -137,8 +140,10 @@ class RunningCopy:
         self, command: Sequence[str], number: int, folder: Path, env: Mapping[str, str]
     ) -> None:
         self._steps, self._log = folder / f"{number}.steps", folder / f"{number}.log"
-        own = {name: each for name, each in os.environ.items() if name != wire.SOCKET}
-        own = with_path_entry({**own, **env, wire.STEP_TIMES: str(self._steps)})
+        self._profile = folder / f"{number}.profile"
+        own = {name: each for name, each in os.environ.items() if name not in OF_OTHERS}
+        files = {wire.STEP_TIMES: str(self._steps), wire.STEP_PROFILE: str(self._profile)}
+        own = with_path_entry({**own, **env, **files})
         with self._log.open("wb") as log:
             try:
                 self.process = subprocess.Popen(
@@ -178,6 +183,14 @@ class RunningCopy:
         read = self._steps.read_bytes()
         found.frombytes(read[: len(read) - len(read) % found.itemsize])
         return found.tolist()
+
+    def profile(self) -> dict[str, int]:
+        """What its first steps showed (step_profile.py); nothing, where they did not."""
+        try:
+            said: dict[str, int] = json.loads(self._profile.read_text())
+        except FileNotFoundError:
+            return {}
+        return said
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):

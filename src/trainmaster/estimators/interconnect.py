@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from trainmaster.estimators.allocation import Allocation
-from trainmaster.model.topology import INSIDE_NODE
+from trainmaster.model.topology import INSIDE_NODE, Link
 
 GB = 1_000_000_000
 MB = 1_000_000
-
-
-class Link(NamedTuple):
-    """What an exchange gets of a level's wires."""
-
-    bytes_per_s: int
-    latency_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +44,11 @@ class Links:
 
     def with_level(self, level: str, gbytes_per_s: float, latency_us: int) -> Links:
         """The same with another link at one level."""
-        table = dict(self.by_level)
-        table[level] = Link(round(gbytes_per_s * GB), latency_us)
-        return replace(self, by_level=tuple(table.items()))
+        return self.over([(level, Link(round(gbytes_per_s * GB), latency_us))])
+
+    def over(self, measured: Iterable[tuple[str, Link]]) -> Links:
+        """The same with these links in the place of its own."""
+        return replace(self, by_level=tuple({**dict(self.by_level), **dict(measured)}.items()))
 
     def inside_ns(self, allocation: Allocation, size: int) -> int:
         """Time to add up the gradients of the GPUs within each node: a ring on the fullest."""
@@ -79,3 +74,28 @@ class Links:
 
 
 DEFAULT_LINKS = Links()
+
+
+def fit_link(ranks: int, seconds_by_size: Mapping[int, float]) -> Link:
+    """The bandwidth and latency that explain all-reduces of several sizes between so many ranks.
+
+    A ring takes 2(n-1) hops, each with the latency and 1/n of the bytes: a line over the sizes, fitted so
+    that relative errors are small. ValueError where larger ones take no longer.
+    """
+    # least squares of (hop + byte * size) / span - 1 over all sizes
+    ones = sum(1 / span**2 for span in seconds_by_size.values())
+    sizes = sum(size / span**2 for size, span in seconds_by_size.items())
+    squares = sum(size**2 / span**2 for size, span in seconds_by_size.items())
+    right, right_sizes = (
+        sum(1 / span for span in seconds_by_size.values()),
+        sum(size / span for size, span in seconds_by_size.items()),
+    )
+    determinant = ones * squares - sizes**2
+    if determinant <= 0:
+        raise ValueError("all-reduces of at least two sizes are needed")
+    per_byte = (ones * right_sizes - sizes * right) / determinant
+    base = (right - per_byte * sizes) / ones
+    if per_byte <= 0:
+        raise ValueError("larger all-reduces took no longer than small ones: measure for longer")
+    hops = 2 * (ranks - 1)
+    return Link(round(hops / ranks / per_byte), max(0, round(base / hops * 1e6)))

@@ -75,7 +75,8 @@ class Estimator:
 
     def __init__(self, topology: Topology, links: Links = DEFAULT_LINKS) -> None:
         self.topology = topology
-        self.links = links
+        self.links = links.over(topology.links)
+        """Those that were measured in the cluster go first."""
         self._empty = cache(partial(EmptyCluster, topology))
         """By GPU type."""
         self.best = cache(self._best)

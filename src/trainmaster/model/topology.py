@@ -74,6 +74,14 @@ class Node:
         return found or (tuple(range(self.gpus)),)
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What an exchange gets of a level's wires."""
+
+    bytes_per_s: int
+    latency_us: int
+
+
 @dataclass(frozen=True)
 class Topology:
     """The tree. Equal descriptions give equal topologies; nothing in it changes while jobs run."""
@@ -81,6 +89,8 @@ class Topology:
     levels: tuple[str, ...]
     """Level names, outermost first; the last is `gpu`."""
     nodes: tuple[Node, ...]
+    links: tuple[tuple[str, Link], ...] = ()
+    """Measured links by level; usual figures are assumed of the others."""
 
     @cached_property
     def node_level(self) -> int:

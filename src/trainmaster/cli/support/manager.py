@@ -26,6 +26,7 @@ from trainmaster.cli.support.connection import Place
 from trainmaster.cli.support.console import say
 from trainmaster.cli.support.demo import demonstrate, end_demonstration
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
+from trainmaster.cli.support.link_profiling import LINKS
 from trainmaster.cli.support.manager_log import log_to
 from trainmaster.cli.support.private_folder import keep_private, open_to_users
 from trainmaster.cli.support.remembered_file import Remembered
@@ -35,6 +36,7 @@ from trainmaster.cli.support.remembered_users import Serves, remember_users
 from trainmaster.cli.support.service_notifications import ServiceNotifications
 from trainmaster.config.container_options import ANY, HARMLESS
 from trainmaster.config.limits import Limits
+from trainmaster.config.links import MeasuredLinks
 from trainmaster.config.notifications import NotificationSettings
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.data_folder import COPIES, RESTORED, ColdStart
@@ -76,6 +78,8 @@ class StartOptions:
     """Why runs fail."""
     notifications: Remembered[NotificationSettings]
     """How messages travel, and who hears of troubles."""
+    links: Remembered[MeasuredLinks]
+    """Those between its devices, as they were measured."""
     tests_devices: bool = False
     """Whether idle devices are tested at the start."""
     front: Front = PLAIN
@@ -176,6 +180,7 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         remember_users(folder, start.serves)
         start.reasons.keep(folder / REASONS)
         start.notifications.keep(folder / NOTIFICATIONS)
+        start.links.keep(folder / LINKS)
         (folder / RESTORED).unlink(missing_ok=True)  # what it asks for is done
         for missing in engine.abilities.remarks:
             say(f"Note: {missing}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainmaster.cli.support.errors import BadInput, system_reason
+from trainmaster.config.links import MeasuredLinks
 from trainmaster.config.units import size_bytes
 from trainmaster.durable_files import write_whole
 from trainmaster.gpu.devices import Machine, detect_machine, with_memory
@@ -33,6 +34,11 @@ class Devices:
     """What `--gpu-memory` says; None: all that a GPU has."""
     has_remembered_memory: bool = False
     """Whether that was said at an earlier start, and there are GPUs now."""
+
+    def with_links(self, links: MeasuredLinks) -> Devices:
+        """The same with measured links between them."""
+        topology = replace(self.machine.topology, links=links)
+        return replace(self, machine=replace(self.machine, topology=topology))
 
     @property
     def shown(self) -> str:

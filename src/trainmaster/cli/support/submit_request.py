@@ -17,6 +17,7 @@ from trainmaster.cli.support.console import remark, screen, write_json
 from trainmaster.cli.support.environment import NAME, exported
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import read_text
+from trainmaster.cli.support.program_profiles import with_profile
 from trainmaster.cli.support.secret_references import by_reference, folder
 from trainmaster.config.secret_names import looks_secret
 from trainmaster.config.validation import ConfigError
@@ -70,12 +71,15 @@ def with_environment(spec: Json, export_all: bool = False) -> Json:
     copied = exported(os.environ, everything=export_all, in_container=in_container)
     workdir = Path(str(spec.get("workdir") or ".")).expanduser()
     stated = {"user": os.environ[USER]} if os.environ.get(USER) and not spec.get("user") else {}
-    return spec | {
-        **stated,
-        "workdir": str(workdir.absolute()),
-        "umask": spec.get("umask", f"{_umask():03o}"),
-        "env": copied | env,
-    }
+    return with_profile(
+        spec
+        | {
+            **stated,
+            "workdir": str(workdir.absolute()),
+            "umask": spec.get("umask", f"{_umask():03o}"),
+            "env": copied | env,
+        }
+    )
 
 
 def _umask() -> int:
