@@ -1,4 +1,4 @@
-"""Measured links between GPUs by the level that they cross: a file of their own, or part of the cluster file."""
+"""Measured links between GPUs by the level that they cross: a file of their own, or part of another."""
 
 from __future__ import annotations
 

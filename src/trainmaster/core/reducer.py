@@ -355,7 +355,9 @@ def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None
     record.update_service(now)
     record.work = event.work
     record.progress(now, event.speed_ppm)
-    record.is_speed_assumed = False
+    if record.is_speed_assumed:  # policies learn from it before the run may end
+        record.is_speed_assumed = False
+        state.log.needs_pass = True
     state.log.note_job(record)
     state.note_nodes_of(record)
 

@@ -637,7 +637,8 @@ def measured_speed(
 ) -> int | None:
     """Its reported speed, relative to the best that it has reported at its nominal size.
 
-    In samples, or, where its steps are only counted, in steps. What a gang reports that is spread over more
+    In samples, or, where its steps are only counted, in steps. A job whose nominal size is one device may be
+    compared with what was measured of its program there. What a gang reports that is spread over more
     nodes than it needs is nothing to compare with: its speed would look normal.
     """
     by_steps = not said.samples_per_s
@@ -645,6 +646,7 @@ def measured_speed(
     if not rate or record.placement is None:
         return None
     best = (live.history.steps_per_s if by_steps else live.history.samples_per_s) or 0.0
+    best = best or _profiled_rate(record, by_steps=by_steps)
     is_nominal = len(record.placement.slices) == record.demand.nominal.count
     if is_nominal and rate > best and _is_consolidated(record.placement, topology):
         best = rate
@@ -654,6 +656,16 @@ def measured_speed(
             else replace(live.history, samples_per_s=best)
         )
     return max(1, round(rate / best * NOMINAL)) if best else None
+
+
+def _profiled_rate(record: JobRecord, *, by_steps: bool) -> float:
+    """Steps or samples per second on one device, of a job that has one at its nominal size; 0: not known."""
+    profile = record.profile
+    if profile is None or not profile.step_us or record.demand.nominal.count != 1:
+        return 0.0
+    if by_steps:  # with more devices a step may have more samples
+        return 0.0 if record.demand.is_elastic else 1e6 / profile.step_us
+    return profile.batch * 1e6 / profile.step_us
 
 
 def _is_consolidated(placement: Placement, topology: Topology | None) -> bool:
