@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from trainmaster.estimators.allocation import Allocation
-from trainmaster.model.topology import INSIDE_NODE, Link
+from trainmaster.model.topology import CPU_TYPE, INSIDE_NODE, SLOT_TYPE, Link, Topology
 
 GB = 1_000_000_000
 MB = 1_000_000
@@ -74,6 +74,16 @@ class Links:
 
 
 DEFAULT_LINKS = Links()
+
+
+def links_of(topology: Topology, usual: Links = DEFAULT_LINKS) -> Links:
+    """The links of a cluster: those that were measured there, and usual ones.
+
+    CPU slots exchange gradients on the cores that compute, so that nothing hides behind the computing.
+    """
+    links = usual.over(topology.links)
+    has_gpus = any(each.name not in (CPU_TYPE, SLOT_TYPE) for each in topology.types)
+    return links if has_gpus else replace(links, overlap_ppm=0)
 
 
 def fit_link(ranks: int, seconds_by_size: Mapping[int, float]) -> Link:

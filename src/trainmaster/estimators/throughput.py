@@ -13,7 +13,7 @@ from functools import cache, partial
 from typing import TypeVar
 
 from trainmaster.estimators.allocation import Allocation, EmptyCluster
-from trainmaster.estimators.interconnect import DEFAULT_LINKS, Links
+from trainmaster.estimators.interconnect import DEFAULT_LINKS, Links, links_of
 from trainmaster.estimators.profiles import known_profile
 from trainmaster.estimators.step_time import Scales, StepTime, timeline
 from trainmaster.estimators.throughput_calibration import (
@@ -75,8 +75,7 @@ class Estimator:
 
     def __init__(self, topology: Topology, links: Links = DEFAULT_LINKS) -> None:
         self.topology = topology
-        self.links = links.over(topology.links)
-        """Those that were measured in the cluster go first."""
+        self.links = links_of(topology, links)
         self._empty = cache(partial(EmptyCluster, topology))
         """By GPU type."""
         self.best = cache(self._best)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,7 +15,7 @@ from trainmaster.cli.support.program_profiles import stored_profile
 from trainmaster.cli.support.scenario_args import cluster_of
 from trainmaster.config.links import GIGA, MeasuredLinks
 from trainmaster.estimators.allocation import Allocation
-from trainmaster.estimators.interconnect import DEFAULT_LINKS, Links
+from trainmaster.estimators.interconnect import Links, links_of
 from trainmaster.estimators.speed_curve import SpeedPoint, setbacks, speed_curve
 from trainmaster.gpu.devices import detect_machine
 from trainmaster.model.profile import Profile
@@ -32,7 +33,7 @@ def show_speed(source: str, cluster: str | None, links: str | None, as_json: boo
     profile = _profile(source)
     topology = _topology(cluster)
     measured = _links(links, topology)
-    figures = DEFAULT_LINKS.over(measured)
+    figures = links_of(replace(topology, links=measured))
     kinds = [each.name for each in topology.types]
     curves = {kind: speed_curve(profile, topology, figures, kind) for kind in kinds}
     if links != USUAL and (missing := _unmeasured(curves.values(), measured)):
