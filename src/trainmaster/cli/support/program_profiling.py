@@ -39,7 +39,10 @@ def _rows(profile: Profile) -> list[tuple[str, str]]:
     rows = [("step", f"{profile.step_us / 1000:.2f} ms")]
     if profile.batch:
         rate = profile.batch * 1e6 / profile.step_us
-        rows += [("examples of a step", str(profile.batch)), ("samples/s", f"{rate:.4g}")]
+        rows += [
+            ("examples of a step", str(profile.batch)),
+            ("samples/s", f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}"),
+        ]
     if profile.sync_bytes:
         rows.append(("trained parameters", size(profile.sync_bytes)))
     if profile.cpu_us:
