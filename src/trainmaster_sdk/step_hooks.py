@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import count
 from types import ModuleType
 from typing import Any
 
@@ -16,16 +17,18 @@ Call = Callable[[Any, object, object], None]
 """Given the optimizer, and the arguments of its `step()`."""
 
 _calls: dict[int, Call] = {}
+_numbers = count()
 
 
 class StepHook:
     """One that is called after each `optimizer.step()`, until it is removed."""
 
     def __init__(self, call: Call) -> None:
-        _calls[id(self)] = call
+        self._number = next(_numbers)
+        _calls[self._number] = call
 
     def remove(self) -> None:
-        _calls.pop(id(self), None)
+        _calls.pop(self._number, None)
 
 
 def add(optimizers: ModuleType, call: Call) -> StepHook | None:

@@ -50,6 +50,14 @@ def test_one_that_removes_itself_does_not_disturb_the_others(optimizers: Optimiz
     assert len(optimizers.hooks) == 1, "torch knows one hook of ours"
 
 
+def test_nobody_has_to_keep_what_add_returns(optimizers: Optimizers) -> None:
+    called: list[int] = []
+    for number in range(3):
+        step_hooks.add(optimizers, lambda *given, number=number: called.append(number))
+    optimizers.step()
+    assert called == [0, 1, 2]
+
+
 def test_what_is_compiled_leaves_them_out(
     optimizers: Optimizers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
