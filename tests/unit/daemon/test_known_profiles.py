@@ -15,7 +15,8 @@ from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.known_profiles import KnownProfiles, KnownProgram, key_of
 from trainmaster.daemon.report_events import measured_speed
 from trainmaster.model.engine_reports import Progressed
-from trainmaster.model.job import Run, Source
+from trainmaster.model.events import JobProfiled
+from trainmaster.model.job import Run, Source, gpus
 from trainmaster.model.profile import Profile
 from trainmaster.model.units import NOMINAL, SECOND
 
@@ -54,6 +55,32 @@ def test_a_speed_is_relative_to_the_best_whatever_is_counted(unit: str) -> None:
     ]
     assert found == [NOMINAL, NOMINAL, 400_000, None]
     assert getattr(live.history, unit) == 10.0
+
+
+def speed_of(world: Strings, live: Any, **rates: float) -> int | None:
+    [record] = world.state.jobs.values()
+    said = Progressed(record.run, 0, 1, **rates)  # type: ignore[arg-type]
+    return measured_speed(live, record, said, world.topology)
+
+
+def test_a_gang_on_more_nodes_than_it_needs_is_nothing_to_compare_with() -> None:
+    live: Any = SimpleNamespace(history=JobHistory())
+    assert speed_of(Strings("2x2").running("a", 0, 2), live, samples_per_s=5.0) is None
+    assert speed_of(Strings("2x2").running("a", 0, 1), live, samples_per_s=10.0) == NOMINAL
+    assert speed_of(Strings("2x2").running("a", 0, 2), live, samples_per_s=5.0) == NOMINAL // 2
+    assert speed_of(Strings("2x1").running("a", 0, 1), live, samples_per_s=5.0) == NOMINAL // 2
+
+
+def test_a_job_of_one_device_is_compared_with_the_profile_of_its_program() -> None:
+    world = Strings("1x4").submit("a", gpus(1, maximum=4))
+    world.tell(JobProfiled("a", profile=Profile(step_us=100_000, batch=64, per_gpu=True)))
+    world.start("a", 0, 1, 2, 3)
+    live: Any = SimpleNamespace(history=JobHistory())
+    assert speed_of(world, live, samples_per_s=1920.0) == 3 * NOMINAL
+    assert speed_of(world, live, steps_per_s=30.0) is None, "a step may have more samples"
+    rigid = Strings("1x1").running("a", 0)
+    rigid.tell(JobProfiled("a", profile=Profile(step_us=100_000, per_gpu=True)))
+    assert speed_of(rigid, live, steps_per_s=5.0) == NOMINAL // 2
 
 
 def a_live_job(command: str, profile: Profile | None = None) -> Any:
