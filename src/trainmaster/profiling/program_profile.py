@@ -10,7 +10,6 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -36,5 +35,11 @@ def profile_program(experiment: Experiment, say: Callable[[str], None]) -> Profi
             " measure for longer"
         )
     step_s = statistics.median(later - at for at, later in pairwise(inside))
-    measured = Profile(step_us=max(1, round(step_s * 1e6)), per_gpu=True)
-    return replace(measured, **said)
+    return Profile(
+        step_us=max(1, round(step_s * 1e6)),
+        batch=said.get("batch", 0),
+        sync_bytes=said.get("sync_bytes", 0),
+        cpu_us=said.get("cpu_us", 0),
+        activation_bytes=said.get("activation_bytes", 0),
+        per_gpu=True,
+    )

@@ -45,7 +45,7 @@ class PlacerCache:
     published: PublishedLosses
     corrections: FrozenMap[PenaltyKey, int]
     by_limits: dict[tuple[NodeLimits, bool], Placer] = field(default_factory=dict)
-    by_loss_level: dict[tuple[int, str, int], Placer] = field(default_factory=dict)
+    by_loss_level: dict[tuple[int, str, Hashable, int], Placer] = field(default_factory=dict)
 
 
 def _cache(p: Pass) -> PlacerCache:
@@ -126,7 +126,7 @@ class DelayScheduling:
         if record.demand.nominal.count < 2 or not record.is_whole or self._has_to_leave(record):
             return RELAXING
         loss_level = self._accepted_loss_level(record)
-        key = (record.group, record.job.model, loss_level)
+        key = (record.group, record.job.model, self.losses.profile_key(record), loss_level)
         found = self._cache.by_loss_level.get(key)
         if found is None:
             found = self._cache.by_loss_level[key] = self._placer_at(record, loss_level)
@@ -170,12 +170,12 @@ class DelayScheduling:
 
     def _limits(self, record: JobRecord, accepted: int) -> NodeLimits:
         """For each level: on how many nodes of one domain the loss stays within `accepted`."""
-        demand, model = record.demand, record.job.model
+        demand = record.demand
         limits = []
         for level in range(self.losses.topology.node_level):
             nodes = 0
             while nodes < demand.nominal.count:
-                if self.losses.loss_at(model, demand, level, nodes + 1) > accepted:
+                if self.losses.loss_at(record, level, nodes + 1) > accepted:
                     break
                 nodes += 1
             limits.append(nodes)

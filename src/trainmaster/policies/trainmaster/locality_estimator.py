@@ -1,15 +1,16 @@
 """Estimates what a gang loses when its GPUs are spread, or when another gang is on its node.
 
-Published speeds by span, number of nodes (perf/locality.py) and neighbours (perf/network_contention.py) are
-corrected by observation. Every few minutes, during a pass that is made anyway, the speed of each gang is
-recorded, once per run. Gangs placed as close as possible give the normal speed of their model, spread gangs
-the cost of distance, and small gangs that share a node the cost of a neighbour. Until enough runs of a model
-have been observed, runs of all models count.
+Published speeds by span, number of nodes (perf/locality.py) and neighbours (perf/network_contention.py), or
+those that the profile of its program predicts over measured links (estimators/throughput.py), are corrected
+by observation. Every few minutes, during a pass that is made anyway, the speed of each gang is recorded, once
+per run; one that nobody has measured says nothing. Gangs placed as close as possible give the normal speed of
+their model, spread gangs the cost of distance, and small gangs that share a node the cost of a neighbour.
+Until enough runs of a model have been observed, runs of all models count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,10 +18,13 @@ from typing import Any
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.estimators.allocation import Allocation, GpuCount
+from trainmaster.estimators.throughput import Estimator
 from trainmaster.model.codec import stored_as
-from trainmaster.model.job import Demand
+from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.plan import FrozenMap
+from trainmaster.model.profile import Profile
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL
 from trainmaster.perf.default_parameters import LOCALITY, NEIGHBOURS
@@ -84,17 +88,39 @@ class Penalty:
 
 
 class PublishedLosses:
-    """Published losses on one topology; caches only pure results."""
+    """Published losses on one topology, and those that profiles predict; caches only pure results."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._speeds = Speeds(PerfModel("published", locality=LOCALITY), topology)
+        self._estimator = Estimator(topology)
+        self._measured = frozenset(level for level, _ in topology.links)
 
     def loss(self, model: str, demand: Demand, count: int, span: int, nodes: int) -> int:
         """Published loss of a gang placed there, relative to the closest placement."""
         unknown = NOMINAL - self._speeds.placed("", demand, count, span, nodes)
         own = NOMINAL - self._speeds.placed(model, demand, count, span, nodes)
         return max(own, LEAST_LOSS) if unknown or own else 0
+
+    def predicts(self, profile: Profile | None, span: int) -> bool:
+        """Whether the loss there follows from a profile: the links that it crosses have been measured."""
+        return (
+            profile is not None
+            and profile.is_predictive
+            and span < self.topology.node_level
+            and self.topology.levels[span] in self._measured
+        )
+
+    def of_profile(self, job: Job, profile: Profile, count: int, span: int, nodes: int) -> int:
+        """What the timeline predicts for a gang spread evenly over these nodes."""
+        spread = Allocation(
+            tuple(count // nodes + (n < count % nodes) for n in range(nodes)),
+            self.topology.levels[span],
+            (GpuCount("gpu", NOMINAL, count),),
+        )
+        near = self._estimator.best(count, job.demand.gpu_type).at_nominal_speed()
+        slow, fast = (self._estimator.speed(job, profile, each) for each in (spread, near))
+        return max(LEAST_LOSS, NOMINAL - slow * NOMINAL // fast)
 
     def neighbour_loss(self, model: str) -> int:
         """Published loss of a gang to another gang on its node."""
@@ -154,12 +180,22 @@ class LocalityEstimator:
         """Part of its speed that the job is expected to lose at this placement."""
         return self._corrected(self._predicted_at(record, placement), self._kind(record, placement))
 
-    def loss_at(self, model: str, demand: Demand, span: int, nodes: int) -> int:
+    def loss_at(self, record: JobRecord, span: int, nodes: int) -> int:
         """The same for a gang on this many nodes of one domain, on the worst GPU type that it may use."""
-        predicted = self.published.loss(model, demand, demand.nominal.count, span, nodes)
-        name = table_name(model)
+        demand = record.demand
+        predicted = self._predicted(record, demand.nominal.count, span, nodes)
+        name = table_name(record.job.model)
         kinds = [kind.name for kind in self.topology.types if demand.allows(kind.name)]
         return max((self._corrected(predicted, (name, kind)) for kind in kinds), default=0)
+
+    def profile_key(self, record: JobRecord) -> Hashable:
+        """What its losses depend on, beside its demand and its model."""
+        profile = record.profile
+        if profile is None or not any(
+            self.published.predicts(profile, span) for span in range(self.topology.node_level)
+        ):
+            return None
+        return profile.step_us, profile.batch, profile.sync_bytes
 
     def neighbour_loss(self, record: JobRecord) -> int:
         """Part of its speed that the job is expected to lose to another gang on its node."""
@@ -192,7 +228,15 @@ class LocalityEstimator:
     def _predicted_at(self, record: JobRecord, placement: Placement) -> int:
         span, count = placement.span, len(placement.slices)
         nodes = 1 if span >= self.topology.node_level else len(placement.nodes)
-        return self.published.loss(record.job.model, record.demand, count, span, nodes)
+        return self._predicted(record, count, span, nodes)
+
+    def _predicted(self, record: JobRecord, count: int, span: int, nodes: int) -> int:
+        """By its profile where links have been measured, else as published; 0: it cannot be nearer."""
+        published = self.published.loss(record.job.model, record.demand, count, span, nodes)
+        profile = record.profile
+        if not published or profile is None or not self.published.predicts(profile, span):
+            return published
+        return self.published.of_profile(record.job, profile, count, span, nodes)
 
     def _kind(self, record: JobRecord, placement: Placement) -> PenaltyKey:
         kind = self.topology.type_of_gpu[placement.slices[0].gpu]

@@ -1,72 +1,73 @@
-"""What distance costs: published losses, put right by what was seen."""
+"""What distance costs a gang: as published, or as its profile predicts over measured links."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from tests.builders import cluster
-from trainmaster.model.job import gpus
+from tests.unit.core.stage import Strings
+from trainmaster.model.actions import Start
+from trainmaster.model.events import JobProfiled, RunSpeedChanged, RunStarted
+from trainmaster.model.profile import Profile
+from trainmaster.model.topology import Link
 from trainmaster.model.units import NOMINAL
 from trainmaster.policies.trainmaster.locality_estimator import (
-    HALVED_AFTER_RUNS,
+    ANY,
     LEAST_LOSS,
-    Penalty,
+    MOST_LOSS,
+    NOTHING_SEEN,
+    LocalityEstimator,
     PublishedLosses,
 )
 
-RACK, NODE = 1, 2
-"""Levels of a cluster of nodes in racks."""
+PROFILE = Profile(step_us=100_000, batch=32, sync_bytes=100_000_000, per_gpu=True)
+RACK = 1
+"""The level between the nodes of this cluster."""
 
 
-def loss(model: str, count: int, span: int, nodes: int, where: str = "2x2x4") -> int:
-    return PublishedLosses(cluster(where)).loss(model, gpus(count), count, span, nodes)
+def a_gang(link: Link | None, profile: Profile | None) -> tuple[Strings, LocalityEstimator]:
+    """A gang of two that waits in a cluster of 2x2."""
+    links = () if link is None else (("rack", link),)
+    world = Strings(replace(cluster("2x2"), links=links)).submit("a", 2)
+    if profile is not None:
+        world.tell(JobProfiled("a", profile=profile))
+    return world, LocalityEstimator(
+        world.controller.view, PublishedLosses(world.topology), NOTHING_SEEN
+    )
 
 
-def test_losses_are_those_published() -> None:
-    assert loss("vgg16", 4, RACK, 2) == NOMINAL - 580_000
-    assert loss("mine", 4, RACK, 2) == NOMINAL - 853_700
+@pytest.mark.parametrize(
+    ("gb_s", "least", "most"),
+    [(0.01, MOST_LOSS, MOST_LOSS), (1, 250_000, 500_000), (1000, 0, LEAST_LOSS)],
+)
+def test_a_measured_link_and_a_profile_say_what_distance_costs(
+    gb_s: float, least: int, most: int
+) -> None:
+    world, losses = a_gang(Link(round(gb_s * 1e9), 10), PROFILE)
+    assert world.topology.levels[RACK] == "rack"
+    assert least <= losses.loss_at(world.job("a"), RACK, 2) <= most
 
 
-def test_at_its_nearest_a_gang_loses_nothing() -> None:
-    assert loss("vgg16", 4, NODE, 1) == 0
-    assert loss("vgg16", 8, RACK, 2) == 0
+@pytest.mark.parametrize(
+    ("link", "profile"),
+    [(None, PROFILE), (Link(10**7, 10), None), (Link(10**7, 10), Profile(step_us=5))],
+)
+def test_without_either_it_is_as_published(link: Link | None, profile: Profile | None) -> None:
+    world, losses = a_gang(link, profile)
+    assert losses.loss_at(world.job("a"), RACK, 2) == NOMINAL - 853_700
+    assert losses.profile_key(world.job("a")) is None
 
 
-def test_who_is_said_to_lose_nothing_is_watched_nevertheless() -> None:
-    assert loss("resnet101", 4, RACK, 2) == LEAST_LOSS
-
-
-def test_nothing_seen_is_what_was_believed() -> None:
-    assert Penalty().correction_ppm() == NOMINAL
-    assert Penalty().correction_ppm(300_000) == 300_000
-
-
-def test_what_was_seen_outweighs_what_was_believed_run_by_run() -> None:
-    felt, corrections = Penalty(), []
-    for _ in range(9):
-        felt = felt.with_spread(predicted=400_000, lost=0)
-        corrections.append(felt.correction_ppm())
-    assert corrections[0] == NOMINAL // 2
-    assert corrections[-1] == NOMINAL // 10
-    assert corrections == sorted(corrections, reverse=True)
-
-
-def test_losses_as_predicted_correct_nothing() -> None:
-    felt = Penalty()
-    for predicted in (100_000, 400_000):
-        felt = felt.with_spread(predicted, predicted)
-    assert felt.correction_ppm() == NOMINAL
-
-
-def test_old_runs_are_forgotten() -> None:
-    felt = Penalty()
-    for lost in [0] * (4 * HALVED_AFTER_RUNS) + [400_000] * (4 * HALVED_AFTER_RUNS):
-        felt = felt.with_spread(400_000, lost)
-    assert felt.apart <= HALVED_AFTER_RUNS
-    assert felt.correction_ppm() > NOMINAL * 9 // 10
-
-
-def test_normal_speed_is_that_of_runs_that_lie_near() -> None:
-    felt = Penalty()
-    assert felt.near_ppm() == NOMINAL
-    for _ in range(50):
-        felt = felt.with_near(NOMINAL // 2)
-    assert abs(felt.near_ppm() - NOMINAL // 2) < NOMINAL // 50
+def test_an_assumed_speed_is_not_observed_and_a_measured_one_is() -> None:
+    world, losses = a_gang(None, None)
+    world.plan(Start("a", world.on(0, 2)))
+    run = world.job("a").run
+    world.tell(RunStarted(run, NOMINAL, is_assumed=True))
+    assert losses.observed(NOTHING_SEEN, 1).felt == NOTHING_SEEN.felt
+    world.tell(RunSpeedChanged(run, 0, NOMINAL // 2))
+    seen = LocalityEstimator(world.controller.view, losses.published, NOTHING_SEEN).observed(
+        NOTHING_SEEN, 1
+    )
+    assert seen.felt[ANY].lost == NOMINAL // 2
