@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -139,7 +141,35 @@ def test_an_unmodified_program_is_profiled_as_it_runs(tmp_path: Path) -> None:
         assert profile["cpu_us"] > 0
         assert profile["activation_bytes"] is None, "there is no GPU"
         assert daemon.job(waiting)["profile"]["sync_bytes"] == profile["sync_bytes"]
+        words = ["estimate", first, "--speed", "--links", "usual", "--cluster", "1x2", "--json"]
+        said = subprocess.run(
+            [sys.executable, "-m", "trainmaster", *words],
+            env=os.environ | {"TRAINMASTER_DATA": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert said.returncode == 0, said.stderr
+        curve = json.loads(said.stdout)["curves"]
+        assert [each["devices"] for each in curve] == [1, 2]
+        assert curve[0]["step_ms"] == pytest.approx(profile["step_us"] / 1000, rel=0.5)
         for id in (waiting, first):
             cancel(daemon, id)
         third = daemon.submit(command=command, workdir=str(tmp_path), held=True)
         assert daemon.job(third)["profile"]["sync_bytes"] == profile["sync_bytes"]
+
+
+def test_links_that_change_leave_running_jobs_alone(tmp_path: Path) -> None:
+    with live(tmp_path, "--slots", "2x2", "--policy", "max-min") as daemon:
+        id = elastic(daemon, "kept", gpus=2, preemptible=True)
+        before = devices_of(daemon, id)
+        daemon.stop()
+        tmp_path.joinpath("links.yaml").write_text(SLOW_RACK)
+        daemon.start()
+        daemon.until_active()
+        found = daemon.job(id)
+        assert (found["state"], found["devices"]) == ("running", before)
+        narrow = elastic(daemon, "known", gpus="1-2", profile=PROFILE)
+        assert len(devices_of(daemon, narrow)) == 2
+        lines = logged(daemon)
+    assert [each.seq for each in replay(lines) if not each.is_same] == []

@@ -71,12 +71,18 @@ class ForecastEngine:
     def _settle(self, record: JobRecord, now: int) -> None:
         run, later = record.run, now + 1
         if record.phase is Phase.STARTING:
-            self._later(later + self._launching, run, e.RunStarted(run, assumed_speed(record)))
+            self._later(
+                later + self._launching,
+                run,
+                e.RunStarted(run, assumed_speed(record), is_assumed=True),
+            )
         elif record.phase is Phase.SUSPENDING:
             event = e.RunSuspended(run, record.work, frozen=record.frozen is not None)
             self._later(later + self._suspending, run, event)
         elif record.phase is Phase.RESIZING:
-            self._later(later, run, e.RunResized(run, record.work, assumed_speed(record)))
+            self._later(
+                later, run, e.RunResized(run, record.work, assumed_speed(record), is_assumed=True)
+            )
         elif record.phase is Phase.STOPPING:
             self._later(later, run, e.RunStopped(run))
 
@@ -98,9 +104,13 @@ class ForecastEngine:
             return
         run, soon = order.run, now + 1
         if isinstance(order, a.Launch):
-            self._later(soon + self._launching, run, e.RunStarted(run, assumed_speed(record)))
+            self._later(
+                soon + self._launching,
+                run,
+                e.RunStarted(run, assumed_speed(record), is_assumed=True),
+            )
         elif isinstance(order, a.Thaw):
-            self._later(soon, run, e.RunResumed(run, assumed_speed(record)))
+            self._later(soon, run, e.RunResumed(run, assumed_speed(record), is_assumed=True))
         elif isinstance(order, a.Freeze | a.Halt):
             is_frozen = isinstance(order, a.Freeze)
             event = e.RunSuspended(run, record.work_at(now), frozen=is_frozen)
@@ -108,4 +118,8 @@ class ForecastEngine:
         elif isinstance(order, a.Kill):
             self._later(soon, run, e.RunStopped(run))
         elif isinstance(order, a.Reshape):
-            self._later(soon, run, e.RunResized(run, record.work_at(now), assumed_speed(record)))
+            self._later(
+                soon,
+                run,
+                e.RunResized(run, record.work_at(now), assumed_speed(record), is_assumed=True),
+            )
