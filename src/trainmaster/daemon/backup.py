@@ -52,7 +52,7 @@ from trainmaster.store.store import Store
 SETTINGS = frozenset(
     {
         *("slots", "gpu_memory", "serves"),
-        *("failure_reasons.yaml", "notifications.yaml", "self-tests.json"),
+        *("failure_reasons.yaml", "notifications.yaml", "links.yaml", "self-tests.json"),
     }
 )
 """Files of the data folder that say how the manager was started. Only these: others may hold secrets."""
