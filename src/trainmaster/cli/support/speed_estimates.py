@@ -16,11 +16,11 @@ from trainmaster.cli.support.scenario_args import cluster_of
 from trainmaster.config.links import GIGA, MeasuredLinks
 from trainmaster.estimators.allocation import Allocation
 from trainmaster.estimators.interconnect import Links, links_of
-from trainmaster.estimators.speed_curve import SpeedPoint, setbacks, speed_curve
 from trainmaster.gpu.devices import detect_machine
 from trainmaster.model.profile import Profile
 from trainmaster.model.topology import Topology, TopologyError
 from trainmaster.model.units import NOMINAL
+from trainmaster.profiling.speed_curve import SpeedPoint, setbacks, speed_curve
 from trainmaster.text.formatting import plural
 
 USUAL = "usual"
