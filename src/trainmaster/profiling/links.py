@@ -68,7 +68,7 @@ class LinkMeter:
         return _fitted(ranks, found["times"])
 
     def between_nodes(self, meeting: Meeting, own: Link | None, *, on_gpus: bool) -> Nodes | None:
-        """As one node of several; what all of them found is known to rank 0 alone."""
+        """As one node of several, with one device of each; what all of them found is known to rank 0 alone."""
         said = None if own is None else [own.bytes_per_s, own.latency_us]
         meet = f"tcp://{meeting.host}:{meeting.port}"
         gpu = 0 if on_gpus else None
@@ -153,8 +153,6 @@ def interface_to(host: str) -> str:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))
             own = probe.getsockname()[0]
-            if own == address:  # the host is this machine: the kernel would go by loopback
-                own = address
             for _, name in socket.if_nameindex():
                 if _address_of(probe, name) == own:
                     return name
