@@ -68,7 +68,7 @@ class LinkMeter:
         return _fitted(ranks, found["times"])
 
     def between_nodes(self, meeting: Meeting, own: Link | None, *, on_gpus: bool) -> Nodes | None:
-        """As one node of several, with one device of each; what all of them found is known to rank 0 alone."""
+        """As one node of several, by one device of each; rank 0 alone knows what all of them found."""
         said = None if own is None else [own.bytes_per_s, own.latency_us]
         meet = f"tcp://{meeting.host}:{meeting.port}"
         gpu = 0 if on_gpus else None
