@@ -126,10 +126,14 @@ def is_alone(state: State, record: JobRecord) -> bool:
 
 
 def _is_on_one(record: JobRecord) -> bool:
-    """Whether its steps are those of one whole GPU, with the batch that it has for one."""
+    """Whether its steps are those of one whole GPU, with the batch that it has for one.
+
+    An elastic job may have more at the moment; a pre-run of a gang asks for one.
+    """
     placement = record.placement
-    is_small = record.demand.nominal.count == 1 or record.is_prerun
-    return is_small and record.is_whole and placement is not None and len(placement.slices) == 1
+    if record.demand.nominal.count != 1 or not record.is_whole:
+        return False
+    return placement is not None and len(placement.slices) == 1
 
 
 def _is_soon(told_ms: int | None, now: int) -> bool:

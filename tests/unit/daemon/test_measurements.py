@@ -6,14 +6,16 @@ from itertools import pairwise
 
 import pytest
 
+from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from trainmaster.daemon.measurements import Measurements, is_alone
 from trainmaster.model import events as e
+from trainmaster.model.actions import Start
 from trainmaster.model.engine_reports import Progressed
 from trainmaster.model.job import Demand, Run, Shape
 from trainmaster.model.placement import Sharing
 from trainmaster.model.profile import Profile
-from trainmaster.model.units import GIB, NOMINAL, SECOND, WHOLE
+from trainmaster.model.units import GIB, HOUR, NOMINAL, SECOND, WHOLE
 
 Look = tuple[int, int, float | None]
 """(second, GiB, utilisation)"""
@@ -132,6 +134,20 @@ def test_the_batch_is_known_where_samples_are_reported_too() -> None:
         for each in range(3)
     ]
     assert news == [None, None, Profile(step_us=100_000, batch=64, per_gpu=True)]
+
+
+def test_the_pre_run_of_a_gang_shows_the_step_of_one_gpu() -> None:
+    world, measurements = Strings("1x2"), Measurements()
+    world.script.wake_at = HOUR
+    world.tell(e.JobSubmitted(a_job("g", 2), preflight=True))
+    world.script.wake_at = None
+    world.plan(Start("g", world.on(0)))
+    world.started("g")
+    news = [
+        measurements.of_steps(world.job("g"), at_rate(2.0), each * SECOND, is_alone=True)
+        for each in range(3)
+    ]
+    assert news[-1] == Profile(step_us=500_000, per_gpu=True)
 
 
 def test_a_run_is_alone_until_another_shares_its_gpu() -> None:
