@@ -12,12 +12,13 @@ import pytest
 
 from tests.cli.conftest import Said, Tm
 from trainmaster.cli.support.program_profiles import (
+    STATED,
     StoredProfile,
     keep,
     place_of,
     with_profile,
 )
-from trainmaster.config.job_file import job_file_of
+from trainmaster.config.job_file import ProfileEntry, job_file_of
 from trainmaster.model.profile import Profile
 
 TRAIN = """
@@ -136,6 +137,10 @@ def test_bad_input(
     answer = tm(line)
     assert answer.code != 0
     assert why in answer.err
+
+
+def test_a_job_file_may_state_what_is_kept() -> None:
+    assert set(STATED) == set(ProfileEntry.model_fields)
 
 
 def test_a_profile_is_of_a_folder_and_a_command(folder: Path) -> None:

@@ -14,11 +14,12 @@ from trainmaster.cli.support.address import user_data_folder
 from trainmaster.cli.support.client import Json
 from trainmaster.cli.support.errors import BadInput, cannot_write
 from trainmaster.cli.support.files import read_text
-from trainmaster.config.job_file import ProfileEntry
 from trainmaster.config.validation import ConfigError, checked
 from trainmaster.model.profile import Profile
 
 PROFILES = "profiles"
+STATED = ("step_us", "batch", "sync_bytes", "cpu_us", "activation_bytes")
+"""What a job file may say of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class StoredProfile:
 def stated(profile: Profile) -> dict[str, int]:
     """What it says, as a job file has it."""
     values = asdict(profile)
-    return {name: values[name] for name in ProfileEntry.model_fields if values[name]}
+    return {name: values[name] for name in STATED if values[name]}
 
 
 def place_of(workdir: str, command: Sequence[str]) -> Path:
@@ -67,6 +68,8 @@ def keep(stored: StoredProfile, out: Path | None) -> Path:
 
 def stored_profile(path: Path) -> StoredProfile:
     """A file that `profile program` wrote."""
+    from trainmaster.config.job_file import ProfileEntry  # it takes long to import
+
     text = read_text(path, "the profile")
     wrong = BadInput(f"{path} is not a profile: write one with `trainmaster profile program`.")
     try:
