@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -320,35 +321,84 @@ def test_a_process_of_another_user_that_says_it_is_of_a_run_is_not_believed(plac
         said = Path(f"/proc/{rank}/environ").read_bytes().split(b"\0")
         stated = dict(each.decode().partition("=")[::2] for each in said if each)
         for account, found in ((place.ada, RUN), (place.bob, None)):
-            with subprocess.Popen(
-                ("sh", "-c", "echo; exec sleep 600"),
-                env=stated,
-                stdout=subprocess.PIPE,
-                **identity(account),
-            ) as other:
-                assert other.stdout is not None
-                other.stdout.readline()  # it has its variables now
-                believed = stage.engine.run_of(other.pid)
-                other.kill()
-            assert believed == found
+            assert await believed(stage, account, stated) == found
         assert stage.engine.run_of(rank) == RUN
         next_socket = socket_paths.path_in("/", stage.engine.folder_of(Run(RUN.job, 2)))
         made_up = stated | {"TRAINMASTER_RUN": f"{RUN.job}.2", "TRAINMASTER_SOCKET": next_socket}
-        with subprocess.Popen(
-            ("sh", "-c", "echo; exec sleep 600"),
-            env=made_up,
-            stdout=subprocess.PIPE,
-            **identity(place.bob),
-        ) as other:
-            assert other.stdout is not None
-            other.stdout.readline()
-            believed = stage.engine.run_of(other.pid)
-            other.kill()
-        assert believed is None
+        assert await believed(stage, place.bob, made_up) is None
         await stage.order(Kill(RUN), spec)
         await stage.ended(RUN)
 
     perform(place, act)
+
+
+def test_a_process_cannot_have_a_file_of_its_own_taken_for_a_run(place: Place) -> None:
+    """It names a folder of its user as its run, with a pipe for the file, which would be waited for."""
+
+    async def act(stage: Stage) -> None:
+        evil = Path(place.bob.home) / "evil" / "1"
+        evil.mkdir(parents=True)
+        os.mkfifo(evil / "run.json")
+        runs = stage.engine.folder_of(RUN).parent.parent
+        for job in (os.path.relpath(evil.parent, runs), str(evil.parent)):
+            named = {"TRAINMASTER_RUN": f"{job}.1"}
+            named["TRAINMASTER_SOCKET"] = socket_paths.path_in("/", evil)
+            try:
+                assert await believed(stage, place.bob, named) is None
+            finally:
+                with suppress(OSError):  # nobody waits for it
+                    os.close(os.open(evil / "run.json", os.O_WRONLY | os.O_NONBLOCK))
+
+    perform(place, act)
+
+
+def test_a_process_is_of_no_run_whose_file_cannot_be_read(place: Place) -> None:
+    async def act(stage: Stage) -> None:
+        spec = place.shell(place.ada, "sleep 600; true")
+        rank = (await stage.up(RUN, spec)).pids[0]
+        assert stage.engine.run_of(rank) == RUN
+        file = Path(runfile.path_of(str(stage.engine.folder_of(RUN)), 0))
+        written = file.read_bytes()
+        file.write_text("{}")
+        assert stage.engine.run_of(rank) is None
+        file.write_bytes(written)
+        await stage.order(Kill(RUN), spec)
+        await stage.ended(RUN)
+
+    perform(place, act)
+
+
+def test_a_process_of_another_user_is_not_of_a_run_of_the_managers_own_account(
+    place: Place,
+) -> None:
+    async def act(stage: Stage) -> None:
+        spec = replace(place.shell(place.ada, "sleep 600; true"), account=None, workdir="/")
+        rank = (await stage.up(RUN, spec)).pids[0]
+        assert stage.engine.run_of(rank) == RUN
+        said = Path(f"/proc/{rank}/environ").read_bytes().split(b"\0")
+        stated = dict(each.decode().partition("=")[::2] for each in said if each)
+        assert await believed(stage, place.bob, stated) is None
+        await stage.order(Kill(RUN), spec)
+        await stage.ended(RUN)
+
+    perform(place, act)
+
+
+async def believed(stage: Stage, account: Account, env: dict[str, str]) -> Run | None:
+    """The run of a process that this user has started with these variables."""
+    with subprocess.Popen(
+        ("sh", "-c", "echo; exec sleep 600"),
+        env=env | {"PATH": "/usr/bin:/bin"},
+        stdout=subprocess.PIPE,
+        **identity(account),
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()  # it has its variables now
+        try:
+            asked = asyncio.to_thread(stage.engine.run_of, other.pid)
+            return await asyncio.wait_for(asked, 60)
+        finally:
+            other.kill()
 
 
 def processes_of(account: Account) -> list[int]:

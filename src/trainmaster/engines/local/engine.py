@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import socket
 import time
@@ -56,6 +57,8 @@ LIVE = ".live"
 GPUS = ".gpus"
 """A folder for each GPU, in which runs tell each other how fast they are."""
 
+NAMED = re.compile(r"([0-9]{1,15}(?:_[0-9]{1,10})?)\.([0-9]{1,9})")
+"""A run as its processes name it. Anybody can start a process that names something else."""
 EXIT_POLLS = 500
 LOOK_S = 30.0
 """How long a start waits to learn what happened to runs before: a disk may be slow."""
@@ -166,16 +169,27 @@ class LocalEngine:
 
     def run_of(self, pid: int) -> Run | None:
         said = processes.variables_of(pid, (worker_environment.RUN, wire.SOCKET))
-        if said is None:
+        named = None if said is None else NAMED.fullmatch(said[0])
+        if said is None or named is None or not self._sockets:
             return None
-        job, _, attempt = said[0].rpartition(".")
-        run = Run(job, int(attempt)) if attempt.isdecimal() and len(attempt) < 10 else None
-        if run is None or not self._sockets:
+        run = Run(named[1], int(named[2]))
+        if not self._marker(run).exists():  # it was never begun, or is over
             return None
-        folder = self.folder_of(run)
-        own = socket_paths.path_in(self._sockets, folder)
+        own = socket_paths.path_in(self._sockets, self.folder_of(run))
         is_named = os.path.basename(own) == os.path.basename(said[1])
-        return run if is_named and _is_of_its_user(pid, folder) else None
+        return run if is_named and self._is_of_its_user(pid, run) else None
+
+    def _is_of_its_user(self, pid: int, run: Run) -> bool:
+        """Whether a process that says it is of this run is its user's: others' are not believed."""
+        try:
+            file = runfile.newest(str(self.folder_of(run)))
+        except (OSError, ValueError):
+            return False
+        if file is None:
+            return False
+        if file.account is None:
+            return not self._serves_users or processes.uid_of(pid) == os.geteuid()
+        return processes.uid_of(pid) == file.account.uid
 
     def connect(self, job: str, port: int) -> socket.socket | None:
         """The listening sockets have to be the same before and after: the port may change hands meanwhile."""
@@ -560,14 +574,3 @@ class LocalEngine:
 def _generations(folder: str) -> int:
     """The last generation that was started, by the run's journal."""
     return max((entry.get("generation", 0) for entry in journal.read(folder)), default=0)
-
-
-def _is_of_its_user(pid: int, folder: Path) -> bool:
-    """Whether a process that says it is of this run is its user's: others' are not believed."""
-    try:
-        file = runfile.newest(str(folder))
-    except ValueError:  # of an earlier version, when all ran as us
-        return True
-    if file is None:  # there is no such run
-        return False
-    return file.account is None or processes.uid_of(pid) == file.account.uid

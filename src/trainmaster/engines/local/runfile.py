@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -119,6 +121,8 @@ LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_fold
     "container_engine",
 }
 FIELDS = frozenset(each.name for each in fields(RunFile))
+LARGEST = 64 << 20
+"""Characters that a run file may have."""
 
 
 def path_of(folder: str, generation: int) -> str:
@@ -144,8 +148,7 @@ def _stated(run: RunFile) -> dict[str, Any]:
 def read(folder: str, generation: int = 0) -> RunFile:
     """ValueError for a file that another Trainmaster wrote, or a power failure has emptied."""
     path = path_of(folder, generation)
-    with open(path) as file:
-        said: dict[str, Any] = json.load(file)
+    said: dict[str, Any] = json.loads(_content(path))
     try:
         ranks = tuple(RankSpec(tuple(each["argv"]), each["env"]) for each in said.pop("ranks"))
         cgroups = _cgroup_plan(said)
@@ -160,6 +163,25 @@ def read(folder: str, generation: int = 0) -> RunFile:
         )
     except (TypeError, KeyError, AttributeError) as problem:
         raise ValueError(f"{path} is not what this Trainmaster writes: {problem}") from None
+
+
+def _content(path: str) -> str:
+    """What the file says. ValueError where it is not a file that this user, or root, has written: a link
+    could lead anywhere, a pipe be waited for, and what another user wrote could be made up."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError(f"{path} is a link") from None
+        raise
+    with open(opened) as file:
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
+            raise ValueError(f"{path} is not a file of this user")
+        said = file.read(LARGEST + 1)
+    if len(said) > LARGEST:
+        raise ValueError(f"{path} is longer than {LARGEST:,} characters")
+    return said
 
 
 def _cgroup_plan(said: dict[str, Any]) -> CgroupPlan:
@@ -177,8 +199,7 @@ def _hang_plan(said: dict[str, Any] | None) -> HangPlan | None:
 def stated(folder: str, field: str) -> str | None:
     """A text of the run's first file, whichever version wrote it; None if it does not say."""
     try:
-        with open(path_of(folder, 0)) as file:
-            said = json.load(file)
+        said = json.loads(_content(path_of(folder, 0)))
     except (OSError, ValueError):
         return None
     found = said.get(field) if isinstance(said, dict) else None
