@@ -85,8 +85,13 @@ def _sentences(done: Restored, folder: Path, data: Path | None, url: str | None)
     if done.waiting:
         named = first_of(done.waiting, MOST_NAMED)
         said.append(f"Submitted after the backup and never started, so gone: job {named}.")
-    if done.stayed:
-        said.append(f"{plural(done.stayed, 'file')} of runs that are there: left as they are.")
+    if done.files.stayed:
+        said.append(
+            f"{plural(done.files.stayed, 'file')} of runs that are there: left as they are."
+        )
+    if done.files.left_out:
+        left = plural(done.files.left_out, "file")
+        said.append(f"{left} of the backup behind links, or leading elsewhere: left out.")
     where = f" --data {data}" if data is not None else ""
     database = " with the same database" if url is not None else ""
     said.append(f"Start it{database}: trainmaster up{where}")

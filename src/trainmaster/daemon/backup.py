@@ -20,10 +20,13 @@ from trainmaster.daemon.backup_file import (
     FOLDER,
     MANIFEST,
     ROWS_END,
+    RUNS,
+    SETTINGS,
     STORE,
     BackupWriter,
     Manifest,
     Progress,
+    Unpacked,
     lines_of,
     unpack,
     verify,
@@ -49,14 +52,6 @@ from trainmaster.store.errors import StoreError, readable_errors
 from trainmaster.store.open import open_database
 from trainmaster.store.store import Store
 
-SETTINGS = frozenset(
-    {
-        *("slots", "gpu_memory", "serves"),
-        *("failure_reasons.yaml", "notifications.yaml", "links.yaml", "self-tests.json"),
-    }
-)
-"""Files of the data folder that say how the manager was started. Only these: others may hold secrets."""
-RUNS = ("runs", "jobs", "programs")
 LAST = "last-backup.json"
 EVERY = 1000
 """Rows between two words of progress."""
@@ -179,8 +174,7 @@ class Restored:
     manifest: Manifest
     aside: str
     """Where the former store is; empty: there was none."""
-    stayed: int
-    """Files of runs that were there already, and stay as they are."""
+    files: Unpacked
     newer: tuple[str, ...]
     """Jobs of the folder that the backup does not know: the next start adopts their runs."""
     waiting: tuple[str, ...]
@@ -196,10 +190,10 @@ def restore(
     """
     manifest = verify(path, progress)
     _refuse_unfit(folder, manifest)
-    stayed = 0
+    files = Unpacked()
 
     def finish(before: Replaced) -> None:
-        nonlocal stayed
+        nonlocal files
         number_above(folder, before.last_number)
         about: dict[str, object] = {
             "file": str(path),
@@ -208,7 +202,7 @@ def restore(
         }
         about[IN_USE] = manifest.was_in_use
         write_whole(folder / RESTORED, json.dumps(about), 0o600)
-        stayed = unpack(path, folder, progress)
+        files = unpack(path, folder, progress)
         write_whole(folder / HOME, manifest.home)
         set_copies_aside(folder / COPIES)
 
@@ -228,7 +222,7 @@ def restore(
         write_whole(folder / WITHOUT_RUNS, str(known))
     newer = [job for job, _ in runs_in(folder) if int(job.partition("_")[0]) > known]
     waiting = [job for job, number in before.live if number > known and job not in newer]
-    return Restored(manifest, before.aside, stayed, tuple(newer), tuple(waiting))
+    return Restored(manifest, before.aside, files, tuple(newer), tuple(waiting))
 
 
 def _lines(path: Path, table: str, told: _Told) -> Iterator[bytes]:

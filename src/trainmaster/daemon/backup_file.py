@@ -16,9 +16,12 @@ import stat
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -34,6 +37,14 @@ STORE = "store/"
 FOLDER = "folder/"
 ROWS_END = ".jsonl"
 UNFINISHED = ".restoring"
+SETTINGS = frozenset(
+    {
+        *("slots", "gpu_memory", "serves"),
+        *("failure_reasons.yaml", "notifications.yaml", "links.yaml", "self-tests.json"),
+    }
+)
+"""Files of the data folder that say how the manager was started. Only these: others may hold secrets."""
+RUNS = ("runs", "jobs", "programs")
 KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 PIECE = 1 << 20
 LARGEST_TEXT = 64 << 20
@@ -288,14 +299,35 @@ def lines_of(path: Path, table: str) -> Iterator[bytes]:
                 return
 
 
-def unpack(path: Path, folder: Path, progress: Progress = lambda *_: None) -> int:
-    """Put files of a verified backup into a data folder where there are none; how many of runs were there.
+class Outcome(Enum):
+    """What becomes of a file of a backup."""
+
+    PUT = "put"
+    STAYS = "stays"
+    """One of that name is there, or it would be in a folder of a user."""
+    LEFT_OUT = "left out"
+    """It is not what a manager puts into a backup: there is no folder for it, or only a link to one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """How many files of a backup were not put into a data folder."""
+
+    stayed: int = 0
+    """Those of runs that were there already, and stay as they are."""
+    left_out: int = 0
+    """Those behind links, and links that lead out of the data folder."""
+
+
+def unpack(path: Path, folder: Path, progress: Progress = lambda *_: None) -> Unpacked:
+    """Put files of a verified backup into a data folder where there are none.
 
     Where root does so they belong to whom they did: to users, where jobs run as those. What is in a user's
-    folder is theirs to change, so nothing is put there; a folder is given away when all is in it.
+    folder is theirs to change, so nothing is put there; a folder is given away when all is in it. Jobs may
+    have exchanged folders for links while the backup was made: nothing is put behind a link.
     """
-    stayed, size, is_root = 0, path.stat().st_size, os.geteuid() == 0
-    owners = {0, folder.stat().st_uid}
+    counts, size, is_root = Counter[Outcome](), path.stat().st_size, os.geteuid() == 0
+    owners = {0, folder.stat().st_uid} if is_root else None
     made: list[tuple[Path, tarfile.TarInfo]] = []
     with _readable(path) as archive:
         for info in archive:
@@ -303,27 +335,53 @@ def unpack(path: Path, folder: Path, progress: Progress = lambda *_: None) -> in
             if name == info.name:
                 continue
             progress(_place(archive), size, name)
-            target = folder / name
-            if os.path.lexists(target) or (is_root and _owner_of(target.parent) not in owners):
-                stayed += not info.isdir() and "/" in name
-                continue
-            info.name = f"{name}{UNFINISHED}" if info.isreg() else name
-            archive.extract(info, folder, filter="data")
-            if info.isreg():
-                os.rename(folder / info.name, target)
-            made.append((target, info))
+            outcome = _outcome(info, name, folder, owners)
+            if outcome is Outcome.PUT:
+                outcome = _put(archive, info, name, folder)
+            if outcome is Outcome.PUT:
+                made.append((folder / name, info))
+            elif outcome is Outcome.LEFT_OUT or (not info.isdir() and "/" in name):
+                counts[outcome] += 1
     for target, info in reversed(made) if is_root else ():
         if info.isdir():
             target.chmod(info.mode & 0o755)
         os.chown(target, *_owner(info), follow_symlinks=False)
-    return stayed
+    return Unpacked(counts[Outcome.STAYS], counts[Outcome.LEFT_OUT])
 
 
-def _owner_of(folder: Path) -> int:
-    """Whose this folder is, or the nearest above it that is there."""
-    while not os.path.lexists(folder):
-        folder = folder.parent
-    return folder.lstat().st_uid
+def _outcome(
+    info: tarfile.TarInfo, name: str, folder: Path, owners: Collection[int] | None
+) -> Outcome:
+    """Whether it can be put there, through folders of these owners only; None: whoever's they are."""
+    top, *below = name.split("/")
+    is_known = top in RUNS if below or info.isdir() else top in SETTINGS
+    is_plain = str(PurePosixPath(name)) == name and ".." not in below
+    if not is_known or not is_plain or not (info.isreg() or info.isdir() or info.issym()):
+        return Outcome.LEFT_OUT
+    at = folder
+    for part in (top, *below)[:-1]:
+        at /= part
+        found = at.lstat() if os.path.lexists(at) else None
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            return Outcome.LEFT_OUT
+        if owners is not None and found.st_uid not in owners:
+            return Outcome.STAYS
+    return Outcome.STAYS if os.path.lexists(folder / name) else Outcome.PUT
+
+
+def _put(archive: tarfile.TarFile, info: tarfile.TarInfo, name: str, folder: Path) -> Outcome:
+    """Files are renamed when they are whole, from a place that no job can write to."""
+    top, *below = name.split("/")
+    partial = folder / top / UNFINISHED if below else folder / f"{top}{UNFINISHED}"
+    partial.unlink(missing_ok=True)  # of a restore that was interrupted
+    info.name = str(partial.relative_to(folder)) if info.isreg() else name
+    try:
+        archive.extract(info, folder, filter="data")
+    except tarfile.FilterError:  # a link that leads out of the folder
+        return Outcome.LEFT_OUT
+    if info.isreg():
+        os.rename(partial, folder / name)
+    return Outcome.PUT
 
 
 def _owner(info: tarfile.TarInfo) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -280,3 +280,17 @@ def test_memory_that_no_gpu_has_is_refused(gpus: Path, said: str, words: str) ->
 def test_slots_have_no_gpu_memory(gpus: Path) -> None:
     with pytest.raises(BadInput, match="there are no GPUs, only CPU slots"):
         devices_of(gpus, "2", "4G")
+
+
+@pytest.mark.parametrize(
+    ("name", "read"), [(SLOTS, devices_of), (GPU_MEMORY, devices_of), (KEPT, reasons_of)]
+)
+def test_settings_that_another_user_has_put_into_the_folder_are_not_used(
+    tmp_path: Path, name: str, read: Callable[[Path, None], object]
+) -> None:
+    if os.geteuid() != 0:
+        pytest.fail("This test gives a file to another user: run it as root.")
+    (tmp_path / name).write_text("4")
+    os.chown(tmp_path / name, 61_001, 61_001)
+    with pytest.raises(BadInput, match="belongs to another user"):
+        read(tmp_path, None)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from trainmaster.daemon.backup_file import FOLDER, unpack, writing
+from trainmaster.daemon.backup_file import FOLDER, Unpacked, unpack, writing
 
 ADA, BOB = 61_001, 61_002
 """Numbers that are no users here."""
@@ -50,7 +52,7 @@ def test_what_is_put_back_belongs_to_whom_it_did(tmp_path: Path) -> None:
     saved_by(ADA, source, "1")
     saved_by(BOB, source, "2")
     assert not backed_up(source, tmp_path / "backup.tar.gz")
-    assert unpack(tmp_path / "backup.tar.gz", target) == 0
+    assert unpack(tmp_path / "backup.tar.gz", target) == Unpacked()
     for job, owner in (("1", ADA), ("2", BOB)):
         checkpoints = target / "jobs" / job / "checkpoints"
         assert checkpoints.stat().st_uid == (checkpoints / "model").stat().st_uid == owner
@@ -67,7 +69,7 @@ def test_nothing_is_put_into_a_folder_that_is_a_users(tmp_path: Path) -> None:
     (checkpoints / "step" / "weights").write_text("old")
     backed_up(source, tmp_path / "backup.tar.gz")
     newer = saved_by(ADA, target, "1", "newer")
-    assert unpack(tmp_path / "backup.tar.gz", target) == 2
+    assert unpack(tmp_path / "backup.tar.gz", target) == Unpacked(stayed=2)
     assert [path.name for path in newer.iterdir()] == ["newer"]
 
 
@@ -82,3 +84,76 @@ def test_a_file_behind_a_link_is_left_out(tmp_path: Path) -> None:
     with writing(tmp_path / "backup.tar.gz") as writer:
         said = writer.add_path(behind, f"{FOLDER}jobs/1/checkpoints/step/key")
     assert said == f"{behind} leads elsewhere, and was left out"
+
+
+# -- what a job may have put into a backup, and where that goes -----------------------------------------
+
+IN_JOB = f"{FOLDER}jobs/1/checkpoints"
+PLANTED = b"webhook_hosts: ['*']"
+
+
+def an_archive(path: Path, *entries: tuple[str, str | bytes | None]) -> Path:
+    """With a job's folder, and these entries of its user: a link to, a file of, or None for a folder."""
+    with tarfile.open(path, "w:gz") as archive:
+        above = [(f"{FOLDER}jobs", None), (f"{FOLDER}jobs/1", None), (IN_JOB, None)]
+        for number, (name, content) in enumerate((*above, *entries)):
+            info = tarfile.TarInfo(name)
+            info.uid = info.gid = 0 if number < 2 else ADA
+            info.mode = 0o755 if content is None else 0o644
+            info.type = tarfile.DIRTYPE if content is None else tarfile.REGTYPE
+            if isinstance(content, str):
+                info.type, info.linkname = tarfile.SYMTYPE, content
+            if isinstance(content, bytes):
+                info.size = len(content)
+            archive.addfile(info, io.BytesIO(content) if isinstance(content, bytes) else None)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("entries", "left_out"),
+    [
+        ([("D", "../../.."), ("D/notifications.yaml", PLANTED)], 1),
+        ([("D", "../../.."), ("D/runs", None), ("D/runs/x", PLANTED)], 2),
+        ([("D", "../2"), ("D/uuid", PLANTED)], 1),
+        ([("x.restoring", "../../../notifications.yaml"), ("x", PLANTED)], 0),
+        ([("../../../notifications.yaml", PLANTED)], 1),
+        ([("missing/notifications.yaml", PLANTED)], 1),
+    ],
+    ids=["link", "folder", "other job", "unfinished", "dots", "no folder"],
+)
+def test_nothing_is_put_behind_a_link(
+    tmp_path: Path, entries: list[tuple[str, str | bytes | None]], left_out: int
+) -> None:
+    """A job exchanges a folder for a link while the backup is made, so that it has both."""
+    target = tmp_path / "target"
+    (target / "jobs" / "2").mkdir(parents=True)
+    in_job = ((f"{IN_JOB}/{name}", content) for name, content in entries)
+    found = unpack(an_archive(tmp_path / "b.tar.gz", *in_job), target)
+    assert found == Unpacked(left_out=left_out)
+    assert [path.name for path in target.iterdir()] == ["jobs"]
+    assert not [*(target / "jobs" / "2").iterdir()]
+    assert not [*target.rglob("missing")]
+
+
+def test_a_link_that_leads_elsewhere_by_another_link_keeps_nothing_from_being_restored(
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    links = ((f"{IN_JOB}/A", "../../.."), (f"{IN_JOB}/B", "A/../x"))
+    archive = an_archive(tmp_path / "b.tar.gz", *links, (f"{IN_JOB}/model", b"weights"))
+    assert unpack(archive, target) == Unpacked(left_out=1)
+    assert (target / "jobs/1/checkpoints/model").read_text() == "weights"
+
+
+@pytest.mark.parametrize("name", ["admin-token", "store.json", "jobs", "notifications.yaml/x"])
+def test_only_settings_are_put_beside_the_folders_of_runs(tmp_path: Path, name: str) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as archive:
+        for each in (f"{FOLDER}{name}", f"{FOLDER}slots"):
+            info = tarfile.TarInfo(each)
+            info.size = 1
+            archive.addfile(info, io.BytesIO(b"4"))
+    assert unpack(tmp_path / "b.tar.gz", target) == Unpacked(left_out=1)
+    assert [path.name for path in target.iterdir()] == ["slots"]

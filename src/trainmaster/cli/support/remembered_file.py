@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,19 @@ class Remembered(Generic[T]):
             write_whole(place, self.text, 0o600)
 
 
+class OtherOwner(Exception):
+    """A file of the data folder that another user has put there."""
+
+
+def kept_text(place: Path) -> str:
+    """What a file of the data folder says. OtherOwner where neither the folder's owner nor this user or root
+    has written it: it says how the manager is started."""
+    owners = {0, os.geteuid(), place.parent.stat().st_uid}
+    if not {place.lstat().st_uid, place.stat().st_uid} <= owners:
+        raise OtherOwner(f"{place} belongs to another user and is not used.")
+    return place.read_text("utf-8")
+
+
 def remembered(
     place: Path, stated: str | None, option: str, default: T, read: Callable[[str, str], T]
 ) -> Remembered[T]:
@@ -42,7 +56,7 @@ def remembered(
         return Remembered(default)
     file = place if stated is None else Path(stated)
     try:
-        text = file.read_text("utf-8")
+        text = file.read_text("utf-8") if stated is not None else kept_text(place)
         return Remembered(read(text, str(file)), text, stated is None)
     except ConfigError as error:
         said = str(error)
@@ -50,6 +64,8 @@ def remembered(
         said = f"{file} cannot be read: {system_reason(error)}."
     except UnicodeDecodeError:
         said = f"{file} is not a text file in UTF-8."
+    except OtherOwner as error:
+        said = str(error)
     if stated is None:
         said = f"{said.rstrip('.')}: say the file with {option}, or none."
     raise BadInput(said)

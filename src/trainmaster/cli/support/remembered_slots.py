@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.config.links import MeasuredLinks
+from trainmaster.cli.support.remembered_file import OtherOwner, kept_text
 from trainmaster.config.units import size_bytes
 from trainmaster.durable_files import write_whole
 from trainmaster.gpu.devices import Machine, detect_machine, with_memory
@@ -91,9 +92,11 @@ def remember_devices(folder: Path, devices: Devices) -> None:
 
 def _remembered(folder: Path, name: str) -> str | None:
     try:
-        return (folder / name).read_text(encoding="utf-8").strip() or None
+        return kept_text(folder / name).strip() or None
     except FileNotFoundError:
         return None
+    except OtherOwner:
+        raise _unreadable(folder, name, "it belongs to another user") from None
     except (OSError, ValueError) as error:
         why = system_reason(error) if isinstance(error, OSError) else "it is damaged"
         raise _unreadable(folder, name, why) from None
