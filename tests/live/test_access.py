@@ -218,7 +218,7 @@ def test_another_user_sees_and_changes_nothing_of_my_job(
         if "{job}" in path:
             assert answer.status == 404, (each, answer.text)
             shown = shown.replace(f"job {each.split('/jobs/')[1].split('/')[0].split('?')[0]}", "")
-        elif TABLE[method, path] in (Need.OPERATE, Need.ADMINISTER, Need.MANAGER):
+        elif TABLE[method, path].need in (Need.OPERATE, Need.ADMINISTER, Need.MANAGER):
             assert answer.status == 403, (each, answer.text)
         assert not [mark for mark in MARKS if mark in shown], (each, answer.text)
     if (method, path) == ("POST", f"{V1}/jobs"):
@@ -234,7 +234,7 @@ def test_without_a_token_there_is_nothing_over_tcp(place: Place, method: str, pa
         for token in (None, "tm_wrong"):
             answer = place.over_tcp(token, method, each, BODIES.get((method, path)))
             assert not [mark for mark in MARKS if mark in answer.text]
-            if TABLE[method, path] is not Need.OPEN:
+            if TABLE[method, path].need is not Need.OPEN:
                 assert answer.status == 401, (each, answer.text)
                 assert "Bearer" in answer.headers["www-authenticate"]
     if path == "/healthz":

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import re
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -48,17 +49,31 @@ def test_tokens_are_made_used_and_revoked(tmp_path: Path) -> None:
 
 
 def test_a_stream_ends_when_its_token_is_revoked(tmp_path: Path) -> None:
+    """However its address is written: `%6f` is an `o`."""
     with live(tmp_path / "state", "--slots", "1") as daemon:
-        made = daemon.call("POST", "/api/v1/tokens", {"user": "ada", "role": "viewer"})
-        place = urlsplit(daemon.url or "")
-        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
-        connection.request("GET", "/api/v1/changes", headers=daemon.bearer(made["token"]))
-        stream = connection.getresponse()
-        assert stream.status == 200
-        daemon.call("DELETE", f"/api/v1/tokens/{made['id']}")
-        with contextlib.suppress(http.client.IncompleteRead):
-            stream.read()  # to its end, which would not come
-        connection.close()
+        job = daemon.submit(command=["sh", "-c", "echo line; sleep 600"], workdir=str(tmp_path))
+        for path in (
+            "/changes",
+            f"/jobs/{job}/logs?follow=true",
+            f"/jobs/{job}/logs?foll%6fw=true",
+        ):
+            made = daemon.call("POST", "/api/v1/tokens", {"user": "ada", "role": "operator"})
+            place = urlsplit(daemon.url or "")
+            connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+            connection.request("GET", f"/api/v1{path}", headers=daemon.bearer(made["token"]))
+            stream = connection.getresponse()
+            assert stream.status == 200
+            daemon.call("DELETE", f"/api/v1/tokens/{made['id']}")
+            with contextlib.suppress(http.client.IncompleteRead):
+                until_its_end(stream)
+            connection.close()
+
+
+def until_its_end(stream: http.client.HTTPResponse) -> None:
+    """Of a stream that would go on for ever, with something every 15 s."""
+    latest = time.monotonic() + 120
+    while stream.read1(4096):
+        assert time.monotonic() < latest, "it goes on"
 
 
 def test_the_link_that_up_prints_opens_the_page_once(tmp_path: Path) -> None:

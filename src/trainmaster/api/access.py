@@ -1,4 +1,5 @@
-"""Who may do what: every route with what it takes to use it. One that is not here is not served.
+"""Who may do what: every route with what it takes to use it, and what a request counts as. One that is not
+here is not served.
 
 Whoever adds a route adds its line. Where a job is named, `own` leaves it to `find_job` to find it only among
 those that the caller may see.
@@ -13,13 +14,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainmaster.api.caller import Caller, Role
-from trainmaster.api.request_limits import LASTING, kind_of
 from trainmaster.api.responses import PAGES, error, error_of
 
 API = "/api/v1"
@@ -44,19 +45,50 @@ class Need(StrEnum):
     """For the manager's own user over the Unix socket."""
 
 
-def _under(root: str, lines: str) -> dict[tuple[str, str], Need]:
-    """A table that people can read: what it takes, the method and the path."""
+class Kind(StrEnum):
+    """The limit that a request counts against."""
+
+    REQUESTS = "requests"
+    SUBMISSIONS = "submissions"
+    FOLLOWERS = "followers"
+    """Lasts as long as the client likes: what happens is told as it comes."""
+    FORWARDS = "forwards"
+    """Lasts as long as the client likes: a connection to a job."""
+
+    @property
+    def lasts(self) -> bool:
+        return self in (Kind.FOLLOWERS, Kind.FORWARDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What it takes to use a route, and what a request to it counts as."""
+
+    need: Need
+    kind: Kind = Kind.REQUESTS
+    only_with: str = ""
+    """The parameter of the query without which it is an ordinary request; empty: it always is of its kind."""
+
+
+def _under(root: str, lines: str) -> dict[tuple[str, str], Access]:
+    """A table that people can read: what it takes, the method, the path, and what a request counts as where
+    it is not an ordinary one; `followers?follow` with that parameter in its query."""
     rows = (line.split() for line in lines.strip().splitlines())
-    return {(method, root + path): Need(need) for need, method, path in rows}
+    return {(method, root + path): _access(need, *kind) for need, method, path, *kind in rows}
 
 
-TABLE: dict[tuple[str, str], Need] = {
+def _access(need: str, counted: str = "requests") -> Access:
+    kind, _, only_with = counted.partition("?")
+    return Access(Need(need), Kind(kind), only_with)
+
+
+TABLE: dict[tuple[str, str], Access] = {
     **_under(
         API,
         """
         view       GET    /openapi.json
         view       GET    /schema/job
-        own        POST   /jobs
+        own        POST   /jobs                        submissions
         view       GET    /jobs
         own        GET    /jobs/{job}
         own        PATCH  /jobs/{job}
@@ -66,7 +98,7 @@ TABLE: dict[tuple[str, str], Need] = {
         own        GET    /jobs/{job}/outputs
         own        GET    /jobs/{job}/outputs/archive
         private    GET    /jobs/{job}/environment
-        own        GET    /jobs/{job}/logs
+        own        GET    /jobs/{job}/logs             followers?follow
         own        GET    /jobs/{job}/stacks
         own        POST   /jobs/{job}/cancel
         own        POST   /jobs/{job}/suspend
@@ -75,7 +107,7 @@ TABLE: dict[tuple[str, str], Need] = {
         own        POST   /jobs/{job}/save
         own        POST   /jobs/{job}/move
         own        GET    /jobs/{job}/ports/{port}
-        own        POST   /jobs/{job}/ports/{port}
+        own        POST   /jobs/{job}/ports/{port}     forwards
         view       GET    /nodes
         operate    POST   /nodes/{name}/drain
         operate    POST   /nodes/{name}/undrain
@@ -98,7 +130,7 @@ TABLE: dict[tuple[str, str], Need] = {
         operate    PUT    /policy
         view       GET    /policies
         view       GET    /status
-        view       GET    /changes
+        view       GET    /changes                     followers
         view       GET    /failures
         view       GET    /calibration
         view       GET    /usage
@@ -142,12 +174,22 @@ LEAST = {
 class _Rule:
     method: str
     pattern: re.Pattern[str]
-    need: Need
+    access: Access
 
 
 RULES: tuple[_Rule, ...] = tuple(
-    _Rule(method, compile_path(path)[0], need) for (method, path), need in TABLE.items()
+    _Rule(method, compile_path(path)[0], access) for (method, path), access in TABLE.items()
 )
+
+
+def kind_of(scope: Scope, rules: Sequence[_Rule] = RULES) -> Kind:
+    """What a request counts as: the query is read as routes read it."""
+    for rule in rules:
+        if rule.method == scope["method"] and rule.pattern.match(scope["path"]):
+            needed = rule.access.only_with
+            is_one = not needed or needed in QueryParams(scope["query_string"])
+            return rule.access.kind if is_one else Kind.REQUESTS
+    return Kind.REQUESTS
 
 
 def is_manager(caller: Caller) -> bool:
@@ -187,7 +229,7 @@ class AccessControl:
             refusal: Response | None = None if self._is_open(scope) else error_of(failure)
         else:
             refusal = self._refusal(scope, caller)
-            if kind_of(scope) in LASTING:
+            if kind_of(scope, self._rules).lasts:
                 receive = self._while_allowed(scope, caller, receive)
         await (refusal or self._app)(scope, receive, send)
 
@@ -217,7 +259,7 @@ class AccessControl:
 
     def _refusal(self, scope: Scope, caller: Caller | None) -> Response | None:
         found = [rule for rule in self._rules if rule.pattern.match(scope["path"])]
-        needs = [rule.need for rule in found if rule.method == scope["method"]]
+        needs = [rule.access.need for rule in found if rule.method == scope["method"]]
         if caller is None and (not needs or any(need is not Need.OPEN for need in needs)):
             return _unknown(scope)
         if not needs and found:

@@ -6,7 +6,6 @@ these is kept for them and for users who have nothing there yet.
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,21 +13,24 @@ from collections.abc import Callable
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trainmaster.api.access import Kind, kind_of
 from trainmaster.api.asker import asker_of
 from trainmaster.api.caller import Caller
 from trainmaster.api.responses import LATER, error
 from trainmaster.api.token_bucket import TokenBuckets
 from trainmaster.config.limits import Limits
 
-FORWARD = re.compile(r".*/jobs/[^/]+/ports/[0-9]+")
-STATUS = {"requests": 503, "submissions": 503, "followers": 429, "forwards": 429}
-LASTING = frozenset({"followers", "forwards"})
-"""Requests that last as long as the client likes."""
+STATUS = {
+    Kind.REQUESTS: 503,
+    Kind.SUBMISSIONS: 503,
+    Kind.FOLLOWERS: 429,
+    Kind.FORWARDS: 429,
+}
 OF_ONE = {
-    "requests": "user_requests",
-    "submissions": "user_submissions",
-    "followers": "user_followers",
-    "forwards": "user_followers",
+    Kind.REQUESTS: "user_requests",
+    Kind.SUBMISSIONS: "user_submissions",
+    Kind.FOLLOWERS: "user_followers",
+    Kind.FORWARDS: "user_followers",
 }
 """The limit of one user for each kind."""
 RESERVE = 8
@@ -58,7 +60,7 @@ class RequestLimits:
         self._limits = limits
         self._is_proxied = is_proxied
         self._clock = clock
-        self._running: Counter[str] = Counter()
+        self._running: Counter[Kind] = Counter()
         self._of_one: Counter[tuple[str, str]] = Counter()
         """By limit and user."""
         self._rates = TokenBuckets(limits.user_rate, limits.user_burst)
@@ -88,7 +90,7 @@ class RequestLimits:
             if not self._of_one[own]:
                 del self._of_one[own]
 
-    def _own_refusal(self, kind: str, who: str) -> Response | None:
+    def _own_refusal(self, kind: Kind, who: str) -> Response | None:
         """Why one user may not ask this now."""
         name = OF_ONE[kind]
         most: int = getattr(self._limits, name)
@@ -105,7 +107,7 @@ class RequestLimits:
         later = {"Retry-After": str(wait_s)}
         return error(429, f"{said}: try again in {wait_s} s.", later, OVER)
 
-    def _refusal(self, kind: str, who: str | None, *, is_operator: bool) -> Response | None:
+    def _refusal(self, kind: Kind, who: str | None, *, is_operator: bool) -> Response | None:
         """Why nobody, or nobody who has some already, may ask this now."""
         most: int = getattr(self._limits, kind)
         may_take_last = is_operator or (who is not None and not self._of_one[OF_ONE[kind], who])
@@ -113,13 +115,3 @@ class RequestLimits:
             return None
         said = f"{self._running[kind]:,} {kind} are being served already (the limit {kind})"
         return error(STATUS[kind], f"{said}: try again later.", LATER)
-
-
-def kind_of(scope: Scope) -> str:
-    """The limit that a request counts against."""
-    path, query = scope["path"], scope["query_string"]
-    if path.endswith("/changes") or (path.endswith("/logs") and b"follow=" in query):
-        return "followers"
-    if scope["method"] == "POST" and FORWARD.fullmatch(path):
-        return "forwards"
-    return "submissions" if scope["method"] == "POST" and path.endswith("/jobs") else "requests"

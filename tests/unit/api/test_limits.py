@@ -13,13 +13,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.api_service import MemoryService, by_us
+from trainmaster.api.access import kind_of
 from trainmaster.api.app import create_app
 from trainmaster.api.asker import origin_of
 from trainmaster.api.caller import Caller, Role
 from trainmaster.api.command_parsing import program_of
 from trainmaster.api.connections import NOWHERE, OpenConnections
 from trainmaster.api.peer import Peer
-from trainmaster.api.request_limits import RequestLimits, kind_of
+from trainmaster.api.request_limits import RequestLimits
 from trainmaster.config.limits import Limits, limits_of
 
 V1 = "/api/v1"
@@ -59,7 +60,15 @@ def test_yaml_has_a_limit_of_its_own(service: MemoryService) -> None:
         ("POST", "/api/v1/jobs", b"dry_run=true", "submissions"),
         ("GET", "/api/v1/jobs/1/logs", b"tail=5", "requests"),
         ("GET", "/api/v1/jobs/1/logs", b"tail=5&follow=true", "followers"),
+        ("GET", "/api/v1/jobs/1/logs", b"foll%6fw=true", "followers"),
+        ("GET", "/api/v1/jobs/1/logs", b"tail=5;follow=true", "requests"),
+        ("GET", "/api/v1/jobs/1/logs\n", b"follow=1", "followers"),
+        ("POST", "/api/v1/jobs/1/logs", b"follow=true", "requests"),
         ("GET", "/api/v1/changes", b"", "followers"),
+        ("GET", "/api/v1/changes\n", b"", "followers"),
+        ("POST", "/api/v1/jobs/1/ports/80", b"", "forwards"),
+        ("GET", "/api/v1/jobs/1/ports/80", b"", "requests"),
+        ("GET", "/jobs/changes", b"follow=true", "requests"),
         ("POST", "/api/v1/jobs/1/cancel", b"", "requests"),
     ],
 )
