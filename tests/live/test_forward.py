@@ -9,10 +9,12 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -154,3 +156,26 @@ def test_only_ports_of_the_job_itself_are_reached(daemon: LiveDaemon, tmp_path: 
         daemon.until_state(each, "cancelled")
     said = tm(daemon, "forward", id, str(port))
     assert f"Job {id} is cancelled, so nothing of it listens" in said.stderr
+
+
+def test_a_connection_ends_when_its_token_is_revoked_though_data_flow(
+    daemon: LiveDaemon, tmp_path: Path
+) -> None:
+    id, port = start(daemon, tmp_path, SERVER, "echo")
+    made = daemon.call("POST", "/api/v1/tokens", {"user": "eve", "role": "operator"})
+    place = urlsplit(daemon.url or "")
+    head = (
+        f"POST /api/v1/jobs/{id}/ports/{port} HTTP/1.1\r\nHost: localhost\r\n"
+        f"Authorization: Bearer {made['token']}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    with socket.create_connection((place.hostname, place.port), 60) as line:
+        line.sendall(head.encode() + b"1\r\nx\r\n")
+        got = b""
+        while b"X" not in got.partition(b"\r\n\r\n")[2]:
+            got += line.recv(4096)
+        daemon.call("DELETE", f"/api/v1/tokens/{made['id']}")
+        latest = time.monotonic() + 120
+        with suppress(ConnectionError):
+            while line.sendall(b"1\r\nx\r\n") is None and line.recv(4096):
+                assert time.monotonic() < latest, "it goes on"
+    daemon.call("POST", f"/api/v1/jobs/{id}/cancel")

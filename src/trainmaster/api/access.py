@@ -18,14 +18,14 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import compile_path
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trainmaster.api.caller import Caller, Role
 from trainmaster.api.responses import PAGES, error, error_of
 
 API = "/api/v1"
 RECHECK_S = 5.0
-"""How often it is looked at again whether a caller may follow something."""
+"""How often it is looked at again whether a caller may have something that lasts."""
 
 
 class Need(StrEnum):
@@ -229,24 +229,25 @@ class AccessControl:
             refusal: Response | None = None if self._is_open(scope) else error_of(failure)
         else:
             refusal = self._refusal(scope, caller)
-            if kind_of(scope, self._rules).lasts:
-                receive = self._while_allowed(scope, caller, receive)
-        await (refusal or self._app)(scope, receive, send)
+        if refusal is None and kind_of(scope, self._rules).lasts:
+            await self._serve_while_allowed(scope, caller, receive, send)
+        else:
+            await (refusal or self._app)(scope, receive, send)
 
-    def _while_allowed(self, scope: Scope, caller: Caller | None, receive: Receive) -> Receive:
-        """What lasts ends when the caller may no longer: a token may be revoked meanwhile."""
-
-        async def received() -> Message:
-            getting = asyncio.ensure_future(receive())
-            try:
-                while not (await asyncio.wait({getting}, timeout=RECHECK_S))[0]:
-                    if not await self._is_still(scope, caller):
-                        return {"type": "http.disconnect"}
-                return getting.result()
-            finally:
-                getting.cancel()
-
-        return received
+    async def _serve_while_allowed(
+        self, scope: Scope, caller: Caller | None, receive: Receive, send: Send
+    ) -> None:
+        """What lasts ends when the caller may no longer, however much is sent and received: a token may be
+        revoked meanwhile."""
+        serving = asyncio.ensure_future(self._app(scope, receive, send))
+        try:
+            while not (await asyncio.wait({serving}, timeout=RECHECK_S))[0]:
+                if not await self._is_still(scope, caller):
+                    return
+            serving.result()
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
 
     async def _is_still(self, scope: Scope, caller: Caller | None) -> bool:
         try:
