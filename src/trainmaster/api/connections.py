@@ -80,6 +80,7 @@ def bounded_protocol(limits: Limits, *, is_proxied: bool = False) -> type[H11Pro
     class BoundedProtocol(H11Protocol):
         def __init__(self, *args: Any, **named: Any) -> None:
             super().__init__(*args, **named)
+            self.ws_protocol_class = None  # what is handed over would be counted for ever
             self._deadline: asyncio.TimerHandle | None = None
             """Runs while a request is awaited."""
             self._origin: str | None = None

@@ -166,6 +166,7 @@ def _server(
         timeout_graceful_shutdown=LAST_ANSWERS_S,
         lifespan="off",
         http=bounded_protocol(daemon.limits, is_proxied=front.proxy is not None),
+        ws="none",
         proxy_headers=False,  # whoever asks could write them
         ssl_certfile=front.certificate,
         ssl_keyfile=front.key,

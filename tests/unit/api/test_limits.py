@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import uvicorn
 from starlette.testclient import TestClient
 
 from tests.api_service import MemoryService, by_us
@@ -18,7 +19,7 @@ from trainmaster.api.app import create_app
 from trainmaster.api.asker import origin_of
 from trainmaster.api.caller import Caller, Role
 from trainmaster.api.command_parsing import program_of
-from trainmaster.api.connections import NOWHERE, OpenConnections
+from trainmaster.api.connections import NOWHERE, OpenConnections, bounded_protocol
 from trainmaster.api.peer import Peer
 from trainmaster.api.request_limits import RequestLimits
 from trainmaster.config.limits import Limits, limits_of
@@ -200,6 +201,55 @@ def test_a_part_of_all_connections_is_for_those_who_have_few() -> None:
     own = opened.refusal(ada, 3, is_tcp=False)
     assert own is not None
     assert (own.status, own.code) == (429, "over_user_limit")
+
+
+class HandedOver(asyncio.Protocol):
+    """What a library for WebSockets has the server hand a connection to."""
+
+    def __init__(self, **given: Any) -> None: ...
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.close()
+
+
+def test_a_connection_that_wants_to_be_a_websocket_is_one_like_others() -> None:
+    """It must not be counted for ever, though a library for those is installed."""
+    limits = replace(Limits(), user_connections=3)
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body"})
+
+    async def act() -> None:
+        config = uvicorn.Config(
+            app, http=bounded_protocol(limits), ws=HandedOver, lifespan="off", log_config=None
+        )
+        config.load()
+        state = uvicorn.server.ServerState()
+
+        def protocol() -> asyncio.Protocol:
+            return config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg, return-value]
+
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(protocol, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        lines = "".join(f"{name}: {value}\r\n" for name, value in upgrade.items())
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(f"GET / HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n".encode())
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+            writer.close()
+            await writer.wait_closed()
+            while state.connections:  # until the server knows it too
+                await asyncio.sleep(0)
+        server.close()
+
+    asyncio.run(act())
 
 
 def test_connections_of_a_proxy_are_nobodys_and_leave_the_reserve() -> None:
