@@ -77,6 +77,7 @@ def until_its_end(stream: http.client.HTTPResponse) -> None:
 
 
 def test_the_link_that_up_prints_opens_the_page_once(tmp_path: Path) -> None:
+    printed_to(tmp_path / "state", 0o600)
     with live(tmp_path / "state", "--slots", "1") as daemon:
         said = (daemon.folder / "out.txt").read_text()
         link = re.search(r"/login\?code=\S+", said)
@@ -92,3 +93,19 @@ def test_the_link_that_up_prints_opens_the_page_once(tmp_path: Path) -> None:
         assert over_tcp(daemon, "POST", "/api/v1/login-links", **session).status == 403
         again = over_tcp(daemon, "GET", link[0])
         assert (again.status, "used" in again.text) == (401, True)
+
+
+def test_up_prints_no_link_where_others_read_it(tmp_path: Path) -> None:
+    """In systemd's journal everybody of some groups reads it, and is an admin by it."""
+    printed_to(tmp_path / "state", 0o644)
+    with live(tmp_path / "state", "--slots", "1") as daemon:
+        said = (daemon.folder / "out.txt").read_text()
+        assert "code=" not in said
+        assert "`trainmaster token link` prints a link" in said
+
+
+def printed_to(folder: Path, mode: int) -> None:
+    """A file for what the manager prints, readable by these."""
+    folder.mkdir()
+    (folder / "out.txt").touch()
+    (folder / "out.txt").chmod(mode)

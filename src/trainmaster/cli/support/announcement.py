@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainmaster.cli.support.address import DATA, SYSTEM_FOLDER, user_data_folder
+from trainmaster.cli.support.background import PAGE
 from trainmaster.cli.support.format import found_again
 from trainmaster.cli.support.remembered_reasons import Reasons, changed_rows
 from trainmaster.cli.support.remembered_slots import Devices
@@ -19,6 +20,7 @@ AS_ROOT = (
     "Note: jobs run as root here, whoever submits them: start it as a user of its own, or with --system,"
     " where jobs run as their users."
 )
+NO_LINK = "`trainmaster token link` prints a link that opens its page."
 ONE_ACCOUNT = (
     "Jobs run as {user}, whoever submits them: give tokens only to people who may use this account."
 )
@@ -41,8 +43,7 @@ def announcement(
         return
     else:
         yield f"Trainmaster at {url}, state in {folder}"
-        if link:
-            yield f"Its page, once and within 10 min: {link}"
+        yield f"{PAGE}{link}" if link else NO_LINK
         if devices.is_remembered:
             yield f"{devices.shown}, as at the last start: --slots says otherwise."
         if devices.has_remembered_memory:

@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from trainmaster.cli.support.address import user_data_folder
-from trainmaster.cli.support.console import say, write, write_error
+from trainmaster.cli.support.console import is_private, say, write, write_error
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.token_source import ADMIN_TOKEN
 
@@ -22,6 +22,8 @@ OUTPUT = "up.out"
 """What a manager in the background prints, beside its log."""
 READY = "Trainmaster at "
 STANDBY = ", a standby:"
+PAGE = "Its page, once and within 10 min: "
+"""Whoever reads the link behind it is an admin."""
 LONGEST_S = 120.0
 LEFT_OUT = ("data", "detach", "prints_unit")
 
@@ -74,7 +76,9 @@ def start_in_background(folder: Path, arguments: Sequence[str]) -> None:
             raise Failed(f"it has not answered within {LONGEST_S:g} s: see {output}.")
         time.sleep(0.05)
     said = output.read_text(errors="replace")
-    write(said)
+    for line in said.splitlines(keepends=True):
+        if not line.startswith(PAGE) or is_private(sys.stdout.fileno()):
+            write(line)
     stop = f"trainmaster down{_where(said, folder)}"
     say(f"Process {process.pid}, log in {folder / LOG}; `{stop}` stops it.")
 

@@ -7,6 +7,8 @@ characters as codes (`\\x1b`). Only a job's own output is raw (`output_lines.py`
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NewType
@@ -56,6 +58,15 @@ def write_data(piece: bytes) -> None:
         write(piece.decode("utf-8", "replace"))
     else:
         sys.stdout.buffer.write(piece)
+
+
+def is_private(file: int) -> bool:
+    """Whether what is written there is for its user alone: a terminal, or a file that is closed to others.
+
+    Not a pipe or a socket, such as systemd's journal: it has other readers.
+    """
+    found = os.fstat(file).st_mode
+    return os.isatty(file) or (stat.S_ISREG(found) and not found & 0o077)
 
 
 class Output:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from trainmaster.cli.support.address import ADDRESS, PORT, is_manager, pid_in
 from trainmaster.cli.support.announcement import announcement, farewell
 from trainmaster.cli.support.background import LOG, unusable_folder
 from trainmaster.cli.support.connection import Place
-from trainmaster.cli.support.console import say
+from trainmaster.cli.support.console import is_private, say
 from trainmaster.cli.support.demo import demonstrate, end_demonstration
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.link_profiling import LINKS
@@ -191,8 +192,9 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         await end_demonstration(active, folder)
 
     def when_up(link: str) -> None:
+        shown = link if is_private(sys.stdout.fileno()) else ""
         lines = announcement(
-            daemon, start.front.url(sock), folder, start.devices, start.reasons, link
+            daemon, start.front.url(sock), folder, start.devices, start.reasons, shown
         )
         say("\n".join(lines))
         service.ready(_status(daemon))
