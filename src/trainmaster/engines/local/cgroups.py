@@ -102,12 +102,15 @@ class RunCgroups:
                 put(group, "cgroup.procs", "0")
 
     def enter_filter(self, rank: int) -> None:
-        """The same for the group that keeps it to its GPUs; OSError if it cannot be entered."""
+        """The same for the group that keeps it to its GPUs; OSError if it cannot be entered.
+
+        That of the run where its ranks have none, because limits were refused.
+        """
         base = self._plan.devices_in
         if self._filter is not None:
-            is_split = base in self._limiting()
-            group = self._of(base, rank) if is_split else os.path.join(base, self._name)
-            put(group, "cgroup.procs", "0")
+            whole, group = os.path.join(base, self._name), self._of(base, rank)
+            is_split = base in self._limiting() and os.path.isdir(group)
+            put(group if is_split else whole, "cgroup.procs", "0")
 
     def track(self, members: Callable[[], Iterable[int]]) -> None:
         """Gather the run's processes where they are found even if their supervisor is killed.
