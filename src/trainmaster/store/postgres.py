@@ -78,7 +78,7 @@ def _careful(engine: Engine) -> Engine:
 def without_password(url: URL) -> str:
     """The URL for messages: without secrets, and without what we added."""
     bare = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
-    return bare.difference_update_query(["password", *DEFAULTS]).render_as_string()
+    return bare.difference_update_query(["password", "sslpassword", *DEFAULTS]).render_as_string()
 
 
 _TAKE = text("SELECT pg_try_advisory_lock(:ours, hashtext(current_schema()))")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import BadInput, Failed
@@ -14,6 +15,8 @@ from trainmaster.store.open import check_address
 
 VARIABLE = "TRAINMASTER_DATABASE"
 PASSWORD = re.compile(r"[^/]*://[^/@]*:[^/@]+@")
+SECRETS = frozenset({"password", "sslpassword"})
+"""Parameters of an address that are secret."""
 
 
 def database_of(url: str | None, file: Path | None) -> str | None:
@@ -38,7 +41,7 @@ def _named(url: str | None, file: Path | None) -> str | None:
         if not found or "\n" in found:
             raise BadInput(f"--database-file {file} must hold one line, the database's address.")
         return found
-    if url is not None and PASSWORD.match(url):
+    if url is not None and _has_password(url):
         remark(
             "Note",
             (
@@ -47,3 +50,8 @@ def _named(url: str | None, file: Path | None) -> str | None:
             ),
         )
     return url or os.environ.get(VARIABLE) or None
+
+
+def _has_password(url: str) -> bool:
+    parameters = parse_qsl(url.partition("?")[2])
+    return PASSWORD.match(url) is not None or not SECRETS.isdisjoint(dict(parameters))
