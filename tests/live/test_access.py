@@ -47,6 +47,8 @@ BODIES: dict[tuple[str, str], object] = {
 QUERIES = {
     f"{V1}/jobs": ("", "?limit=1000", f"?text={NAME}", f"?user=uid-{ADA}"),
     f"{V1}/jobs/{{job}}/logs": ("", "?follow=true&rank=all"),
+    f"{V1}/usage": ("", "?by=job", "?by=gpu-type", f"?by=job&user=uid-{ADA}", "?by=job&since=0"),
+    f"{V1}/failures": ("", "?since=0", f"?user=uid-{ADA}"),
 }
 
 
@@ -293,6 +295,34 @@ def test_of_others_jobs_a_list_has_id_user_queue_state_and_gpus(place: Place) ->
     }
     names = [row["name"] for row in place.asked("viewer", "GET", f"{V1}/jobs").json["jobs"]]
     assert NAME in names
+
+
+@pytest.mark.parametrize("who", ["socket", "user"])
+def test_what_a_job_of_mine_waits_for_shows_nothing_of_anothers(place: Place, who: str) -> None:
+    """Before it is submitted, and while it waits for the devices of that other."""
+    wanted = {"command": "true", "gpus": 4}
+    checked = place.asked(who, "POST", f"{V1}/jobs?dry_run=true", wanted)
+    made = place.asked(who, "POST", f"{V1}/jobs", wanted)
+    assert made.status == 201, made.text
+    job = str(made.json["jobs"][0]["id"])
+    try:
+        paths = ("", "/explain", "/story", "/progress")
+        told = [place.asked(who, "GET", f"{V1}/jobs/{job}{path}") for path in paths]
+        assert place.job in told[1].text, "that it holds devices may be known"
+        for answer in (checked, *told):
+            assert answer.status == 200, answer.text
+            assert not [mark for mark in MARKS if mark in answer.text], answer.text
+    finally:
+        place.asked(who, "POST", f"{V1}/jobs/{job}/cancel")
+
+
+def test_admins_read_the_audit_log_whatever_was_asked_for(place: Place) -> None:
+    """Also a path with the code that begins commands to a terminal."""
+    place.over_tcp(place.tokens["user"], "POST", f"{V1}/jobs/%1b%5B31mred/cancel")
+    answer = place.over_tcp(place.tokens["admin"], "GET", f"{V1}/audit")
+    assert answer.status == 200, answer.text
+    assert f"{V1}/jobs/\x1b[31mred/cancel" in [row["path"] for row in answer.json["entries"]]
+    assert place.over_tcp(place.tokens["operator"], "GET", f"{V1}/audit").status == 403
 
 
 def test_a_name_is_looked_up_among_ones_own_jobs_first(place: Place) -> None:
