@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trainmaster.api.caller import Caller, Role
 from trainmaster.api.responses import PAGES, error, error_of
+from trainmaster.daemon.request_errors import TooMany
 
 API = "/api/v1"
 RECHECK_S = 5.0
@@ -252,6 +253,8 @@ class AccessControl:
     async def _is_still(self, scope: Scope, caller: Caller | None) -> bool:
         try:
             return await self._identify(scope) == caller
+        except TooMany:  # its token is not valid as far as is known
+            return False
         except Exception:  # a store that is away revokes nothing
             return True
 

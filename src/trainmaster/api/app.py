@@ -70,7 +70,7 @@ def create_app(
     `hosts` are host names that it serves besides localhost, `audit` is where it writes who asked for what,
     and `is_proxied` whether a reverse proxy stands before it."""
     sessions = Sessions() if sessions is None else sessions
-    identity = Identity(service.accounts, sessions)
+    identity = Identity(service.accounts, sessions, service.limits, is_proxied=is_proxied)
     app = FastAPI(
         title="Trainmaster",
         version=__version__,

@@ -11,11 +11,16 @@ from anyio import to_thread
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trainmaster.api.asker import origin_of
 from trainmaster.api.caller import Caller, Role
 from trainmaster.api.peer import SCOPE, Peer, ourselves
+from trainmaster.api.request_limits import now_us
 from trainmaster.api.sessions import Sessions
 from trainmaster.api.tcp_peer import peer_uid
+from trainmaster.api.token_bucket import TokenBuckets
+from trainmaster.config.limits import Limits
 from trainmaster.daemon.accounts import Accounts
+from trainmaster.daemon.request_errors import TooMany
 from trainmaster.daemon.unix_users import own_name, user_name
 from trainmaster.store.rows import TokenRow
 
@@ -42,11 +47,26 @@ class Identified:
 
 
 class Identity:
-    """Who asks, for every request of one manager."""
+    """Who asks, for every request of one manager.
 
-    def __init__(self, accounts: Accounts, sessions: Sessions) -> None:
+    To look up a token costs a question to the store. Where more wrong ones come from an address than
+    `user_rate` and `user_burst` allow, only those that were right before are looked up, for a while.
+    """
+
+    def __init__(
+        self,
+        accounts: Accounts,
+        sessions: Sessions,
+        limits: Limits,
+        *,
+        is_proxied: bool = False,
+        clock: Callable[[], int] = now_us,
+    ) -> None:
         self._accounts = accounts
         self._sessions = sessions
+        self._wrong = TokenBuckets(limits.user_rate, limits.user_burst)
+        self._is_proxied = is_proxied
+        self._clock = clock
 
     async def of(self, scope: Scope) -> Caller | None:
         """None for a request that does not show who sent it."""
@@ -56,7 +76,7 @@ class Identity:
         headers = Headers(scope=scope)
         shown = headers.get("authorization")
         if shown is not None:
-            return await self._of_token(shown)
+            return await self._of_token(shown, scope)
         cookie = cookie_in(headers, scope)
         return None if cookie is None else await self._of_cookie(cookie, scope)
 
@@ -68,11 +88,21 @@ class Identity:
             role = _role(await self._accounts.role_of(name), Role.USER)
         return Caller(name, role, peer.uid, "socket", peer.pid)
 
-    async def _of_token(self, shown: str) -> Caller | None:
+    async def _of_token(self, shown: str, scope: Scope) -> Caller | None:
         if not shown.lower().startswith(BEARER):
             return None
-        row = await self._accounts.token_of(shown[len(BEARER) :].strip())
+        text = shown[len(BEARER) :].strip()
+        host, _ = scope.get("client") or ("", 0)
+        origin = origin_of(None, host, is_proxied=self._is_proxied)
+        if origin is not None and self._is_flooded(origin) and not self._accounts.was_valid(text):
+            raise TooMany(f"Too many wrong tokens come from {origin}: try again later.")
+        row = await self._accounts.token_of(text)
+        if row is None and origin is not None:
+            self._wrong.take(origin, self._clock())
         return None if row is None else _bearer(row)
+
+    def _is_flooded(self, origin: str) -> bool:
+        return self._wrong.wait(origin, self._clock()) > 0
 
     async def _of_cookie(self, cookie: str, scope: Scope) -> Caller | None:
         """As whoever asked for its link is now: a token may be revoked, a role changed."""

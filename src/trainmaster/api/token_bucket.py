@@ -30,3 +30,7 @@ class TokenBuckets:
         while len(self._full_at) > MOST:
             self._full_at.popitem(last=False)
         return max(0, wait)
+
+    def wait(self, name: str, now_us: int) -> int:
+        """The microseconds until there is a token; nothing is taken."""
+        return max(0, self._full_at.get(name, now_us) + self._each - self._room - now_us)

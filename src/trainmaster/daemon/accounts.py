@@ -84,6 +84,10 @@ class Accounts:
             noting.add_done_callback(self._noting.discard)
         return row
 
+    def was_valid(self, text: str) -> bool:
+        """Whether this token was valid when it was shown the last time."""
+        return digest_of(text) in self._known
+
     async def is_valid(self, id: str) -> bool:
         """Whether the token of this id still is: a session that it began ends with it."""
         try:

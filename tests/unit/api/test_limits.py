@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +21,12 @@ from trainmaster.api.asker import origin_of
 from trainmaster.api.caller import Caller, Role
 from trainmaster.api.command_parsing import program_of
 from trainmaster.api.connections import NOWHERE, OpenConnections, bounded_protocol
+from trainmaster.api.identity import Identity
 from trainmaster.api.peer import Peer
 from trainmaster.api.request_limits import RequestLimits
+from trainmaster.api.sessions import Sessions
 from trainmaster.config.limits import Limits, limits_of
+from trainmaster.daemon.request_errors import TooMany
 
 V1 = "/api/v1"
 YAML = {"content-type": "application/yaml"}
@@ -181,6 +185,47 @@ def test_a_flood_of_wrong_tokens_is_refused_and_right_ones_are_not(service: Memo
         assert found == [401, 401, 401, 429, 429]
     ours = TestClient(by_us(app), base_url="http://localhost")
     assert [ours.get(f"{V1}/jobs").status_code for _ in range(5)] == [200] * 5
+
+
+def test_a_flood_of_wrong_tokens_asks_the_store_no_more_often_than_the_limits_say(
+    service: MemoryService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was right before is looked up all the while; from another address every one is."""
+    looked_up = Counter[str]()
+
+    def token(digest: str, found: Any = service.kept.token) -> Any:
+        looked_up[digest] += 1
+        return found(digest)
+
+    monkeypatch.setattr(service.kept, "token", token)
+    limits = replace(Limits(), user_rate=1, user_burst=3)
+    now_us = 0
+    identity = Identity(service.accounts, Sessions(), limits, clock=lambda: now_us)
+
+    async def user(shown: str, address: str = "192.0.2.1") -> str:
+        headers = [(b"authorization", f"Bearer {shown}".encode())]
+        scope = {"type": "http", "path": "/healthz", "headers": headers, "client": (address, 1)}
+        try:
+            caller = await identity.of(scope)
+        except TooMany:
+            return "refused"
+        return "unknown" if caller is None else caller.user
+
+    async def play() -> None:
+        nonlocal now_us
+        _, right = await service.accounts.create_token("ada", "user")
+        _, unused = await service.accounts.create_token("bob", "user")
+        assert await user(right) == "ada"
+        before = looked_up.total()
+        answers = Counter([await user(f"tm_wrong{number}") for number in range(20)])
+        assert answers == {"unknown": 3, "refused": 17}
+        assert looked_up.total() - before == 3
+        assert [await user(right), await user(unused)] == ["ada", "refused"]
+        assert await user(unused, "192.0.2.2") == "bob"
+        now_us = 1_000_000
+        assert [await user("tm_wrong"), await user("tm_wrong")] == ["unknown", "refused"]
+
+    asyncio.run(play())
 
 
 def test_a_part_of_all_connections_is_for_those_who_have_few() -> None:
