@@ -22,6 +22,7 @@ from trainmaster.cli.support.remembered_slots import (
     devices_of,
     remember_devices,
 )
+from trainmaster.cli.support.remembered_users import SERVES, served
 from trainmaster.cli.up import up
 from trainmaster.daemon.service_api import Health
 from trainmaster.gpu import fake_driver
@@ -283,7 +284,13 @@ def test_slots_have_no_gpu_memory(gpus: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "read"), [(SLOTS, devices_of), (GPU_MEMORY, devices_of), (KEPT, reasons_of)]
+    ("name", "read"),
+    [
+        (SLOTS, devices_of),
+        (GPU_MEMORY, devices_of),
+        (KEPT, reasons_of),
+        (SERVES, lambda folder, _: served(folder, is_system=None, runs_as_user=False)),
+    ],
 )
 def test_settings_that_another_user_has_put_into_the_folder_are_not_used(
     tmp_path: Path, name: str, read: Callable[[Path, None], object]

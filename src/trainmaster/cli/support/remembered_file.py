@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,16 +36,12 @@ class Remembered(Generic[T]):
             write_whole(place, self.text, 0o600)
 
 
-class OtherOwner(Exception):
-    """A file of the data folder that another user has put there."""
-
-
 def kept_text(place: Path) -> str:
-    """What a file of the data folder says. OtherOwner where neither the folder's owner nor this user or root
-    has written it: it says how the manager is started."""
+    """What a file of the data folder says. OSError where it belongs neither to the folder's owner nor to this
+    user or root: it says how the manager is started."""
     owners = {0, os.geteuid(), place.parent.stat().st_uid}
     if not {place.lstat().st_uid, place.stat().st_uid} <= owners:
-        raise OtherOwner(f"{place} belongs to another user and is not used.")
+        raise PermissionError(errno.EPERM, "it belongs to another user", str(place))
     return place.read_text("utf-8")
 
 
@@ -64,8 +61,6 @@ def remembered(
         said = f"{file} cannot be read: {system_reason(error)}."
     except UnicodeDecodeError:
         said = f"{file} is not a text file in UTF-8."
-    except OtherOwner as error:
-        said = str(error)
     if stated is None:
         said = f"{said.rstrip('.')}: say the file with {option}, or none."
     raise BadInput(said)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainmaster.cli.support.errors import BadInput, system_reason
+from trainmaster.cli.support.remembered_file import kept_text
 from trainmaster.config.links import MeasuredLinks
-from trainmaster.cli.support.remembered_file import OtherOwner, kept_text
 from trainmaster.config.units import size_bytes
 from trainmaster.durable_files import write_whole
 from trainmaster.gpu.devices import Machine, detect_machine, with_memory
@@ -95,8 +95,6 @@ def _remembered(folder: Path, name: str) -> str | None:
         return kept_text(folder / name).strip() or None
     except FileNotFoundError:
         return None
-    except OtherOwner:
-        raise _unreadable(folder, name, "it belongs to another user") from None
     except (OSError, ValueError) as error:
         why = system_reason(error) if isinstance(error, OSError) else "it is damaged"
         raise _unreadable(folder, name, why) from None

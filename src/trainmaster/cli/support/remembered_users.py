@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.cli.support.private_folder import is_open_to_users
+from trainmaster.cli.support.remembered_file import kept_text
 from trainmaster.durable_files import write_whole
 
 SERVES = "serves"
@@ -40,7 +41,7 @@ def remember_users(folder: Path, serves: Serves) -> None:
 
 def _remembered(folder: Path) -> Serves:
     try:
-        return Serves((folder / SERVES).read_text("utf-8").strip())
+        return Serves(kept_text(folder / SERVES).strip())
     except FileNotFoundError:
         return Serves.ONE
     except (OSError, ValueError) as error:
