@@ -16,7 +16,7 @@ from trainmaster.api import responses, schema
 from trainmaster.api.access import AccessControl
 from trainmaster.api.audit_log import AuditFile, AuditLog
 from trainmaster.api.host_check import HostCheck
-from trainmaster.api.identity import Identified, Identity
+from trainmaster.api.identity import Authentication, CallerLookup
 from trainmaster.api.request_limits import RequestLimits
 from trainmaster.api.routes import (
     accounts,
@@ -70,7 +70,7 @@ def create_app(
     `hosts` are host names that it serves besides localhost, `audit` is where it writes who asked for what,
     and `is_proxied` whether a reverse proxy stands before it."""
     sessions = Sessions() if sessions is None else sessions
-    identity = Identity(service.accounts, sessions, service.limits, is_proxied=is_proxied)
+    callers = CallerLookup(service.accounts, sessions, service.limits, is_proxied=is_proxied)
     app = FastAPI(
         title="Trainmaster",
         version=__version__,
@@ -91,9 +91,9 @@ def create_app(
     responses.install(app)
     app.state.limits = service.limits
     app.state.url, app.state.fingerprint = url, fingerprint
-    app.add_middleware(AccessControl, identify=identity.of)
+    app.add_middleware(AccessControl, identify=callers.of)
     app.add_middleware(RequestLimits, limits=service.limits, is_proxied=is_proxied)
-    app.add_middleware(Identified, identify=identity.of)
+    app.add_middleware(Authentication, identify=callers.of)
     app.add_middleware(HostCheck, hosts=hosts)
     app.add_middleware(AuditLog, file=AuditFile(audit))
     app.add_middleware(StoreHeader, service=service)

@@ -15,10 +15,10 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trainmaster.api.asker import asker_of
 from trainmaster.api.audit_file import MOST_FILES, AuditLines
 from trainmaster.api.caller import Caller
 from trainmaster.api.host_check import SAFE_METHODS
+from trainmaster.api.limit_key import limit_key_of
 from trainmaster.api.peer import SCOPE
 from trainmaster.api.request_limits import now_us
 from trainmaster.api.responses import LATER, error
@@ -134,7 +134,7 @@ class AuditLog:
                 if 0 < status < FAILED:
                     self._file.write(line)
                 else:
-                    who = asker_of(scope, is_proxied=False) or ""
+                    who = limit_key_of(scope, is_proxied=False) or ""
                     self._file.write_failure(who, line, now_us())
             is_written = True
 

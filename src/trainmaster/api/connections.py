@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from trainmaster.api.asker import of_user, origin_of
-from trainmaster.api.identity import ROOT
-from trainmaster.api.peer import FromPeer, Peer, ourselves, peer_of
+from trainmaster.api.limit_key import of_user, origin_of
+from trainmaster.api.peer import ROOT, FromPeer, Peer, ourselves, peer_of
 from trainmaster.api.request_limits import OVER, RESERVE, SOON
 from trainmaster.api.responses import LATER, error
 from trainmaster.api.tcp_peer import NOBODY, End, kernel_uid
 from trainmaster.config.limits import Limits
 from trainmaster.model.units import SECOND
 
-FEW = 4
+FEW_CONNECTIONS = 4
 """Who has fewer connections than that may take the last ones."""
 NOWHERE: End = ("", None)
-REASONS = {408: "Too Slow", 429: "Too Many Requests", 503: "Busy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class OpenConnections:
         if own >= limits.user_connections:
             said = f"{own:,} connections of {origin} are open already (the limit user_connections)"
             return Refusal(429, f"{said}: close some.", OVER)
-        has_many = own >= FEW or (origin is None and is_tcp)
+        has_many = own >= FEW_CONNECTIONS or (origin is None and is_tcp)
         if opened < limits.connections - (limits.connections // RESERVE if has_many else 0):
             return None
         said = f"{opened:,} connections are open already (the limit connections)"
@@ -132,7 +131,7 @@ def bounded_protocol(limits: Limits, *, is_proxied: bool = False) -> type[H11Pro
             status = refusal.status
             headers = SOON if status == 429 else LATER if status == 503 else {}
             answer = error(status, refusal.sentence, headers, refusal.code)
-            head = [f"HTTP/1.1 {status} {REASONS[status]}".encode()]
+            head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
             head += [name + b": " + value for name, value in answer.raw_headers]
             head += [b"connection: close", b"", bytes(answer.body)]
             if not self.transport.is_closing():

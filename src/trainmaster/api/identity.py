@@ -11,9 +11,9 @@ from anyio import to_thread
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from trainmaster.api.asker import origin_of
 from trainmaster.api.caller import Caller, Role
-from trainmaster.api.peer import SCOPE, Peer, ourselves
+from trainmaster.api.limit_key import origin_of
+from trainmaster.api.peer import ROOT, SCOPE, Peer, ourselves
 from trainmaster.api.request_limits import now_us
 from trainmaster.api.sessions import Sessions
 from trainmaster.api.tcp_peer import peer_uid
@@ -24,11 +24,10 @@ from trainmaster.daemon.request_errors import TooMany
 from trainmaster.daemon.unix_users import own_name, user_name
 from trainmaster.store.rows import TokenRow
 
-ROOT = 0
 BEARER = "bearer "
 
 
-class Identified:
+class Authentication:
     """Notes who asks with the request, or why that cannot be told now."""
 
     def __init__(self, app: ASGIApp, identify: Callable[[Scope], Awaitable[Caller | None]]) -> None:
@@ -46,7 +45,7 @@ class Identified:
         await self._app(scope, receive, send)
 
 
-class Identity:
+class CallerLookup:
     """Who asks, for every request of one manager.
 
     To look up a token costs a question to the store. Where more wrong ones come from an address than

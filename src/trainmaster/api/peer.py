@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 SCOPE = "trainmaster.peer"
+ROOT = 0
+"""The user that may do everything."""
 CREDENTIALS = struct.Struct("3i")
 
 

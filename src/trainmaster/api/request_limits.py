@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trainmaster.api.access import Kind, kind_of
-from trainmaster.api.asker import asker_of
 from trainmaster.api.caller import Caller
+from trainmaster.api.limit_key import limit_key_of
 from trainmaster.api.responses import LATER, error
 from trainmaster.api.token_bucket import TokenBuckets
 from trainmaster.config.limits import Limits
@@ -26,7 +26,7 @@ STATUS = {
     Kind.FOLLOWERS: 429,
     Kind.FORWARDS: 429,
 }
-OF_ONE = {
+USER_LIMIT = {
     Kind.REQUESTS: "user_requests",
     Kind.SUBMISSIONS: "user_submissions",
     Kind.FOLLOWERS: "user_followers",
@@ -72,14 +72,14 @@ class RequestLimits:
         kind = kind_of(scope)
         caller: Caller | None = scope.get("state", {}).get("caller")
         is_operator = caller is not None and caller.is_operator
-        who = None if is_operator else asker_of(scope, is_proxied=self._is_proxied)
+        who = None if is_operator else limit_key_of(scope, is_proxied=self._is_proxied)
         refusal = (None if who is None else self._own_refusal(kind, who)) or self._refusal(
             kind, who, is_operator=is_operator
         )
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        own = (OF_ONE[kind], who or "")
+        own = (USER_LIMIT[kind], who or "")
         self._running[kind] += 1
         self._of_one[own] += 1
         try:
@@ -92,7 +92,7 @@ class RequestLimits:
 
     def _own_refusal(self, kind: Kind, who: str) -> Response | None:
         """Why one user may not ask this now."""
-        name = OF_ONE[kind]
+        name = USER_LIMIT[kind]
         most: int = getattr(self._limits, name)
         if self._of_one[name, who] >= most:
             said = f"{most:,} requests of {who} are being served already (the limit {name})"
@@ -110,7 +110,7 @@ class RequestLimits:
     def _refusal(self, kind: Kind, who: str | None, *, is_operator: bool) -> Response | None:
         """Why nobody, or nobody who has some already, may ask this now."""
         most: int = getattr(self._limits, kind)
-        may_take_last = is_operator or (who is not None and not self._of_one[OF_ONE[kind], who])
+        may_take_last = is_operator or (who is not None and not self._of_one[USER_LIMIT[kind], who])
         if self._running[kind] < (most if may_take_last else most - most // RESERVE):
             return None
         said = f"{self._running[kind]:,} {kind} are being served already (the limit {kind})"

@@ -17,11 +17,11 @@ from starlette.testclient import TestClient
 from tests.api_service import MemoryService, by_us
 from trainmaster.api.access import kind_of
 from trainmaster.api.app import create_app
-from trainmaster.api.asker import origin_of
 from trainmaster.api.caller import Caller, Role
 from trainmaster.api.command_parsing import program_of
 from trainmaster.api.connections import NOWHERE, OpenConnections, bounded_protocol
-from trainmaster.api.identity import Identity
+from trainmaster.api.identity import CallerLookup
+from trainmaster.api.limit_key import origin_of
 from trainmaster.api.peer import Peer
 from trainmaster.api.request_limits import RequestLimits
 from trainmaster.api.sessions import Sessions
@@ -200,13 +200,13 @@ def test_a_flood_of_wrong_tokens_asks_the_store_no_more_often_than_the_limits_sa
     monkeypatch.setattr(service.kept, "token", token)
     limits = replace(Limits(), user_rate=1, user_burst=3)
     now_us = 0
-    identity = Identity(service.accounts, Sessions(), limits, clock=lambda: now_us)
+    callers = CallerLookup(service.accounts, Sessions(), limits, clock=lambda: now_us)
 
     async def user(shown: str, address: str = "192.0.2.1") -> str:
         headers = [(b"authorization", f"Bearer {shown}".encode())]
         scope = {"type": "http", "path": "/healthz", "headers": headers, "client": (address, 1)}
         try:
-            caller = await identity.of(scope)
+            caller = await callers.of(scope)
         except TooMany:
             return "refused"
         return "unknown" if caller is None else caller.user

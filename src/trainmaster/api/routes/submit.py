@@ -15,8 +15,8 @@ from starlette.responses import Response
 
 from trainmaster.api import serializers
 from trainmaster.api.caller import By, Caller
-from trainmaster.api.identity import ROOT
 from trainmaster.api.messages import copy_sentences
+from trainmaster.api.peer import ROOT
 from trainmaster.api.request_body import (
     JSON,
     YAML_TYPES,

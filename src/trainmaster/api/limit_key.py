@@ -13,7 +13,7 @@ IPV6_NETWORK = 64
 """One household or machine has that much of IPv6, and can use a new address each time."""
 
 
-def asker_of(scope: Scope, *, is_proxied: bool) -> str | None:
+def limit_key_of(scope: Scope, *, is_proxied: bool) -> str | None:
     """The user of a request, else where it comes from; None where it comes from a reverse proxy."""
     caller: Caller | None = scope.get("state", {}).get("caller")
     if caller is not None:
