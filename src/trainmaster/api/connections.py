@@ -11,17 +11,16 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from trainmaster.api.limit_key import of_user, origin_of
+from trainmaster.api.limit_key import of_user, tcp_origin
 from trainmaster.api.peer import ROOT, FromPeer, Peer, ourselves, peer_of
 from trainmaster.api.request_limits import OVER, RESERVE, SOON
 from trainmaster.api.responses import LATER, error
-from trainmaster.api.tcp_peer import NOBODY, End, kernel_uid
+from trainmaster.api.tcp_peer import NOWHERE, End
 from trainmaster.config.limits import Limits
 from trainmaster.model.units import SECOND
 
 FEW_CONNECTIONS = 4
 """Who has fewer connections than that may take the last ones."""
-NOWHERE: End = ("", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +41,10 @@ class OpenConnections:
         self._of_one: Counter[str] = Counter()
 
     def origin(self, peer: Peer | None, client: End, server: End = NOWHERE) -> str | None:
-        """Where a connection is counted; None: with all others only.
-
-        Over TCP within this machine it is its user's, as the kernel says: an address would be everybody's.
-        """
-        host, _ = client
-        uid = None if peer is not None or self._is_proxied else kernel_uid(client, server)
-        if uid is not None and uid != NOBODY:
-            return of_user(uid)
-        is_ours = peer is not None and peer.uid in (ourselves().uid, ROOT)
-        return None if is_ours else origin_of(peer, host, is_proxied=self._is_proxied)
+        """Where a connection is counted; None: with all others only."""
+        if peer is None:
+            return tcp_origin(client, server, is_proxied=self._is_proxied)
+        return None if peer.uid in (ourselves().uid, ROOT) else of_user(peer.uid)
 
     def refusal(self, origin: str | None, opened: int, *, is_tcp: bool) -> Refusal | None:
         """Why one more is too many, where so many others are open."""

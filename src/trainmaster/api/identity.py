@@ -12,11 +12,11 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trainmaster.api.caller import Caller, Role
-from trainmaster.api.limit_key import origin_of
+from trainmaster.api.limit_key import tcp_origin
 from trainmaster.api.peer import ROOT, SCOPE, Peer, ourselves
 from trainmaster.api.request_limits import now_us
 from trainmaster.api.sessions import Sessions
-from trainmaster.api.tcp_peer import peer_uid
+from trainmaster.api.tcp_peer import NOWHERE, peer_uid
 from trainmaster.api.token_bucket import TokenBuckets
 from trainmaster.config.limits import Limits
 from trainmaster.daemon.accounts import Accounts
@@ -48,8 +48,9 @@ class Authentication:
 class CallerLookup:
     """Who asks, for every request of one manager.
 
-    To look up a token costs a question to the store. Where more wrong ones come from an address than
-    `user_rate` and `user_burst` allow, only those that were right before are looked up, for a while.
+    To look up a token costs a question to the store. Where more wrong ones come from a user of this machine,
+    or from an address, than `user_rate` and `user_burst` allow, only those that were right before are looked
+    up, for a while.
     """
 
     def __init__(
@@ -91,17 +92,17 @@ class CallerLookup:
         if not shown.lower().startswith(BEARER):
             return None
         text = shown[len(BEARER) :].strip()
-        host, _ = scope.get("client") or ("", 0)
-        origin = origin_of(None, host, is_proxied=self._is_proxied)
-        if origin is not None and self._is_flooded(origin) and not self._accounts.was_valid(text):
+        origin = None if self._accounts.was_valid(text) else self._origin(scope)
+        if origin is not None and self._wrong.wait(origin, self._clock()):
             raise TooMany(f"Too many wrong tokens come from {origin}: try again later.")
         row = await self._accounts.token_of(text)
         if row is None and origin is not None:
             self._wrong.take(origin, self._clock())
         return None if row is None else _bearer(row)
 
-    def _is_flooded(self, origin: str) -> bool:
-        return self._wrong.wait(origin, self._clock()) > 0
+    def _origin(self, scope: Scope) -> str | None:
+        ends = (scope.get(end) or NOWHERE for end in ("client", "server"))
+        return tcp_origin(*ends, is_proxied=self._is_proxied)
 
     async def _of_cookie(self, cookie: str, scope: Scope) -> Caller | None:
         """As whoever asked for its link is now: a token may be revoked, a role changed."""

@@ -8,6 +8,7 @@ from starlette.types import Scope
 
 from trainmaster.api.caller import Caller
 from trainmaster.api.peer import SCOPE, Peer
+from trainmaster.api.tcp_peer import NOBODY, End, kernel_uid
 
 IPV6_NETWORK = 64
 """One household or machine has that much of IPv6, and can use a new address each time."""
@@ -28,6 +29,15 @@ def origin_of(peer: Peer | None, host: str, *, is_proxied: bool) -> str | None:
     if peer is not None:
         return of_user(peer.uid)
     return None if is_proxied else f"the address {_network(host)}"
+
+
+def tcp_origin(client: End, server: End, *, is_proxied: bool) -> str | None:
+    """Where a TCP connection comes from. Within this machine it is its user's, as the kernel says: an address
+    would be everybody's."""
+    uid = None if is_proxied else kernel_uid(client, server)
+    if uid is not None and uid != NOBODY:
+        return of_user(uid)
+    return origin_of(None, client[0], is_proxied=is_proxied)
 
 
 def of_user(uid: int) -> str:

@@ -25,6 +25,7 @@ ANSWERED = HEAD.size + 64
 """Where user and inode begin in an answer: after family, state, addresses, timers and queues."""
 End = tuple[str, int | None]
 """Host and port."""
+NOWHERE: End = ("", None)
 
 
 def peer_uid(scope: Scope) -> int | None:

@@ -19,12 +19,13 @@ from trainmaster.api.access import kind_of
 from trainmaster.api.app import create_app
 from trainmaster.api.caller import Caller, Role
 from trainmaster.api.command_parsing import program_of
-from trainmaster.api.connections import NOWHERE, OpenConnections, bounded_protocol
+from trainmaster.api.connections import OpenConnections, bounded_protocol
 from trainmaster.api.identity import CallerLookup
 from trainmaster.api.limit_key import origin_of
 from trainmaster.api.peer import Peer
 from trainmaster.api.request_limits import RequestLimits
 from trainmaster.api.sessions import Sessions
+from trainmaster.api.tcp_peer import NOWHERE
 from trainmaster.config.limits import Limits, limits_of
 from trainmaster.daemon.request_errors import TooMany
 
