@@ -108,7 +108,9 @@ class Limits:
     queue_names: int = _number(100, "Names of queues that jobs may use where none is defined.")
     snapshot_bytes: int = _size(200 * MIB, "Size of the code that a snapshot copies.")
     snapshot_files: int = _number(20_000, "Files that a snapshot copies.")
-    snapshots: int = _number(2, "Snapshots that are copied at once.")
+    snapshots: int = _number(
+        2, "Snapshots that are copied at once; one user has half of them at most."
+    )
     snapshot_deadline: int = _time(2 * MINUTE, "Time for one snapshot to be copied.")
     folder_deadline: int = _time(10 * SECOND, "Time for the folder of a job to answer.")
     story_rows: int = _number(2_000, "Entries in a job's story; beyond it only ends are kept.")

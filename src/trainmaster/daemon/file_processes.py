@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 import trainmaster
+from trainmaster.daemon.places import Places, Turns, half_each
 from trainmaster.daemon.request_errors import RequestError, Unavailable
 from trainmaster.engines.local.privileges import as_argument, is_users
 from trainmaster.model.launch_spec import Account
@@ -47,36 +48,45 @@ class FileLimits:
 
 
 class FileProcesses:
-    """A pool of processes for requests of one kind. Those about the same folder come one after another."""
+    """A pool of processes for requests of one kind. Those about the same folder come one after another.
+
+    One user has half of them at most: who owns a process can stop it, and so keep it until its deadline.
+    """
 
     def __init__(self, limits: FileLimits) -> None:
         self._limits = limits
-        self._turns = asyncio.Semaphore(limits.at_once)
+        self._turns = Turns(half_each(limits.at_once))
         self._folders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._idle: list[tuple[Account | None, asyncio.subprocess.Process]] = []
         self._busy: set[asyncio.subprocess.Process] = set()
         self._ending: set[asyncio.Task[tuple[bytes, bytes]]] = set()
-        self._waiting = 0
+        self._waiting = Places(half_each(limits.waiting))
         self._is_closed = False
 
     async def ask(
-        self, what: str, folder: str, account: Account | None = None, **said: object
+        self,
+        what: str,
+        folder: str,
+        account: Account | None = None,
+        owner: str | None = None,
+        **said: object,
     ) -> Any:
         """What a process answers about this folder; a RequestError where it refuses or takes too long.
 
-        With the account of another user it is that user's process.
+        With the account of another user it is that user's process. `owner` is whose turn it takes; None: the
+        manager's own.
         """
         account = account if is_users(account) else None
-        if self._waiting >= self._limits.waiting:
-            raise Unavailable("the manager is busy with files of other submissions: try again.")
-        self._waiting += 1
+        if self._waiting.shortage(owner) is not None:
+            raise Unavailable("the manager is busy with files of many submissions: try again.")
+        self._waiting.take(owner)
         try:
-            whose = folder if account is None else f"{account.uid} {folder}"
-            lock = self._folders.setdefault(whose, asyncio.Lock())
-            async with lock, self._turns:
+            place = folder if account is None else f"{account.uid} {folder}"
+            lock = self._folders.setdefault(place, asyncio.Lock())
+            async with lock, self._turns.turn(owner):
                 return await self._ask(folder, account, {"do": what, **said})
         finally:
-            self._waiting -= 1
+            self._waiting.give_back(owner)
 
     async def close(self) -> None:
         """Kill them all; requests that still wait are refused."""

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from trainmaster.config.limits import Limits
 from trainmaster.daemon.code_snapshot import begin_copy, settle_copy
@@ -31,8 +32,8 @@ ARCHIVES = 4
 """How many archives of outputs are made at once."""
 
 
-Place = tuple[str, Account | None]
-"""A folder, and who looks at it."""
+Place = tuple[str, Account | None, str]
+"""A folder, who looks at it, and whose jobs run there."""
 
 
 class SubmittedFiles:
@@ -69,23 +70,25 @@ class SubmittedFiles:
     async def _ask_look(
         self, place: Place, data: Sequence[str], commands: Sequence[Sequence[str]]
     ) -> Seen:
-        workdir, account = place
+        workdir, account, owner = place
         user = account.name if is_users(account) else ""
         said = {"workdir": workdir, "data": data, "commands": commands, "user": user}
-        found: Seen = await self._looks.ask("look", workdir, account, **said)
+        found: Seen = await self._looks.ask("look", workdir, account, owner, **said)
         return found
 
     async def check(self, asked: Submission) -> None:
         """For a dry run: whether it would be refused because of its files."""
         if not asked.data and not _names_folder(asked):
             return
-        workdir, account = _place_of(asked)
-        await self._ask_look((workdir, account), asked.data, ())
+        place = _place_of(asked)
+        await self._ask_look(place, asked.data, ())
         if asked.keeps_code:
-            into = str(self._copy_of("0"))
-            await self._looks.ask(
-                "measure", workdir, account, workdir=workdir, into=into, most=self._most
-            )
+            said: dict[str, Any] = {
+                "workdir": place[0],
+                "into": str(self._copy_of("0")),
+                "most": self._most,
+            }
+            await self._looks.ask("measure", *place, **said)
 
     @asynccontextmanager
     async def copies(self) -> AsyncIterator[Copies]:
@@ -99,8 +102,9 @@ class SubmittedFiles:
 
     async def stamp(self, path: str, account: Account | None) -> str | None:
         """What this path is like now, as that account sees it; None where that takes too long to find out."""
+        owner = None if account is None else account.name
         try:
-            return str(await self._looks.ask("stamp", path, account, path=path))
+            return str(await self._looks.ask("stamp", path, account, owner, path=path))
         except RequestError:
             return None
 
@@ -109,7 +113,7 @@ class SubmittedFiles:
         ran_in, account = recipe.workdir, recipe.account
         if not self._is_copy(ran_in):
             return None
-        found = await self._looks.ask("list_outputs", ran_in, account, copied=ran_in)
+        found = await self._looks.ask("list_outputs", ran_in, account, recipe.user, copied=ran_in)
         return [(path, size, at_s) for path, size, at_s in found]
 
     async def archive(self, recipe: LaunchSpec) -> AsyncIterator[bytes]:
@@ -154,17 +158,16 @@ class Copies:
             return asked, ()
         into, place = self._copy_of(number), _place_of(asked)
         self._made.append(into.parent)
-        workdir, account = place
+        workdir, account, _ = place
         if is_users(account):
             left_out = await self._made_by(account, place, into)
         elif place in self._first:
             kept, left_out = self._first[place]
-            await self._processes.ask("copy_again", workdir, kept=str(kept), into=str(into))
+            await self._processes.ask("copy_again", *place, kept=str(kept), into=str(into))
         else:
-            said = await self._processes.ask(
-                "copy", workdir, workdir=workdir, into=str(into), links=self._links, most=self._most
-            )
-            left_out = tuple(said)
+            said: dict[str, Any] = {"workdir": workdir, "into": str(into), "links": self._links}
+            left = await self._processes.ask("copy", *place, **said, most=self._most)
+            left_out = tuple(left)
         self._first.setdefault(place, (into, left_out))
         return replace(asked, recipe=replace(asked.recipe, workdir=str(into))), left_out
 
@@ -174,10 +177,10 @@ class Copies:
         making = await asyncio.to_thread(begin_copy, into, account)
         if place in self._first:
             kept, left_out = self._first[place]
-            await ask("fill_again", workdir, account, kept=str(kept), making=str(making))
+            await ask("fill_again", *place, kept=str(kept), making=str(making))
         else:
-            said = {"workdir": workdir, "making": str(making), "into": str(into)}
-            left = await ask("fill", workdir, account, **said, links=self._links, most=self._most)
+            said: dict[str, Any] = {"workdir": workdir, "making": str(making), "into": str(into)}
+            left = await ask("fill", *place, **said, links=self._links, most=self._most)
             left_out = tuple(left)
         await asyncio.to_thread(settle_copy, making, into)
         return left_out
@@ -195,7 +198,7 @@ def _names_folder(asked: Submission) -> bool:
 
 
 def _place_of(asked: Submission) -> Place:
-    return asked.recipe.workdir, asked.recipe.account
+    return asked.recipe.workdir, asked.recipe.account, asked.job.user
 
 
 def _listed(asked: Submission, lists: dict[Place, str]) -> Submission:

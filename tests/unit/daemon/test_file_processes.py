@@ -25,10 +25,9 @@ def hanging(tmp_path: Path) -> Path:
     return folder
 
 
-async def copied(files: FileProcesses, workdir: Path, into: Path) -> Any:
-    return await files.ask(
-        "copy", str(workdir), workdir=str(workdir), into=str(into), links=True, most=[1 << 20, 100]
-    )
+async def copied(files: FileProcesses, workdir: Path, into: Path, owner: str | None = None) -> Any:
+    said = {"workdir": str(workdir), "into": str(into), "links": True, "most": [1 << 20, 100]}
+    return await files.ask("copy", str(workdir), None, owner, **said)
 
 
 def test_a_folder_that_does_not_answer_is_given_up(hanging: Path, tmp_path: Path) -> None:
@@ -98,5 +97,44 @@ def test_each_user_has_a_process_that_the_user_cannot_look_into(tmp_path: Path) 
         ):
             await files.ask("stamp", str(secret), gone, path=str(secret))
         await files.close()
+
+    asyncio.run(asyncio.wait_for(act(), 60))
+
+
+def test_processes_that_one_user_has_stopped_hold_up_nobody_else(tmp_path: Path) -> None:
+    """They run as that user, who may send them signals."""
+
+    async def act() -> None:
+        files = FileProcesses(FileLimits(at_once=4, seconds=600.0))
+        folders = [tmp_path / str(number) for number in range(4)]
+        for each in folders:
+            subprocess.run(["git", "init", "-q", str(each)], check=True)
+            os.mkfifo(each / ".gitignore")
+        stuck = [asyncio.create_task(copied(files, each, each / "into", "ada")) for each in folders]
+        await asyncio.sleep(0)
+        good = tmp_path / "good"
+        good.mkdir()
+        for owner in ("bob", None):
+            await copied(files, good, tmp_path / f"state/jobs/{owner}/code", owner)
+        await files.close()
+        await asyncio.wait(stuck)
+        await files.close()  # and wait for the processes that were killed
+
+    asyncio.run(asyncio.wait_for(act(), 60))
+
+
+def test_requests_of_one_user_that_wait_leave_some_to_others(hanging: Path, tmp_path: Path) -> None:
+    async def act() -> None:
+        files = FileProcesses(FileLimits(at_once=2, seconds=600.0, waiting=4))
+        into, good = tmp_path / "state/jobs/1/code", tmp_path / "good"
+        good.mkdir()
+        stuck = [asyncio.create_task(copied(files, hanging, into, "ada")) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="busy with files"):
+            await copied(files, good, into, "ada")
+        await copied(files, good, into, "bob")
+        await files.close()
+        await asyncio.wait(stuck)
+        await files.close()  # and wait for the processes that were killed
 
     asyncio.run(asyncio.wait_for(act(), 60))
