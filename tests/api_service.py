@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -582,8 +582,8 @@ class MemoryService:
             raise Conflict(f"Job {job.row.id} ran in its folder itself.")
         return known.asked.recipe, [("model.pt", 3, 1.0)]
 
-    def outputs_archive(self, recipe: LaunchSpec) -> AsyncIterator[bytes]:
-        async def pieces() -> AsyncIterator[bytes]:
+    def outputs_archive(self, recipe: LaunchSpec) -> AsyncGenerator[bytes]:
+        async def pieces() -> AsyncGenerator[bytes]:
             yield b""
 
         return pieces()

@@ -113,6 +113,9 @@ class Limits:
     )
     snapshot_deadline: int = _time(2 * MINUTE, "Time for one snapshot to be copied.")
     folder_deadline: int = _time(10 * SECOND, "Time for the folder of a job to answer.")
+    archive_silence: int = _time(
+        1 * MINUTE, "An archive of outputs of which nothing is made or taken for so long is ended."
+    )
     story_rows: int = _number(2_000, "Entries in a job's story; beyond it only ends are kept.")
     keep_logs: int = _time(
         30 * DAY, "How long logs and copied code of a job are kept after its end."

@@ -12,7 +12,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,13 +154,18 @@ class FileProcesses:
         ending.add_done_callback(self._ending.discard)
 
 
-async def archive_of(folder: str, account: Account | None) -> AsyncIterator[bytes]:
-    """The files that a job wrote in this copy, as a tar archive, piece by piece; OSError if it breaks off."""
+async def archive_of(
+    folder: str, account: Account | None, silence_s: float
+) -> AsyncGenerator[bytes]:
+    """The files that a job wrote in this copy, as a tar archive, piece by piece.
+
+    OSError if it breaks off, TimeoutError where no piece is made for so long.
+    """
     account = account if is_users(account) else None
-    process = await started("trainmaster.daemon.outputs", folder, account=account)
+    process = await started("trainmaster.daemon.outputs", folder, account=account, ahead=PIECE)
     assert process.stdout is not None
     try:
-        while piece := await process.stdout.read(PIECE):
+        while piece := await asyncio.wait_for(process.stdout.read(PIECE), silence_s):
             yield piece
         if await process.wait() != 0:
             raise OSError(f"the archive of {folder} is not complete")
@@ -170,12 +175,13 @@ async def archive_of(folder: str, account: Account | None) -> AsyncIterator[byte
 
 
 async def started(
-    module: str, *arguments: str, account: Account | None = None
+    module: str, *arguments: str, account: Account | None = None, ahead: int = MOST_ANSWER
 ) -> asyncio.subprocess.Process:
     """A process of our own code, in a group of its own, with nothing of the manager's environment.
 
     It becomes the account itself, once all its code is loaded: users need not be able to read that. It has
-    been root, so the kernel lets no process of that user look into it.
+    been root, so the kernel lets no process of that user look into it. A line of its output has `ahead` bytes
+    at most; about twice as many are held in memory.
     """
     here = str(Path(trainmaster.__file__).parents[1])
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
@@ -187,7 +193,7 @@ async def started(
         stdout=asyncio.subprocess.PIPE,
         env=kept | {"PYTHONPATH": here},
         start_new_session=True,
-        limit=MOST_ANSWER,
+        limit=ahead,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from trainmaster.daemon.live_job import stored_submission
 from trainmaster.daemon.service_api import Conflict, JobStatus
@@ -26,6 +26,6 @@ class JobOutputs:
             )
         return recipe, found
 
-    def outputs_archive(self, recipe: LaunchSpec) -> AsyncIterator[bytes]:
+    def outputs_archive(self, recipe: LaunchSpec) -> AsyncGenerator[bytes]:
         """What a job wrote in its copy, as a tar archive."""
         return self._files.archive(recipe)

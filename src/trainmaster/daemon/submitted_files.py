@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from trainmaster.config.limits import Limits
 from trainmaster.daemon.code_snapshot import begin_copy, settle_copy
 from trainmaster.daemon.file_processes import FileLimits, FileProcesses, archive_of
+from trainmaster.daemon.places import Turns, half_each
 from trainmaster.daemon.request_errors import RequestError
 from trainmaster.daemon.service_api import Submission
 from trainmaster.daemon.submitted_program import keep_list
@@ -29,7 +30,7 @@ LOOKS = 8
 NO_FILES = "-"
 """The digest of a program that is in no file of its folder."""
 ARCHIVES = 4
-"""How many archives of outputs are made at once."""
+"""How many archives of outputs are made at once; one user has half of them at most."""
 
 
 Place = tuple[str, Account | None, str]
@@ -47,7 +48,8 @@ class SubmittedFiles:
         self._looks = FileProcesses(FileLimits(LOOKS, limits.folder_deadline / SECOND))
         copies = FileLimits(limits.snapshots, limits.snapshot_deadline / SECOND)
         self._copies = FileProcesses(copies)
-        self._archives = asyncio.Semaphore(ARCHIVES)
+        self._archives = Turns(half_each(ARCHIVES))
+        self._silence_s = limits.archive_silence / SECOND
 
     async def look(self, asked: Sequence[Submission]) -> list[Submission]:
         """Check each folder once, for all its jobs; the submissions with their programs listed."""
@@ -116,11 +118,13 @@ class SubmittedFiles:
         found = await self._looks.ask("list_outputs", ran_in, account, recipe.user, copied=ran_in)
         return [(path, size, at_s) for path, size, at_s in found]
 
-    async def archive(self, recipe: LaunchSpec) -> AsyncIterator[bytes]:
+    async def archive(self, recipe: LaunchSpec) -> AsyncGenerator[bytes]:
         """The same files as a tar archive, a few archives at a time."""
-        async with self._archives:
-            async for piece in archive_of(recipe.workdir, recipe.account):
-                yield piece
+        async with self._archives.turn(recipe.user):
+            pieces = archive_of(recipe.workdir, recipe.account, self._silence_s)
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
 
     def _is_copy(self, folder: str) -> bool:
         place = Path(folder)

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from trainmaster.api import params, serializers
 from trainmaster.api.caller import By, Caller, Role
@@ -26,6 +26,7 @@ from trainmaster.api.responses import (
     sends,
     takes,
 )
+from trainmaster.api.timed_stream import TimedStream
 from trainmaster.api.visibility import (
     asker,
     sees_secrets,
@@ -42,6 +43,7 @@ from trainmaster.daemon.job_rows import JobRow
 from trainmaster.daemon.service_api import JobChanges, JobStatus, NotFound, Unavailable
 from trainmaster.model.job_state import WAITING_STATES, JobState
 from trainmaster.model.reasons import Reason, Why
+from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobFilter
 from trainmaster.text.suggest import did_you_mean
 
@@ -180,7 +182,7 @@ def _reports(router: APIRouter, service: Daemon) -> None:
     async def archive(job: params.JobId, by: By) -> Response:
         recipe, _ = await service.job_outputs.outputs(await find_job(service, job, by))
         pieces = service.job_outputs.outputs_archive(recipe)
-        return StreamingResponse(pieces, media_type="application/x-tar")
+        return TimedStream(pieces, service.limits.archive_silence / SECOND, "application/x-tar")
 
     @router.get(
         "/jobs/{job}/environment",

@@ -1,0 +1,115 @@
+"""What one Unix user does to a manager for everybody leaves turns and room for another one, and for root."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.live.daemons import LiveDaemon, until
+from tests.live.unix_users import AsUser, as_user, asked, shared_folder, system_manager, unix_user
+from trainmaster.api.local_socket import SYSTEM
+from trainmaster.model.launch_spec import Account
+
+pytestmark = pytest.mark.live
+
+LIMITS = {
+    "archive_silence": "10m",
+    "snapshot_deadline": "10m",
+    "user_rate": "10000",
+    "user_burst": "100000",
+}
+OUTPUT_BYTES = 24 << 20
+
+
+@dataclass(frozen=True)
+class Cluster:
+    manager: LiveDaemon
+    ada: Account
+    bob: Account
+
+    @property
+    def pid(self) -> int:
+        assert self.manager.process is not None
+        return self.manager.process.pid
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    stated = [word for each in LIMITS.items() for word in ("--limit", "=".join(each))]
+    with (
+        shared_folder() as base,
+        unix_user(base) as ada,
+        unix_user(base) as bob,
+        system_manager(base / "state", "--slots", "2", *stated) as manager,
+    ):
+        yield Cluster(manager, ada, bob)
+
+
+def folder_of(account: Account, name: str, script: str) -> str:
+    """A folder of the user's, filled by this shell script of its own."""
+    folder = Path(account.home, name)
+    done = as_user(account, f"mkdir {folder} && cd {folder} && {script}")
+    assert done.returncode == 0, done.stderr
+    return str(folder)
+
+
+def submitted(account: Account, workdir: str, **fields: object) -> str:
+    body = {"workdir": workdir, "snapshot": True, "preflight": False, **fields}
+    status, said = asked(SYSTEM, account, "POST", "/api/v1/jobs", body)
+    assert status == 201, said
+    return str(said["jobs"][0]["id"])
+
+
+def with_output(cluster: Cluster, account: Account) -> str:
+    """A job that has written a file into its copy."""
+    folder = folder_of(account, "writes", "touch train.sh")
+    job = submitted(account, folder, command=f"head -c {OUTPUT_BYTES} /dev/urandom > out.bin")
+    cluster.manager.until_state(job, "succeeded")
+    return job
+
+
+class Archive(AsUser):
+    """An archive of outputs that is asked for, and read only when one likes."""
+
+    def __init__(self, account: Account, job: str) -> None:
+        super().__init__(SYSTEM, account)
+        self.request("GET", f"/api/v1/jobs/{job}/outputs/archive")
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+
+    def size(self) -> int:
+        with suppress(OSError):
+            return len(self.getresponse().read())
+        return 0
+
+
+def archivers(cluster: Cluster) -> list[psutil.Process]:
+    """The processes that make archives now."""
+    found = []
+    for each in psutil.Process(cluster.pid).children():
+        with suppress(psutil.Error):
+            if "trainmaster.daemon.outputs" in each.cmdline():
+                found.append(each)
+    return found
+
+
+def test_archives_that_one_user_does_not_read_hold_up_nobody_else(cluster: Cluster) -> None:
+    of_ada, of_bob = (with_output(cluster, each) for each in (cluster.ada, cluster.bob))
+    unread = [Archive(cluster.ada, of_ada) for _ in range(4)]
+    try:
+        until(lambda: archivers(cluster), "an archive to be made")
+        with closing(Archive(cluster.bob, of_bob)) as archive:
+            assert archive.size() > OUTPUT_BYTES
+        assert archivers(cluster), "those of ada are still there"
+    finally:
+        for each in unread:
+            each.close()
+    until(lambda: not archivers(cluster), "archives that nobody waits for any more to be ended")
