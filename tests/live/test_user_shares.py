@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,8 @@ LIMITS = {
     "snapshot_deadline": "10m",
     "user_rate": "10000",
     "user_burst": "100000",
+    "body_deadline": "10m",
+    "bodies_bytes": "48MiB",
 }
 OUTPUT_BYTES = 24 << 20
 
@@ -113,3 +116,28 @@ def test_archives_that_one_user_does_not_read_hold_up_nobody_else(cluster: Clust
         for each in unread:
             each.close()
     until(lambda: not archivers(cluster), "archives that nobody waits for any more to be ended")
+
+
+def slow_body(account: Account | None, size: int) -> AsUser:
+    """A submission whose body is there but for its last byte."""
+    line = AsUser(SYSTEM, account)
+    line.putrequest("POST", "/api/v1/jobs?dry_run=true")
+    line.putheader("Content-Type", "application/json")
+    line.putheader("Content-Length", str(size))
+    line.endheaders()
+    with suppress(ConnectionError):  # it may be refused before it is all there
+        line.send(b" " * (size - 1))
+    return line
+
+
+def test_bodies_of_one_user_leave_room_for_those_of_others(cluster: Cluster) -> None:
+    body = {"command": f"echo {'x' * 60_000}"}
+    with ExitStack() as slow:
+        slow.enter_context(closing(slow_body(cluster.ada, 31 << 20)))
+        answer = slow.enter_context(closing(slow_body(cluster.ada, 2 << 20))).getresponse()
+        assert answer.status == 429
+        said = json.loads(answer.read())["error"]
+        assert said["code"] == "over_user_limit"
+        assert "(the limit user_bodies_bytes)" in said["sentence"]
+        for account in (cluster.bob, None):
+            assert asked(SYSTEM, account, "POST", "/api/v1/jobs?dry_run=true", body)[0] == 200

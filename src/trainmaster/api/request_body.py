@@ -10,14 +10,19 @@ from typing import Any
 
 from fastapi import Request
 
-from trainmaster.api.responses import ApiError
+from trainmaster.api.caller import Caller, asked_by
+from trainmaster.api.request_limits import OVER, SOON
+from trainmaster.api.responses import LATER, ApiError
 from trainmaster.config.limits import Limits
 from trainmaster.config.validation import ConfigError, shown
 from trainmaster.config.yaml_file import check_plain
-from trainmaster.model.units import SECOND
+from trainmaster.daemon.places import PlaceLimits, Places, Shortage
+from trainmaster.model.units import MIB, SECOND
 from trainmaster.text.formatting import size
 
 JSON = "application/json"
+FEW_BYTES = 1 * MIB
+"""Who has no more than that coming may take the last part of the bytes of all: most job files are smaller."""
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 
 
@@ -40,11 +45,11 @@ async def body_of(request: Request) -> bytes:
     coming = BodiesComing.of(request)
     try:
         async with asyncio.timeout(wait_s):
-            with coming.another() as body:
+            with coming.another(asked_by(request)) as body:
                 async for piece in request.stream():
-                    body.add(piece)
-                    if body.size > most:
+                    if body.size + len(piece) > most:
                         raise too_large
+                    body.add(piece)
                 return body.whole()
     except TimeoutError:
         said = (
@@ -54,49 +59,53 @@ async def body_of(request: Request) -> bytes:
 
 
 class BodiesComing:
-    """The bodies that are being received: how large they are together."""
+    """The bodies that are being received: how large they are together, and those of each user."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._size = 0
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._of_one = max(limits.user_bodies_bytes, limits.body_bytes)
+        self._places = Places(PlaceLimits(limits.bodies_bytes, self._of_one, FEW_BYTES))
 
     @classmethod
     def of(cls, request: Request) -> BodiesComing:
         state = request.app.state
         if not hasattr(state, "bodies_coming"):
-            state.bodies_coming = cls(state.limits.bodies_bytes)
+            state.bodies_coming = cls(state.limits)
         found: BodiesComing = state.bodies_coming
         return found
 
     @contextmanager
-    def another(self) -> Iterator[Body]:
-        body = Body(self)
+    def another(self, by: Caller) -> Iterator[Body]:
+        body = Body(self, None if by.is_operator else by.user)
         try:
             yield body
         finally:
-            self._size -= body.size
+            self._places.give_back(body.user, body.size)
 
-    def take(self, size_: int) -> None:
+    def take(self, user: str | None, bytes_: int) -> None:
         """Make room for so many bytes more, or refuse them."""
-        if self._size + size_ > self._most:
-            raise ApiError(
-                503,
-                f"The bodies that are coming are larger than {size(self._most)} together (the limit"
-                " bodies_bytes): try again later.",
-            )
-        self._size += size_
+        shortage = self._places.shortage(user, bytes_)
+        if shortage is Shortage.OWN:
+            said = f"Bodies of {user} that are coming fill {size(self._of_one)} (the limit user_bodies_bytes)"
+            raise ApiError(429, f"{said}: try again when they have come.", SOON, OVER)
+        if shortage is Shortage.ALL:
+            most = size(self._limits.bodies_bytes)
+            said = f"The bodies that are coming fill the {most} for all (the limit bodies_bytes)"
+            raise ApiError(503, f"{said}: try again later.", LATER)
+        self._places.take(user, bytes_)
 
 
 class Body:
-    """What has come of one."""
+    """What has come of one; of no `user`: an operator's."""
 
-    def __init__(self, coming: BodiesComing) -> None:
+    def __init__(self, coming: BodiesComing, user: str | None) -> None:
         self._coming = coming
         self._pieces: list[bytes] = []
+        self.user = user
         self.size = 0
 
     def add(self, piece: bytes) -> None:
-        self._coming.take(len(piece))
+        self._coming.take(self.user, len(piece))
         self.size += len(piece)
         self._pieces.append(piece)
 

@@ -77,9 +77,13 @@ class NotAllowed(Exception):
 class ApiError(Exception):
     """An error answer: a status and one sentence."""
 
-    def __init__(self, status: int, sentence: str) -> None:
+    def __init__(
+        self, status: int, sentence: str, headers: Mapping[str, str] | None = None, code: str = ""
+    ) -> None:
         super().__init__(sentence)
         self.status = status
+        self.headers = headers
+        self.code = code
 
 
 KINDS: tuple[type[Exception], ...] = (
@@ -184,7 +188,7 @@ def error_of(failure: Exception) -> JsonAnswer:
     said = str(failure)
     match failure:
         case ApiError():
-            return error(failure.status, said)
+            return error(failure.status, said, failure.headers, failure.code)
         case NotAllowed():
             return error(403, said, code="not_allowed")
         case ConfigError():

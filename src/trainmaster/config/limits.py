@@ -99,6 +99,9 @@ class Limits:
     user_followers: int = _number(
         50, "Requests of one user that follow logs or changes, or go to ports of jobs, at once."
     )
+    user_bodies_bytes: int = _size(
+        32 * MIB, "Size of all bodies of one user that are coming, together; at least body_bytes."
+    )
     user_rate: int = _number(50, "Requests of one user in a second.", most=1_000_000)
     user_burst: int = _number(500, "Requests of one user at once, after a pause.")
     array_elements: int = _number(10_000, "Jobs of one array.")

@@ -23,7 +23,9 @@ from trainmaster.api.connections import OpenConnections, bounded_protocol
 from trainmaster.api.identity import CallerLookup
 from trainmaster.api.limit_key import origin_of
 from trainmaster.api.peer import Peer
+from trainmaster.api.request_body import BodiesComing, Body
 from trainmaster.api.request_limits import RequestLimits
+from trainmaster.api.responses import ApiError
 from trainmaster.api.sessions import Sessions
 from trainmaster.api.tcp_peer import NOWHERE
 from trainmaster.config.limits import Limits, limits_of
@@ -80,6 +82,27 @@ def test_yaml_has_a_limit_of_its_own(service: MemoryService) -> None:
 )
 def test_what_a_request_counts_as(method: str, path: str, query: bytes, kind: str) -> None:
     assert kind_of({"method": method, "path": path, "query_string": query}) == kind
+
+
+def test_bodies_of_a_few_users_leave_some_room_for_small_ones_and_for_operators() -> None:
+    coming = BodiesComing(replace(Limits(), bodies_bytes=72 << 20))
+    bodies = {
+        user: Body(coming, user if user != "operator" else None)
+        for user in ("ada", "eve", "bob", "operator")
+    }
+    bodies["ada"].add(bytes(32 << 20))
+    with pytest.raises(ApiError, match=r"Bodies of ada .* \(the limit user_bodies_bytes\)") as own:
+        bodies["ada"].add(b"x")
+    assert (own.value.status, own.value.code) == (429, "over_user_limit")
+    bodies["eve"].add(bytes(30 << 20))
+    with pytest.raises(ApiError, match=r"\(the limit bodies_bytes\)") as all_:
+        bodies["eve"].add(bytes(2 << 20))
+    assert all_.value.status == 503
+    bodies["eve"].add(bytes(1 << 20))
+    bodies["bob"].add(bytes(1 << 20))
+    with pytest.raises(ApiError, match=r"\(the limit bodies_bytes\)"):
+        bodies["bob"].add(b"x")
+    bodies["operator"].add(bytes(8 << 20))
 
 
 def asking(user: str, role: Role = Role.USER, path: str = "/api/v1/jobs") -> dict[str, Any]:
