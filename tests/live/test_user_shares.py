@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ import pytest
 from tests.live.daemons import LiveDaemon, until
 from tests.live.unix_users import AsUser, as_user, asked, shared_folder, system_manager, unix_user
 from trainmaster.api.local_socket import SYSTEM
+from trainmaster.api.sessions import MOST
 from trainmaster.model.launch_spec import Account
 
 pytestmark = pytest.mark.live
@@ -141,3 +143,36 @@ def test_bodies_of_one_user_leave_room_for_those_of_others(cluster: Cluster) -> 
         assert "(the limit user_bodies_bytes)" in said["sentence"]
         for account in (cluster.bob, None):
             assert asked(SYSTEM, account, "POST", "/api/v1/jobs?dry_run=true", body)[0] == 200
+
+
+def new_link(line: AsUser) -> str:
+    """Where the page opens for whoever asks on this line."""
+    line.request("POST", "/api/v1/login-links")
+    answer = line.getresponse()
+    said = json.loads(answer.read())
+    assert answer.status == 200, said
+    return f"/login{said['url'].partition('/login')[2]}"
+
+
+def opened(cluster: Cluster, path: str, cookie: str = "") -> tuple[int, str]:
+    """The status of a page, and the cookie that it sets."""
+    assert cluster.manager.url is not None
+    with closing(HTTPConnection(cluster.manager.url.partition("//")[2], timeout=60)) as page:
+        page.request("GET", path, headers={"Cookie": cookie})
+        answer = page.getresponse()
+        answer.read()
+        return answer.status, (answer.headers["set-cookie"] or "").split(";")[0]
+
+
+def test_links_and_sessions_of_one_user_log_nobody_else_out(cluster: Cluster) -> None:
+    with (
+        closing(AsUser(SYSTEM, cluster.ada)) as ada,
+        closing(AsUser(SYSTEM, cluster.bob)) as bob,
+    ):
+        unused, (status, cookie) = new_link(bob), opened(cluster, new_link(bob))
+        assert (status, opened(cluster, "/", cookie)[0]) == (303, 200)
+        for _ in range(MOST + 1):
+            new_link(ada)
+            assert opened(cluster, new_link(ada))[0] == 303
+        assert opened(cluster, "/", cookie)[0] == 200
+        assert opened(cluster, unused)[0] == 303

@@ -1,5 +1,8 @@
 """Sessions of the page: begun by a link that works once, kept by a cookie, ended with the manager.
 
+Where there are too many, whoever has the most loses the oldest: one user, who may ask for links again and
+again, logs nobody else out.
+
 They are not stored. After a crash any user of the machine may listen on the manager's port, and a browser
 would show it the cookie: no manager accepts it any more. While the manager runs, a cookie counts only from
 the Unix user whose browser opened the link, where the kernel knows who that is.
@@ -9,14 +12,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from trainmaster.api.caller import Caller
+from trainmaster.daemon.places import first_out
 
 LINK_S = 10 * 60
 SESSION_S = 12 * 3600
 MOST = 1000
+"""Links of all users together, and sessions."""
 RANDOM_BYTES = 32
 
 
@@ -36,8 +40,8 @@ class Sessions:
     """The links and cookies of one manager."""
 
     def __init__(self) -> None:
-        self._links: OrderedDict[str, Session] = OrderedDict()
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._links: dict[str, Session] = {}
+        self._sessions: dict[str, Session] = {}
 
     def new_link(self, origin: Caller) -> str:
         """A code that begins a session of this caller, once and soon."""
@@ -61,15 +65,16 @@ class Sessions:
         self._sessions.pop(cookie, None)
 
 
-def _kept(where: OrderedDict[str, Session], session: Session) -> str:
+def _kept(where: dict[str, Session], session: Session) -> str:
     name = secrets.token_urlsafe(RANDOM_BYTES)
-    while len(where) >= MOST:
-        where.popitem(last=False)
+    if len(where) >= MOST:
+        owners = [each.origin.user for each in where.values()]
+        del where[list(where)[first_out(owners)]]
     where[name] = session
     return name
 
 
-def _valid(where: OrderedDict[str, Session], name: str) -> Session | None:
+def _valid(where: dict[str, Session], name: str) -> Session | None:
     """Looked up by 256 random bits, so that what the lookup takes tells nothing."""
     found = where.get(name)
     if found is not None and found.expires_s <= time.monotonic():
