@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import socketserver
 import threading
 import urllib.error
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,33 @@ def test_users_and_operators_are_told_once_also_over_a_crash(tmp_path: Path, mai
             ]
             until(lambda: not any("not be" in each for each in daemon.health()["notes"]), "no note")
         assert len(mailbox.mails) == mails  # nothing is told again
+
+
+def test_a_server_that_does_not_answer_delays_only_messages_of_those_who_named_it(
+    tmp_path: Path,
+) -> None:
+    """Each of them is waited for; one after another would take minutes."""
+    with (
+        closing(socket.create_server(("127.0.0.1", 0), backlog=64)) as silent,
+        serving(hooks()) as server,
+        live(tmp_path / "data", "--slots", "2") as daemon,
+    ):
+        eve, bob = daemon.bearer_of("eve"), daemon.bearer_of("bob")
+        nowhere = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        job = {"snapshot": False, "preflight": False, "command": "true"}
+        jobs = [job | {"notify": [f"{nowhere}/{n}/{m}" for m in range(4)]} for n in range(4)]
+        ids = [
+            each["id"]
+            for each in daemon.call("POST", "/api/v1/jobs", {"jobs": jobs}, **eve)["jobs"]
+        ]
+        for id in ids:
+            daemon.until_state(id, "succeeded")
+        silent.accept()[0].close()  # one has been tried
+        hook = f"http://127.0.0.1:{server.server_address[1]}/bob"
+        daemon.call("POST", "/api/v1/jobs", job | {"notify": hook}, **bob)
+        until(lambda: server.bodies, "bob's message")
+        waiting = json.loads((tmp_path / "data/notifications.json").read_text())["pending"]
+        assert sum(each["tries"] == 0 for each in waiting) > 4, "most of eve's were not tried yet"
 
 
 def test_an_array_is_told_of_once_and_mail_without_a_server_is_refused(tmp_path: Path) -> None:

@@ -559,10 +559,12 @@ class Daemon:
         notes = [*driver.notes(), *([self._not_copied] if self._not_copied else [])]
         notes += [*self._engine.troubles(), *driver.readings.notes(), *self._self_tests.notes()]
         notes += [*self._disks.notes(), *self._notifier.notes(), *signs.notes(self.limits)]
+        of_users = (*driver.job_notes(), *self._notifier.notes_of_users())
+        notes += self._notifier.notes_of_users()
         trouble = (
             driver.writer.trouble or self._removed or self._damage or signs.trouble(self.limits)
         )
-        return Health(ACTIVE_ROLE, trouble, tuple(notes), signs, driver.job_notes())
+        return Health(ACTIVE_ROLE, trouble, tuple(notes), signs, of_users)
 
     @property
     def folder(self) -> Path:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import smtplib
+import socket
 import ssl
 from email.message import EmailMessage
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
+from threading import Timer
 from urllib.parse import urlsplit
 
 from trainmaster import __version__
@@ -45,12 +47,17 @@ def _post(url: str, body: bytes) -> None:
     connection = kind(parts.hostname or "", parts.port, timeout=PATIENCE_S)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     headers = {"Content-Type": "application/json", "User-Agent": f"trainmaster/{__version__}"}
+    connection.connect()
+    # A server that sends a little every few seconds would keep us for ever: this ends the connection.
+    patience = Timer(PATIENCE_S, socket.socket.shutdown, (connection.sock, socket.SHUT_RDWR))
+    patience.start()
     try:
         connection.request("POST", path, body, headers)
         answer = connection.getresponse()
         if answer.status not in TAKEN:
             raise Undelivered(f"it answered {answer.status} {answer.reason}"[:200])
     finally:
+        patience.cancel()
         connection.close()
 
 

@@ -21,10 +21,11 @@ from trainmaster.config.notifications import NotificationSettings, Notify, Targe
 from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.message_delivery import Undelivered, deliver
 from trainmaster.daemon.outbox import DamagedOutbox, Message, Outbox, read_outbox, write_outbox
+from trainmaster.daemon.places import PlaceLimits, Places
 from trainmaster.daemon.request_errors import RequestError
 from trainmaster.daemon.service_api import Health, Submission
 from trainmaster.model.job_state import ENDED_STATES, LIVE_STATES, JobState
-from trainmaster.model.units import SECOND
+from trainmaster.model.units import DAY, SECOND
 from trainmaster.store.errors import StoreError
 from trainmaster.store.reader import StoreReader
 from trainmaster.store.rows import JobFilter, StoredJob, StoryRow
@@ -33,6 +34,8 @@ from trainmaster.text.messages import story_sentence
 
 log = structlog.get_logger("trainmaster.notifications")
 
+DELIVERIES = PlaceLimits(8, 2)
+"""How many messages are delivered at once, and of one user; to one address they go one after another."""
 LOOK_S = 15.0
 """How often the manager's health is looked at."""
 PAGE = 500
@@ -42,6 +45,10 @@ PLAIN = {"started": "started", "suspended": "suspended", "hung": "hung", "idle":
 ENDS = frozenset({"succeeded", "failed", "lost", "stopped", "withdrawn"})
 """Entries after which a job may have ended."""
 FAILURES = frozenset({JobState.FAILED, JobState.TIMED_OUT})
+DROPPED = (
+    "Notifications of {whose} were dropped within the last day: they could not be delivered for a day, or too"
+    " many waited (manager.log says how many)."
+)
 
 
 # -- what to say ---------------------------------------------------------------------------------------
@@ -176,8 +183,13 @@ class Notifier:
         self._is_open = is_open
         """Whether jobs run as the manager's own user, and could post themselves what they like."""
         self._host = host
-        self._threads = ThreadPoolExecutor(2, "notifications")
+        self._threads = ThreadPoolExecutor(DELIVERIES.most, "notifications")
         """A server that hangs holds up no other work."""
+        self._places = Places(DELIVERIES)
+        self._addresses: set[str] = set()
+        """Where a message is being delivered to."""
+        self._changed = asyncio.Event()
+        """Set where the outbox has changed."""
         self._outbox = Outbox()
         self._damage = ""
         """That the file of the outbox could not be read at the start."""
@@ -199,9 +211,13 @@ class Notifier:
         why = listing([f"{label} ({said})" for label, said in named.items()])
         return [*lost, f"{plural(len(late), 'notification')} could not be delivered yet: {why}."]
 
+    def notes_of_users(self) -> list[str]:
+        """Whose messages will not be delivered any more."""
+        lately = self._outbox.dropped_lately(_now())
+        return [DROPPED.format(whose=each.owner or "the manager itself") for each in lately]
+
     async def watch(self, feed: ChangeFeed, health: Callable[[], Health]) -> None:
         """Until cancelled."""
-        loop = asyncio.get_running_loop()
         try:
             found = read_outbox(self._folder)
         except DamagedOutbox as error:
@@ -210,15 +226,9 @@ class Notifier:
         if found is None:  # the first start: what happened before is not told
             found = Outbox(cursor=await self._last_entry())
         self._outbox = found
-        while True:
-            changed = feed.changed
-            try:
-                outbox = await loop.run_in_executor(self._threads, self._collected, self._outbox)
-                self._keep(self._with_health(outbox, health()))
-                await self._deliver_due()
-            except (StoreError, OSError) as error:
-                log.warning("notifications wait", why=str(error))
-            await self._pause(changed)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._collect(feed, health))
+            tasks.create_task(self._deliver_all(tasks))
 
     async def _last_entry(self) -> int:
         while True:
@@ -226,18 +236,30 @@ class Notifier:
                 return await asyncio.to_thread(self._store.last_story_entry)
             await asyncio.sleep(LOOK_S)
 
-    async def _pause(self, changed: asyncio.Event) -> None:
-        due = self._outbox.next_due()
-        wait_s = LOOK_S if due is None else min(LOOK_S, max(0.0, (due - _now()) / SECOND))
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), max(wait_s, 0.2))
+    async def _collect(self, feed: ChangeFeed, health: Callable[[], Health]) -> None:
+        """Write down what is to be told, as it happens."""
+        while True:
+            changed = feed.changed
+            try:
+                while await self._collect_page():
+                    pass
+                self._keep(self._with_health(self._outbox, health()))
+            except (StoreError, OSError) as error:
+                log.warning("notifications wait", why=str(error))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), LOOK_S)
 
-    def _collected(self, outbox: Outbox) -> Outbox:
-        """With the messages of all entries since the last one."""
-        while rows := self._store.story_entries(outbox.cursor, PAGE):
-            for number, row in rows:
-                outbox = replace(outbox.with_messages(self._messages(row), _now()), cursor=number)
-        return outbox
+    async def _collect_page(self) -> bool:
+        """Whether there were entries since the last one."""
+        entries = self._store.story_entries
+        rows = await asyncio.to_thread(entries, self._outbox.cursor, PAGE)
+        if not rows:
+            return False
+        found = await asyncio.to_thread(
+            lambda: [message for _, row in rows for message in self._messages(row)]
+        )
+        self._keep(replace(self._outbox.with_messages(found, _now()), cursor=rows[-1][0]))
+        return True
 
     def _messages(self, row: StoryRow) -> Iterator[Message]:
         if row.what not in PLAIN and row.what not in ENDS:
@@ -283,22 +305,58 @@ class Notifier:
         return replace(outbox.with_messages(messages, _now()), troubles=tuple(said))
 
     def _keep(self, outbox: Outbox) -> None:
+        """Written down first: what is sent then is not forgotten."""
         if outbox != self._outbox:
             write_outbox(self._folder, outbox)
-            self._outbox = outbox
+            self._replace(outbox)
 
-    async def _deliver_due(self) -> None:
-        loop = asyncio.get_running_loop()
-        for pending in self._outbox.due(_now()):
-            message, target = pending.message, target_of(pending.message.to)
-            try:
-                await loop.run_in_executor(self._threads, deliver, message, target, self._settings)
-            except Undelivered as error:
-                log.warning("not delivered", to=target.label, id=message.id, why=str(error))
-                self._keep(self._outbox.failed(message, str(error), _now()))
-            else:
-                log.info("delivered", to=target.label, id=message.id)
-                self._keep(self._outbox.delivered(message))
+    def _keep_after_try(self, outbox: Outbox) -> None:
+        """Remembered first: what was sent is not sent again because it cannot be written down."""
+        self._replace(outbox)
+        try:
+            write_outbox(self._folder, outbox)
+        except OSError as error:
+            log.warning("a delivery could not be noted", why=str(error))
+
+    def _replace(self, outbox: Outbox) -> None:
+        lost = [each for each in outbox.dropped if each not in self._outbox.dropped]
+        for each in lost:
+            log.error("notifications are dropped", owner=each.owner, within_a_day=each.count)
+        self._outbox = outbox
+        self._changed.set()
+
+    async def _deliver_all(self, tasks: asyncio.TaskGroup) -> None:
+        """Several at once, and few of one user: a server that does not answer delays nobody else's."""
+        while True:
+            self._changed.clear()
+            for pending in self._outbox.due(_now()):
+                if self._may_deliver(pending.message):
+                    self._addresses.add(pending.message.to)
+                    self._places.take(pending.message.owner or None)
+                    tasks.create_task(self._deliver(pending.message))
+            later = (each for each in self._outbox.pending if self._may_deliver(each.message))
+            due = min((each.due_ms for each in later), default=_now() + DAY)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), max(0.2, (due - _now()) / SECOND))
+
+    def _may_deliver(self, message: Message) -> bool:
+        is_busy = message.to in self._addresses
+        return not is_busy and self._places.shortage(message.owner or None) is None
+
+    async def _deliver(self, message: Message) -> None:
+        loop, target = asyncio.get_running_loop(), target_of(message.to)
+        try:
+            await loop.run_in_executor(self._threads, deliver, message, target, self._settings)
+        except Undelivered as error:
+            log.warning("not delivered", to=target.label, about=message.about, why=str(error))
+            self._keep_after_try(self._outbox.failed(message, str(error), _now()))
+        else:
+            log.info("delivered", to=target.label, about=message.about)
+            self._keep_after_try(self._outbox.delivered(message))
+        finally:
+            self._addresses.discard(message.to)
+            self._places.give_back(message.owner or None)
+            self._changed.set()
 
 
 def _now() -> int:

@@ -7,15 +7,18 @@ between the two, it comes twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from trainmaster.daemon.places import first_out
 from trainmaster.durable_files import write_whole
 from trainmaster.model.units import DAY, MINUTE, SECOND
 
 FILE = "notifications.json"
 MOST_PENDING = 1_000
+"""Beyond this whoever has the most loses the oldest."""
 REMEMBERED = 1_000
 """How many messages are remembered as sent, so that none is sent again."""
 FIRST_DELAY_MS = 5 * SECOND
@@ -36,6 +39,16 @@ class Message:
     body: Mapping[str, object]
     """What webhooks get, as JSON."""
 
+    @property
+    def owner(self) -> str:
+        """The user whose job it is about; empty: it is for the operators."""
+        return str(self.body.get("user", ""))
+
+    @property
+    def about(self) -> str:
+        """Its id for logs: where it goes may be a key."""
+        return self.id.removesuffix(f":{self.to}")
+
 
 @dataclass(frozen=True, slots=True)
 class Pending:
@@ -50,6 +63,15 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Dropped:
+    """Messages of one user that will never be delivered."""
+
+    owner: str
+    count: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Outbox:
     cursor: int = 0
     """The last entry of all stories that messages were made of."""
@@ -58,23 +80,22 @@ class Outbox:
     pending: tuple[Pending, ...] = ()
     known: tuple[str, ...] = ()
     """Ids of the last messages."""
+    dropped: tuple[Dropped, ...] = ()
+    """What was given up, by user."""
 
     def with_messages(self, messages: Iterable[Message], now: int) -> Outbox:
-        """And these, unless they are known; the oldest go where there are too many."""
+        """And these, unless they are known; of too many, the oldest of whoever has the most go."""
         known = set(self.known)
         new = list({each.id: each for each in messages if each.id not in known}.values())
-        pending = (*self.pending, *(Pending(each, now, now) for each in new))
-        return replace(
-            self,
-            pending=pending[-MOST_PENDING:],
-            known=(*self.known, *(each.id for each in new))[-REMEMBERED:],
-        )
+        pending = [*self.pending, *(Pending(each, now, now) for each in new)]
+        lost = []
+        while len(pending) > MOST_PENDING:
+            lost.append(pending.pop(first_out([each.message.owner for each in pending])))
+        known_now = (*self.known, *(each.id for each in new))[-REMEMBERED:]
+        return replace(self, pending=tuple(pending), known=known_now)._without(lost, now)
 
     def due(self, now: int) -> tuple[Pending, ...]:
         return tuple(each for each in self.pending if each.due_ms <= now)
-
-    def next_due(self) -> int | None:
-        return min((each.due_ms for each in self.pending), default=None)
 
     def delivered(self, message: Message) -> Outbox:
         left = tuple(each for each in self.pending if each.message.id != message.id)
@@ -82,14 +103,24 @@ class Outbox:
 
     def failed(self, message: Message, why: str, now: int) -> Outbox:
         """To be tried again later, ever more rarely, and given up after a day."""
-        return replace(
-            self,
-            pending=tuple(
-                _later(each, why, now) if each.message.id == message.id else each
-                for each in self.pending
-                if each.message.id != message.id or now - each.since_ms < GIVEN_UP_AFTER_MS
-            ),
-        )
+        tried = [each for each in self.pending if each.message.id == message.id]
+        lost = [each for each in tried if now - each.since_ms >= GIVEN_UP_AFTER_MS]
+        kept = (each for each in self.pending if each not in lost)
+        pending = tuple(_later(each, why, now) if each in tried else each for each in kept)
+        return replace(self, pending=pending)._without(lost, now)
+
+    def dropped_lately(self, now: int) -> tuple[Dropped, ...]:
+        """Within the last day."""
+        return tuple(each for each in self.dropped if now - each.last_ms < DAY)
+
+    def _without(self, lost: Sequence[Pending], now: int) -> Outbox:
+        """With a note of these, which are not tried again, for a day."""
+        counts = Counter(each.message.owner for each in lost)
+        recent = self.dropped_lately(now)
+        old = (each for each in recent if each.owner not in counts)
+        before = {each.owner: each.count for each in recent}
+        new = (Dropped(owner, before.get(owner, 0) + n, now) for owner, n in counts.items())
+        return replace(self, dropped=(*old, *new))
 
 
 def _later(pending: Pending, why: str, now: int) -> Pending:
@@ -111,6 +142,7 @@ def read_outbox(folder: Path) -> Outbox | None:
             tuple(said["troubles"]),
             tuple(_pending_of(each) for each in said["pending"]),
             tuple(said["known"]),
+            tuple(Dropped(**each) for each in said.get("dropped", ())),
         )
     except FileNotFoundError:
         return None

@@ -18,12 +18,15 @@ from trainmaster.config.validation import ConfigError
 from trainmaster.daemon.notifications import message_about, messages_about_health, occasions
 from trainmaster.daemon.outbox import (
     GIVEN_UP_AFTER_MS,
+    MOST_PENDING,
     DamagedOutbox,
+    Dropped,
     Message,
     Outbox,
     read_outbox,
     write_outbox,
 )
+from trainmaster.model.units import DAY
 from trainmaster.store.rows import StoredJob, StoryRow
 
 HOOK = "https://hooks.example.org/services/key"
@@ -153,11 +156,44 @@ def test_a_message_stays_until_it_was_taken_and_comes_once(tmp_path: Path) -> No
     late = outbox.failed(message, "refused", 1_000)
     assert not late.due(1_000 + 4_999)
     assert late.due(6_000)
-    assert late.failed(message, "refused", 6_000).next_due() == 16_000
-    assert not late.failed(message, "refused", 1_000 + GIVEN_UP_AFTER_MS).pending
+    assert late.failed(message, "refused", 6_000).pending[0].due_ms == 16_000
+    given_up = late.failed(message, "refused", 1_000 + GIVEN_UP_AFTER_MS)
+    assert not given_up.pending
+    assert given_up.dropped == (Dropped("", 1, 1_000 + GIVEN_UP_AFTER_MS),)
     taken = late.delivered(message)
     assert not taken.pending
     assert not taken.with_messages([message], 9_000).pending
+
+
+def test_a_user_with_too_many_messages_loses_its_own_oldest_and_that_is_noted(
+    tmp_path: Path,
+) -> None:
+    def messages(user: str, numbers: range) -> list[Message]:
+        to = f"{user}@example.org"
+        body = {"user": user} if user else {"event": "health"}
+        return [Message(f"{user}{n}:ended:{to}", to, "s", "t", body) for n in numbers]
+
+    outbox = Outbox().with_messages([*messages("", range(2)), *messages("bob", range(3))], 1)
+    for first in range(0, 3 * MOST_PENDING, 500):
+        outbox = outbox.with_messages(messages("eve", range(first, first + 500)), 2)
+    owners = [each.message.owner for each in outbox.pending]
+    assert (owners.count(""), owners.count("bob"), owners.count("eve")) == (2, 3, MOST_PENDING - 5)
+    assert outbox.pending[-1].message.id.startswith(f"eve{3 * MOST_PENDING - 1}:")
+    assert outbox.dropped_lately(3) == (Dropped("eve", 2 * MOST_PENDING + 5, 2),)
+    assert not outbox.dropped_lately(2 + DAY)
+    write_outbox(tmp_path, outbox)
+    assert read_outbox(tmp_path) == outbox
+
+
+def test_logs_do_not_say_where_a_message_goes() -> None:
+    assert Message(f"7:ended:{HOOK}", HOOK, "s", "t", {}).about == "7:ended"
+
+
+def test_an_outbox_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    (tmp_path / "notifications.json").write_text(
+        '{"cursor": 3, "troubles": [], "pending": [], "known": ["7"]}'
+    )
+    assert read_outbox(tmp_path) == Outbox(3, known=("7",))
 
 
 def test_a_damaged_outbox_is_put_aside_and_said(tmp_path: Path) -> None:
