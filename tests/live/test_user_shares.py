@@ -176,3 +176,38 @@ def test_links_and_sessions_of_one_user_log_nobody_else_out(cluster: Cluster) ->
             assert opened(cluster, new_link(ada))[0] == 303
         assert opened(cluster, "/", cookie)[0] == 200
         assert opened(cluster, unused)[0] == 303
+
+
+def hanging(account: Account, name: str) -> str:
+    """Git waits for ever for the other end of this pipe, as for a file server that is gone."""
+    return folder_of(account, name, "touch train.sh && git init -q && mkfifo .gitignore")
+
+
+def processes_of(cluster: Cluster, account: Account) -> list[psutil.Process]:
+    """Those that look at files for the manager as this user, and what they have started."""
+    found = []
+    for each in psutil.Process(cluster.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            if each.uids().real == account.uid:
+                found.append(each)
+    return found
+
+
+def test_copies_that_one_user_stops_hold_up_nobody_else(cluster: Cluster) -> None:
+    with ExitStack() as waiting:
+        for number in range(3):
+            line = waiting.enter_context(closing(AsUser(SYSTEM, cluster.eve)))
+            body = {"command": "true", "workdir": hanging(cluster.eve, f"hangs{number}")}
+            line.request(
+                *("POST", "/api/v1/jobs", json.dumps(body | {"snapshot": True})),
+                {"Content-Type": "application/json"},
+            )
+        until(
+            lambda: any(each.name() == "git" for each in processes_of(cluster, cluster.eve)),
+            "a copy that hangs",
+        )
+        ours = " ".join(str(each.pid) for each in processes_of(cluster, cluster.eve))
+        assert as_user(cluster.eve, f"kill -STOP {ours}").returncode == 0
+        folder = folder_of(cluster.bob, "copied", "touch train.sh")
+        job = submitted(cluster.bob, folder, command="true")
+        cluster.manager.until_state(job, "succeeded")
