@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
@@ -28,6 +29,8 @@ LIMITS = {
     "user_burst": "100000",
     "body_deadline": "10m",
     "bodies_bytes": "48MiB",
+    "forwards": "4",
+    "user_followers": "3",
 }
 OUTPUT_BYTES = 24 << 20
 
@@ -211,3 +214,37 @@ def test_copies_that_one_user_stops_hold_up_nobody_else(cluster: Cluster) -> Non
         folder = folder_of(cluster.bob, "copied", "touch train.sh")
         job = submitted(cluster.bob, folder, command="true")
         cluster.manager.until_state(job, "succeeded")
+
+
+def listening(account: Account, name: str) -> tuple[str, int]:
+    """A job that serves pages, and its port."""
+    job = submitted(
+        account, folder_of(account, name, "touch page"), command="python3 -u -m http.server 0"
+    )
+
+    def port() -> re.Match[str] | None:
+        status, said = asked(SYSTEM, account, "GET", f"/api/v1/jobs/{job}/logs")
+        return re.search(r"port (\d+)", said.decode()) if status == 200 else None
+
+    return job, int(until(port, "the job to listen")[1])
+
+
+def forward(account: Account, job: str, port: int) -> AsUser:
+    """A connection to the port, whose request has begun and not ended."""
+    line = AsUser(SYSTEM, account)
+    line.putrequest("POST", f"/api/v1/jobs/{job}/ports/{port}")
+    line.putheader("Transfer-Encoding", "chunked")
+    line.endheaders()
+    return line
+
+
+def test_connections_to_ports_of_one_users_jobs_leave_some_to_others(cluster: Cluster) -> None:
+    of_ada, of_bob = (listening(each, "pages") for each in (cluster.ada, cluster.bob))
+    with ExitStack() as forwards:
+        for status in (200, 200, 200, 429):
+            answer = forward(cluster.ada, *of_ada).getresponse()
+            assert forwards.enter_context(closing(answer)).status == status
+        answer = forward(cluster.bob, *of_bob).getresponse()
+        assert forwards.enter_context(closing(answer)).status == 200
+    for account, (job, _) in ((cluster.ada, of_ada), (cluster.bob, of_bob)):
+        assert asked(SYSTEM, account, "POST", f"/api/v1/jobs/{job}/cancel")[0] in (200, 202)
