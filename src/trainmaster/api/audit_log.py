@@ -16,6 +16,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainmaster.api.audit_file import MOST_FILES, AuditLines
+from trainmaster.api.audit_subject import subject_of
 from trainmaster.api.caller import Caller
 from trainmaster.api.host_check import SAFE_METHODS
 from trainmaster.api.limit_key import limit_key_of
@@ -128,7 +129,8 @@ class AuditLog:
 
         def write(status: int) -> None:
             nonlocal is_written
-            if not is_written and (is_noted or status in REFUSED):
+            is_due = is_noted or status in REFUSED or subject_of(scope) is not None
+            if is_due and not is_written:
                 known = _uid(scope) if uid is None else uid
                 line = _said(scope, state.get("caller"), known, status)
                 if 0 < status < FAILED:
@@ -165,6 +167,7 @@ def _said(scope: Scope, caller: Caller | None, uid: int | None, status: int) -> 
         "peer": f"{host}:{port}" if host else None,
         "verb": scope["method"],
         "path": scope["path"][:LONGEST],
+        "subject": subject_of(scope),
         "status": status,
     }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import Request
 
+from trainmaster.api.audit_subject import note_subject
 from trainmaster.api.caller import Caller, asked_by
 from trainmaster.api.request_limits import OVER, SOON
 from trainmaster.api.responses import LATER, ApiError
@@ -130,6 +131,7 @@ async def object_of(request: Request) -> Mapping[str, object]:
     if not isinstance(value, dict):
         raise ApiError(422, f"The body must be an object, not {shown(value)}.")
     check_plain(value)
+    note_subject(request, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
     return value
 
 

@@ -9,7 +9,10 @@ from trainmaster.cli.support.console import show_answer, show_table
 from trainmaster.cli.support.moments import moment_of
 from trainmaster.cli.support.options import AsJson, option
 
-COLUMNS = ("at", "user", "role", "via", "uid", "token", "verb", "path", "status", "left_out")
+COLUMNS = (
+    *("at", "user", "role", "via", "uid", "token"),
+    *("verb", "path", "status", "subject", "left_out"),
+)
 
 
 def audit(

@@ -423,9 +423,11 @@ class AuditRow(ResponseModel):
     peer: str | None
     verb: str | None
     path: str | None
+    subject: str | None
+    """What it changed: the body that was sent, and the id of what was made."""
     status: int | None
     left_out: int | None
-    """Failed requests of the same user or address since the last one written, which came too often."""
+    """Requests of the same user or address since the last one written, which came too often."""
 
 
 class AuditList(ResponseModel):

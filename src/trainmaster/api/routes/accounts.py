@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Annotated
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
 
 from trainmaster.api.access import login_page
+from trainmaster.api.audit_subject import note_subject
 from trainmaster.api.caller import By, Role
 from trainmaster.api.identity import cookie_name
 from trainmaster.api.request_body import object_of
@@ -83,6 +85,7 @@ def _tokens(router: APIRouter, service: Daemon) -> None:
         row, text = await service.accounts.create_token(
             wanted.user, wanted.role.value, expires, wanted.label
         )
+        note_subject(request, f"token {row.id}")
         return JsonAnswer(models.CreatedToken(**vars(_token(row)), token=text), 201, NOT_STORED)
 
     @router.delete("/tokens/{id}", summary="Revoke a token", **changes(models.TokenInfo))
@@ -145,9 +148,13 @@ def login_routes(sessions: Sessions, url: str) -> APIRouter:
     @router.get("/login", include_in_schema=False)
     async def login(request: Request, code: Annotated[str, Query(max_length=200)] = "") -> Response:
         """The code is used up, and is not in the address that the browser then shows."""
-        cookie = sessions.begin(code, peer_uid(request.scope))
-        if cookie is None:
+        browser = peer_uid(request.scope)
+        cookie = sessions.begin(code, browser)
+        session = None if cookie is None else sessions.of(cookie, browser)
+        if cookie is None or session is None:
             return login_page(PAGE_ONLY_ONCE)
+        request.state.caller = replace(session.origin, via="link", pid=None)
+        note_subject(request, "session of the page")
         answered = RedirectResponse("/", 303, {**NOT_STORED, "Referrer-Policy": "no-referrer"})
         server = request.scope.get("server") or ("", "")
         answered.set_cookie(

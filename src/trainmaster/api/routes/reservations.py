@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from trainmaster.api import params
+from trainmaster.api.audit_subject import note_subject
 from trainmaster.api.caller import By
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import ApiError, JsonAnswer, answers, changes, takes
@@ -98,6 +99,7 @@ def routes(service: Daemon) -> APIRouter:
         lose nothing by it, and the others stay, unless `force` is set. It ends by itself."""
         terms = checked(ReservationTerms, await object_of(request))
         number = await service.cluster_control.reserve(terms.wanted(), by.user)
+        note_subject(request, f"reservation {number}")
         return JsonAnswer(_row(service, number))
 
     @router.delete(

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from trainmaster.api import serializers
+from trainmaster.api.audit_subject import note_subject
 from trainmaster.api.caller import By, Caller
 from trainmaster.api.messages import copy_sentences
 from trainmaster.api.peer import ROOT
@@ -39,7 +40,10 @@ from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.launch_spec import Account
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.text.deadlines import DEADLINE_OF_HELD, deadline_sentence
+from trainmaster.text.formatting import plural
 
+NOTED = 40
+"""Ids of jobs that the audit log names."""
 YAML_EXAMPLE = "name: resnet\ncommand: python train.py\ngpus: 2\n---\ncommand: python evaluate.py\n"
 JOB_REF = {"$ref": "#/components/schemas/JobFile"}
 BODY: dict[str, Any] = {
@@ -121,6 +125,8 @@ def routes(service: Daemon) -> APIRouter:
             return JsonAnswer(CheckedJobs([await _checked(service, each, by) for each in asked]))
         own_key = None if key is None else f"{by.user} {key}"
         accepted = await service.submissions.submit(asked, own_key, digest, asker(by))
+        ids = [each.ids[0] for each in accepted[:NOTED]]
+        note_subject(request, f"{plural(len(accepted), 'job')}: {', '.join(ids)}")
         known = any(each.was_known for each in accepted)
         now = service.queries.now_ms()
         listed = [
