@@ -363,8 +363,9 @@ class People:
         )
 
     def missing(self, data: Path) -> list[str]:
-        """Requests that were answered and that the audit log does not know."""
+        """Requests that were answered and that the audit log neither has nor counts as left out."""
         written: Counter[tuple[str, str, int, str]] = Counter()
+        left_out: Counter[str] = Counter()
         for place in data.glob("audit.log*"):
             for line in place.read_text().splitlines():
                 try:
@@ -372,7 +373,14 @@ class People:
                 except ValueError:  # the manager was killed while it wrote
                     continue
                 written[said["verb"], said["path"], said["status"], said["user"] or ""] += 1
-        return [f"{count} x {what}" for what, count in (self.answered - written).items()]
+                left_out[said["user"] or ""] += said.get("left_out") or 0
+        found = []
+        for what, count in (self.answered - written).items():
+            counted = min(count, left_out[what[-1]])
+            left_out[what[-1]] -= counted
+            if count > counted:
+                found.append(f"{count - counted} x {what}")
+        return found
 
 
 def _over_socket(

@@ -191,6 +191,10 @@ def test_an_answer_that_is_not_in_the_audit_log_is_missed(tmp_path: Path) -> Non
     assert len(seen.missing(tmp_path)) == 1
     (tmp_path / "audit.log.1").write_text(f"{line}\n")
     assert not seen.missing(tmp_path)
+    seen.answered["POST", "/x", 201, "ada"] += 2
+    other = {"verb": "POST", "path": "/y", "status": 201, "user": "ada", "left_out": 1}
+    (tmp_path / "audit.log.2").write_text(json.dumps(other) + "\n")
+    assert seen.missing(tmp_path) == ["1 x ('POST', '/x', 201, 'ada')"]
 
 
 def test_a_charge_that_is_not_that_of_the_journals_is_found(

@@ -10,12 +10,14 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from tests.live.daemons import LiveDaemon, until
 from tests.live.unix_users import AsUser, as_user, asked, shared_folder, system_manager, unix_user
+from trainmaster.api.audit_log import CHANGES
 from trainmaster.api.local_socket import SYSTEM
 from trainmaster.api.sessions import MOST
 from trainmaster.model.launch_spec import Account
@@ -40,6 +42,7 @@ class Cluster:
     manager: LiveDaemon
     ada: Account
     bob: Account
+    eve: Account
 
     @property
     def pid(self) -> int:
@@ -54,9 +57,10 @@ def cluster() -> Iterator[Cluster]:
         shared_folder() as base,
         unix_user(base) as ada,
         unix_user(base) as bob,
+        unix_user(base) as eve,
         system_manager(base / "state", "--slots", "2", *stated) as manager,
     ):
-        yield Cluster(manager, ada, bob)
+        yield Cluster(manager, ada, bob, eve)
 
 
 def folder_of(account: Account, name: str, script: str) -> str:
@@ -248,3 +252,30 @@ def test_connections_to_ports_of_one_users_jobs_leave_some_to_others(cluster: Cl
         assert forwards.enter_context(closing(answer)).status == 200
     for account, (job, _) in ((cluster.ada, of_ada), (cluster.bob, of_bob)):
         assert asked(SYSTEM, account, "POST", f"/api/v1/jobs/{job}/cancel")[0] in (200, 202)
+
+
+def test_changes_of_one_user_do_not_push_out_what_others_did(cluster: Cluster) -> None:
+    asked(SYSTEM, cluster.bob, "POST", "/api/v1/login-links")
+    with closing(AsUser(SYSTEM, cluster.eve)) as line:
+        for _ in range(CHANGES + 100):
+            new_link(line)
+
+    def entries(user: Account) -> list[dict[str, Any]]:
+        path = f"/api/v1/audit?user={user.name}&limit=10000"
+        found: list[dict[str, Any]] = asked(SYSTEM, None, "GET", path)[1]["entries"]
+        return found
+
+    def is_complete() -> bool:
+        found = entries(cluster.eve)
+        return bool(len(found) + sum(each["left_out"] for each in found) == CHANGES + 100)
+
+    until(is_complete, "the number of those that were left out")
+    assert len(entries(cluster.eve)) < CHANGES + 100
+    assert entries(cluster.bob)[-1]["path"] == "/api/v1/login-links"
+    with closing(AsUser(SYSTEM, cluster.eve)) as line:
+        for _ in range(20):
+            new_link(line)
+    assert cluster.manager.stop() == 0
+    with open(cluster.manager.folder / "audit.log") as log:
+        found = [said for said in map(json.loads, log) if said["user"] == cluster.eve.name]
+    assert len(found) + sum(each["left_out"] for each in found) == CHANGES + 120

@@ -95,7 +95,8 @@ def create_app(
     app.add_middleware(RequestLimits, limits=service.limits, is_proxied=is_proxied)
     app.add_middleware(Authentication, identify=callers.of)
     app.add_middleware(HostCheck, hosts=hosts)
-    app.add_middleware(AuditLog, file=AuditFile(audit))
+    app.state.audit = AuditFile(audit)
+    app.add_middleware(AuditLog, file=app.state.audit)
     app.add_middleware(StoreHeader, service=service)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     return app

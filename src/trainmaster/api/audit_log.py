@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections import Counter
+import time
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import cached_property
@@ -34,6 +35,14 @@ PRIVATE = "/environment"
 LONGEST = 200
 FAILURES = 60
 """Failed requests of one user or address that are noted at once; then one in a second."""
+CHANGES = 1000
+"""The same of requests that did something; of operators all are noted."""
+PART_BYTES = 512
+"""So much of a line counts as one; most are half as long."""
+LATER_US = 1_000_000
+"""After which it is looked again whether there is room for what was left out."""
+LATE_S = 60.0
+"""A line is written so much after its time at most: lines are nearly in their order."""
 FAILED = 400
 NO_ROOM = (
     "The disk of the data folder is full, and the audit log must not miss a request: nothing was done. Free"
@@ -41,13 +50,58 @@ NO_ROOM = (
 )
 
 
+Line = dict[str, Any]
+
+
+class LineQuota:
+    """Lines of one user or address: so many at once, then one a second, and a longer one more rarely.
+
+    The others are counted.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._buckets = TokenBuckets(1, at_once)
+        self._left_out: dict[str, tuple[int, Line]] = {}
+        """How many since the last line, and the newest of them."""
+
+    def taken(self, who: str, line: Line, at_us: int) -> tuple[Line | None, int]:
+        """The line as it is to be written; or None where it is left out, and when there is room for it."""
+        wait_us = self._buckets.take(who, at_us, _parts(line))
+        if wait_us:
+            self.leave_out(who, line)
+            return None, wait_us
+        return {**line, "left_out": self._left_out.pop(who, (0, line))[0]}, 0
+
+    def leave_out(self, who: str, line: Line) -> None:
+        count, _ = self._left_out.get(who, (0, line))
+        if count or len(self._left_out) < MOST:
+            self._left_out[who] = (count + 1, line)
+
+    def newest_left_out(self, who: str, at_us: int) -> Line | None:
+        """To be written in its turn, where no later one has come."""
+        count, line = self._left_out.get(who, (0, {}))
+        if not count or self._buckets.take(who, at_us, _parts(line)):
+            return None
+        del self._left_out[who]
+        return {**line, "left_out": count - 1}
+
+    def all_left_out(self) -> list[Line]:
+        """The newest of everybody, whether or not there is room for it."""
+        found = [{**line, "left_out": count - 1} for count, line in self._left_out.values()]
+        self._left_out.clear()
+        return found
+
+
+def _parts(line: Line) -> int:
+    return -(-len(json.dumps(line)) // PART_BYTES)
+
+
 class AuditFile:
     """Where the lines go; None: nowhere."""
 
     def __init__(self, place: Path | None) -> None:
         self._place = place
-        self._failures = TokenBuckets(1, FAILURES)
-        self._left_out: Counter[str] = Counter()
+        self._failures, self._changes = LineQuota(FAILURES), LineQuota(CHANGES)
 
     @cached_property
     def _lines(self) -> AuditLines | None:
@@ -58,18 +112,43 @@ class AuditFile:
         """Whether a request may be taken that needs a line."""
         return self._lines is None or self._lines.has_room
 
-    def write_failure(self, who: str, line: dict[str, Any], at_us: int) -> None:
-        """One of many that may come from one user: what is too often is counted, not written."""
-        is_crowded = self._lines is not None and self._lines.is_crowded
-        if is_crowded or self._failures.take(who, at_us):
-            if who in self._left_out or len(self._left_out) < MOST:
-                self._left_out[who] += 1
-        else:
-            self.write({**line, "left_out": self._left_out.pop(who, 0)})
+    @property
+    def _is_crowded(self) -> bool:
+        return self._lines is not None and self._lines.is_crowded
 
-    def write(self, line: dict[str, Any]) -> None:
+    def write_failure(self, who: str, line: Line, at_us: int) -> int:
+        """One of many that may come from one user. 0; or the microseconds until `write_left_out`, where it is
+        left out."""
+        if self._is_crowded:
+            self._failures.leave_out(who, line)
+            return LATER_US
+        return self._write_if(*self._failures.taken(who, line, at_us))
+
+    def write_change(self, who: str, line: Line, at_us: int) -> int:
+        """The same of what was done."""
+        return self._write_if(*self._changes.taken(who, line, at_us))
+
+    def write_left_out(self, who: str, at_us: int) -> None:
+        """Say what was left out last, and how many before, where nothing was written since."""
+        if self._is_crowded:  # the next line says it
+            return
+        for quota in (self._failures, self._changes):
+            self._write_if(quota.newest_left_out(who, at_us))
+
+    def end(self) -> None:
+        """Say what was left out, as nobody will ask any more."""
+        for quota in (self._failures, self._changes):
+            for line in quota.all_left_out():
+                self.write(line)
+
+    def write(self, line: Line) -> None:
         if self._lines is not None:
             self._lines.write(json.dumps(line, ensure_ascii=True))
+
+    def _write_if(self, line: Line | None, wait_us: int = 0) -> int:
+        if line is not None:
+            self.write(line)
+        return wait_us
 
 
 def last_lines(
@@ -80,11 +159,7 @@ def last_lines(
     names = (
         [] if place is None else [place, *(Path(f"{place}.{n}") for n in range(1, MOST_FILES + 1))]
     )
-    since = (
-        ""
-        if since_s is None
-        else datetime.fromtimestamp(since_s, UTC).isoformat(timespec="milliseconds")
-    )
+    since, before_all = ("", "") if since_s is None else (_stamp(since_s), _stamp(since_s - LATE_S))
     for name in names:
         try:
             lines = name.read_bytes().splitlines()
@@ -94,11 +169,15 @@ def last_lines(
             said = _read(line)
             if said is None:
                 continue
-            if len(found) == most or said["at"] < since:
+            if len(found) == most or said["at"] < before_all:
                 return found[::-1]
-            if user is None or said["user"] == user:
+            if said["at"] >= since and user in (None, said["user"]):
                 found.append(said)
     return found[::-1]
+
+
+def _stamp(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
@@ -132,12 +211,8 @@ class AuditLog:
             is_due = is_noted or status in REFUSED or subject_of(scope) is not None
             if is_due and not is_written:
                 known = _uid(scope) if uid is None else uid
-                line = _said(scope, state.get("caller"), known, status)
-                if 0 < status < FAILED:
-                    self._file.write(line)
-                else:
-                    who = limit_key_of(scope, is_proxied=False) or ""
-                    self._file.write_failure(who, line, now_us())
+                caller: Caller | None = state.get("caller")
+                self._write(scope, caller, _said(scope, caller, known, status))
             is_written = True
 
         async def sent(message: Message) -> None:
@@ -153,11 +228,23 @@ class AuditLog:
         finally:
             write(0)  # it was not answered
 
+    def _write(self, scope: Scope, caller: Caller | None, line: Line) -> None:
+        is_change = 0 < line["status"] < FAILED
+        if is_change and caller is not None and caller.is_operator:
+            self._file.write(line)
+            return
+        write = self._file.write_change if is_change else self._file.write_failure
+        who = limit_key_of(scope, is_proxied=False) or ""
+        wait_us = write(who, line, now_us())
+        if wait_us:
+            loop, soon_s = asyncio.get_running_loop(), wait_us / 1_000_000 + 0.01
+            loop.call_later(soon_s, lambda: self._file.write_left_out(who, now_us()))
 
-def _said(scope: Scope, caller: Caller | None, uid: int | None, status: int) -> dict[str, Any]:
+
+def _said(scope: Scope, caller: Caller | None, uid: int | None, status: int) -> Line:
     host, port = scope.get("client") or ("", 0)
     return {
-        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "at": _stamp(time.time()),
         "user": None if caller is None else caller.user,
         "role": None if caller is None else caller.role.value,
         "via": None if caller is None else caller.via,

@@ -18,7 +18,7 @@ import structlog
 import uvicorn
 
 from trainmaster.api.app import create_app
-from trainmaster.api.audit_log import FILE
+from trainmaster.api.audit_log import FILE, AuditFile
 from trainmaster.api.connections import bounded_protocol
 from trainmaster.api.front import PLAIN, Front
 from trainmaster.api.host_check import names_of
@@ -45,9 +45,10 @@ Beside = Callable[[Daemon], Awaitable[None]]
 class Server(uvicorn.Server):
     """A server on a TCP socket and a Unix socket, which leaves signals to us."""
 
-    def __init__(self, config: uvicorn.Config, local: socket.socket) -> None:
+    def __init__(self, config: uvicorn.Config, local: socket.socket, audit: AuditFile) -> None:
         super().__init__(config)
         self._local = local
+        self._audit = audit
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """The Unix socket never speaks TLS, whatever the other one does."""
@@ -62,6 +63,10 @@ class Server(uvicorn.Server):
 
         loop = asyncio.get_running_loop()
         self.servers.append(await loop.create_server(protocol, sock=self._local))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        self._audit.end()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -150,17 +155,18 @@ def _signalled() -> asyncio.Event:
 def _server(
     daemon: Daemon, sock: socket.socket, local: LocalSocket, sessions: Sessions, front: Front
 ) -> Server:
+    app = create_app(
+        daemon,
+        daemon.metrics,
+        names_of(sock) | front.names(),
+        url=front.page_url(sock),
+        fingerprint=front.fingerprint(),
+        sessions=sessions,
+        audit=daemon.folder / FILE,
+        is_proxied=front.proxy is not None,
+    )
     config = uvicorn.Config(
-        create_app(
-            daemon,
-            daemon.metrics,
-            names_of(sock) | front.names(),
-            url=front.page_url(sock),
-            fingerprint=front.fingerprint(),
-            sessions=sessions,
-            audit=daemon.folder / FILE,
-            is_proxied=front.proxy is not None,
-        ),
+        app,
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=LAST_ANSWERS_S,
@@ -171,7 +177,7 @@ def _server(
         ssl_certfile=front.certificate,
         ssl_keyfile=front.key,
     )
-    return Server(config, local.sock)
+    return Server(config, local.sock, app.state.audit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,12 @@ class TokenBuckets:
         self._room = burst * self._each
         self._full_at: OrderedDict[str, int] = OrderedDict()
 
-    def take(self, name: str, now_us: int) -> int:
-        """Take a token; 0, or the microseconds until there is one, and nothing is taken."""
+    def take(self, name: str, now_us: int, tokens: int = 1) -> int:
+        """Take a token, or some; 0, or the microseconds until there are so many, and nothing is taken."""
         full_at = max(self._full_at.pop(name, now_us), now_us)
-        wait = full_at + self._each - self._room - now_us
-        self._full_at[name] = full_at if wait > 0 else full_at + self._each
+        taken = tokens * self._each
+        wait = full_at + taken - self._room - now_us
+        self._full_at[name] = full_at if wait > 0 else full_at + taken
         while len(self._full_at) > MOST:
             self._full_at.popitem(last=False)
         return max(0, wait)

@@ -17,7 +17,15 @@ from starlette.types import Message, Receive, Scope, Send
 
 from trainmaster.api import audit_file
 from trainmaster.api.audit_file import WAITING_BYTES
-from trainmaster.api.audit_log import FAILURES, AuditFile, AuditLog, last_lines
+from trainmaster.api.audit_log import (
+    CHANGES,
+    FAILURES,
+    PART_BYTES,
+    AuditFile,
+    AuditLog,
+    last_lines,
+)
+from trainmaster.api.caller import Caller, Role
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
@@ -51,6 +59,13 @@ def test_of_one_user_and_since_a_time(tmp_path: Path) -> None:
     assert seconds(last_lines(place, 1, "bob", None)) == [4]
     third = 1794873603.0  # 2026-11-17T00:00:03Z
     assert seconds(last_lines(place, 100, None, third)) == [3, 4, 5, 6]
+
+
+def test_a_line_that_was_written_late_hides_none_before_it(tmp_path: Path) -> None:
+    place = tmp_path / "audit.log"
+    place.write_text(f"{line(3)}\n{line(4)}\n{line(2)}\n{line(5)}\n")
+    third = 1794873603.0  # 2026-11-17T00:00:03Z
+    assert seconds(last_lines(place, 100, None, third)) == [3, 4, 5]
 
 
 def test_nothing_is_written_nowhere(tmp_path: Path) -> None:
@@ -102,6 +117,75 @@ def test_failures_of_one_do_not_push_out_what_others_did(tmp_path: Path) -> None
     found = last_lines(place, 10_000, None, None)
     assert [each["user"] for each in found] == ["ada"] * FAILURES + ["bob", "ada"]
     assert [each["left_out"] for each in found[-2:]] == [0, 1000 - FAILURES]
+
+
+def test_changes_of_one_do_not_push_out_what_others_did_and_are_counted(tmp_path: Path) -> None:
+    place = tmp_path / "audit.log"
+    file = AuditFile(place)
+    done, other = json.loads(line(1, "ada")), json.loads(line(2, "bob"))
+    written = [file.write_change("ada", done | {"path": str(n)}, 0) for n in range(CHANGES + 20)]
+    assert written == [0] * CHANGES + [1_000_000] * 20
+    assert file.write_change("bob", other, 0) == 0
+    file.write_left_out("ada", 0)
+    assert len(last_lines(place, 10_000, "ada", None)) == CHANGES, "not before its turn"
+    file.write_left_out("ada", 1_000_000)
+    file.write_left_out("ada", 2_000_000)
+    (last,) = last_lines(place, 10_000, "ada", None)[CHANGES:]
+    assert (last["path"], last["left_out"]) == (str(CHANGES + 19), 19)
+    assert file.write_change("ada", done, 2_000_000) == 0
+    assert last_lines(place, 1, "ada", None)[0]["left_out"] == 0, "each is counted once"
+
+
+def test_what_was_left_out_is_said_at_the_end(tmp_path: Path) -> None:
+    place = tmp_path / "audit.log"
+    file = AuditFile(place)
+    for _ in range(CHANGES + 20):
+        file.write_change("ada", json.loads(line(1, "ada")), 0)
+    for _ in range(FAILURES + 3):
+        file.write_failure("bob", json.loads(line(2, "bob", 403)), 0)
+    file.end()
+    file.end()
+    said = last_lines(place, 2, None, None)
+    assert [(each["user"], each["left_out"]) for each in said] == [("bob", 2), ("ada", 19)]
+
+
+def test_long_lines_count_as_several(tmp_path: Path) -> None:
+    """Else a user could push out others by long paths, in fewer lines."""
+    file = AuditFile(tmp_path / "audit.log")
+    long = json.loads(line(1, "ada")) | {"path": "\U0001f600" * 200}
+    sizes = len(json.dumps(long)) // PART_BYTES
+    for _ in range(CHANGES):
+        file.write_change("ada", long, 0)
+    assert len(last_lines(tmp_path / "audit.log", 10_000, None, None)) < CHANGES / sizes
+    assert file.write_change("ada", long, 0) > sizes * 100_000
+
+
+def test_of_operators_every_change_is_noted_and_of_others_soon_how_many_were_not(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "audit.log"
+    app = AuditLog(PlainTextResponse("done"), AuditFile(place))
+
+    async def send(_message: Message) -> None:
+        pass
+
+    def said(user: str) -> tuple[int, int]:
+        found = last_lines(place, 10_000, user, None)
+        return len(found), sum(each["left_out"] or 0 for each in found)
+
+    async def play() -> None:
+        for user, role in (("eve", Role.USER), ("ops", Role.OPERATOR)):
+            state = {"caller": Caller(user, role, None, "token")}
+            scope = {"type": "http", "method": "POST", "path": "/x", "headers": [], "client": None}
+            for _ in range(CHANGES + 50):
+                await app(scope | {"server": None, "state": state}, never, send)
+        async with asyncio.timeout(60):
+            while sum(said("eve")) < CHANGES + 50:
+                await asyncio.sleep(0.05)
+
+    asyncio.run(play())
+    assert said("ops") == (CHANGES + 50, 0)
+    assert said("eve")[1] > 0
 
 
 @contextmanager
