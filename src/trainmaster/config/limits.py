@@ -92,7 +92,9 @@ class Limits:
     followers: int = _number(200, "Requests that follow logs or changes at once.")
     forwards: int = _number(100, "Connections to ports of jobs (`forward`) at once.")
     user_connections: int = _number(
-        128, "Open connections of one Unix user, or from one address; operators' only count in all."
+        128,
+        "Open connections of one Unix user, or from one address of another machine; operators' only count"
+        " in all.",
     )
     user_requests: int = _number(64, "Requests of one user that are answered at once.")
     user_submissions: int = _number(8, "Submissions of one user that are worked on at once.")
