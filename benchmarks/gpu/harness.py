@@ -360,10 +360,13 @@ class Manager:
         found: Found | None = json.loads(path.read_text()) if path.exists() else None
         return found
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str, body: object = None) -> Any:
+        """An answer of the API; with a body, that of a POST."""
         token = (self.data / "admin-token").read_text().strip()
         asked = urllib.request.Request(
-            f"{self.url}/api/v1{path}", headers={"Authorization": f"Bearer {token}"}
+            f"{self.url}/api/v1{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {token}", "content-type": "application/json"},
         )
         with urllib.request.urlopen(asked, timeout=20) as answer:
             return json.loads(answer.read())

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "self_test": (("self_test",),),
     "memory": (("memory",),),
     "device_filter": (("device_filter",),),
+    "zero_estimate": (("zero_estimate",),),
 }
 
 

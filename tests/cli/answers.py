@@ -61,6 +61,7 @@ def job_details(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "gpu_use": [],
         "shared_by": None,
         "memory_enforced": None,
+        "memory": None,
         "last_lines": [],
         "spec": {},
     }

@@ -32,6 +32,7 @@ from trainmaster.daemon.response_models import (
     ForecastRow,
     HealthRow,
     JobDetails,
+    MemoryRow,
     ProgramProfile,
     QueueRow,
     StoryEntry,
@@ -236,6 +237,7 @@ def job_details(status: JobStatus, now: int, last_lines: Sequence[str] = ()) -> 
         gpu_use=list(status.gpu_use),
         shared_by=status.shared_by or None,
         memory_enforced=status.memory_enforced or None,
+        memory=memory_row(status),
         failure=failure_row(status),
         last_lines=list(last_lines),
         profile=program_profile(status.history.profile),
@@ -254,6 +256,24 @@ def program_profile(profile: Profile | None) -> ProgramProfile | None:
         sync_bytes=profile.sync_bytes or None,
         cpu_us=profile.cpu_us or None,
         activation_bytes=profile.activation_bytes or None,
+    )
+
+
+def memory_row(status: JobStatus) -> MemoryRow | None:
+    """What it is expected to need of each GPU."""
+    profile = status.history.profile
+    estimate = None if profile is None else profile.memory_estimate
+    if profile is None or estimate is None:
+        return None
+    return MemoryRow(
+        low_bytes=estimate.low,
+        expected_bytes=estimate.expected,
+        high_bytes=estimate.high,
+        source=estimate.source.value,
+        runs=estimate.runs,
+        same_arguments=estimate.is_same,
+        peak_bytes=profile.gpu_memory or None,
+        reserved_bytes=status.reserved_memory or None,
     )
 
 

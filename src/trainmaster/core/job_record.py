@@ -212,9 +212,14 @@ class JobRecord:
 
     @property
     def measured_memory(self) -> int:
-        """The most that it was seen to use on each of its GPUs, with a margin; 0 = unknown."""
-        peak = 0 if self.profile is None else self.profile.gpu_memory
-        return with_margin(peak)
+        """The top of what it is expected to need on each of its GPUs; 0 = unknown.
+
+        Where it was seen to use more, or nothing was estimated: what it used, with a margin.
+        """
+        if self.profile is None:
+            return 0
+        peak, estimate = self.profile.gpu_memory, self.profile.memory_estimate
+        return with_margin(peak) if estimate is None or estimate.high < peak else estimate.high
 
     def memory_on(self, kind: GpuType) -> int:
         """Bytes to book on a GPU of that type, at most all where they are measured or unknown."""

@@ -408,9 +408,9 @@ def _run_failed(state: State, event: e.RunFailed, now: int) -> None:
         released(state, event.run)
         return
     _end_service(state, record, event.at_ms, now)
-    record.failures += 1
+    record.failures += event.is_counted
     record.losses = 0
-    if event.retryable and record.failures <= record.job.retries:
+    if event.retryable and (record.failures <= record.job.retries or not event.is_counted):
         requeue_for_retry(state, record, event.work, now, event.retry_in_ms)
         if record.is_live:
             ask_for_more(state, record, event.gpu_memory, event.memory)

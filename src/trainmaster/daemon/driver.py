@@ -29,13 +29,21 @@ from trainmaster.daemon.failure_history import with_cost
 from trainmaster.daemon.gpu_activity import GpuActivity
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.hang_remarks import hang_notes
+from trainmaster.daemon.host_bookings import HostBookings, needed
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.input_watch import FACTS as INPUT_FACTS
 from trainmaster.daemon.input_watch import InputWatch
 from trainmaster.daemon.job_events import job_of, story_of, thinned
 from trainmaster.daemon.known_profiles import KnownProfiles, key_of
 from trainmaster.daemon.live_job import Hold, LiveJob
-from trainmaster.daemon.measurements import Measurements, is_alone
+from trainmaster.daemon.measurements import (
+    GpuLook,
+    Measurements,
+    is_alone,
+    profile_of_peak,
+    with_host_memory,
+)
+from trainmaster.daemon.memory_forecasts import MemoryForecasts
 from trainmaster.daemon.memory_watch import MemoryWatch
 from trainmaster.daemon.metrics import Metrics, count_events
 from trainmaster.daemon.order_dispatch import OrderDispatcher
@@ -54,7 +62,7 @@ from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.deadline_notices import DeadlineNotice
-from trainmaster.model.engine_reports import Lost, Progressed, Report
+from trainmaster.model.engine_reports import Ended, Lost, Progressed, Report
 from trainmaster.model.failure import Failure
 from trainmaster.model.job import Run
 from trainmaster.model.job_state import ENDED_STATES, JobState
@@ -157,6 +165,8 @@ class Driver:
         self.measurements = Measurements()
         self.readings.listeners.append(self._measure)
         self.known_profiles = KnownProfiles(store)
+        self.memory_forecasts = MemoryForecasts()
+        self.host_bookings = HostBookings(self)
         self.run_times = RunTimes()
         self.memory_watch = MemoryWatch(self)
         self.readings.listeners.append(self.memory_watch.look)
@@ -311,6 +321,7 @@ class Driver:
             for live in request.new_jobs:
                 self.jobs[live.id] = live
             self.known_profiles.register(request.new_jobs)
+            self.memory_forecasts.register(request.new_jobs)
             timely = self._without_ended(request.events)
             request.is_late = bool(request.events) and not timely
             events.extend(self.inputs.at_arrival(timely))
@@ -474,6 +485,13 @@ class Driver:
             log.exception("a report makes no sense and is left out", report=str(report)[:500])
             return
         record, topology = live.record, self.controller.state.topology
+        if record is not None and any(
+            isinstance(each.event, e.RunSucceeded | e.RunPassed) for each in found
+        ):
+            peak = report.peak_memory if isinstance(report, Ended) else None
+            measured = with_host_memory(self.measurements.at_end(record), needed(record, peak))
+            if measured is not None:
+                yield LoggedEvent(e.JobProfiled(live.id, profile=measured))
         for logged in found:
             yield logged if record is None else with_cost(logged, live, record, topology, now)
             if isinstance(logged.event, e.JobProfiled) and logged.event.profile is not None:
@@ -495,8 +513,13 @@ class Driver:
             if live is None or record is None or record.run != use.run:
                 continue
             alone = is_alone(self.controller.state, record)
+            at = live.history.progress
             news = self.measurements.of_gpu(
-                record, use.most_memory, use.mean_util_ppm, now, is_alone=alone
+                record,
+                GpuLook(use.most_memory, use.mean_util_ppm),
+                now,
+                is_alone=alone,
+                step=None if at is None else at.step,
             )
             if news is not None:
                 self.inbox.follow_up(self._profiled(live, news))
@@ -509,8 +532,10 @@ class Driver:
         """Its GPU memory by the last look, where none is known yet: it says whether it can be frozen."""
         record = live.record
         use = None if record is None else self.readings.of_run(record.run)
-        if record is not None and use is not None and not record.gpu_memory:
-            yield LoggedEvent(e.JobProfiled(live.id, profile=Profile(gpu_memory=use.most_memory)))
+        if record is None or use is None or record.gpu_memory:
+            return
+        if use.most_memory:
+            yield LoggedEvent(e.JobProfiled(live.id, profile=profile_of_peak(use.most_memory)))
 
     def _measure_steps(self, report: Progressed, live: LiveJob, now: int) -> Iterator[LoggedEvent]:
         record = live.record
@@ -530,7 +555,8 @@ class Driver:
         """Those of the same program that have not started."""
         for other in self.known_profiles.live_of(key_of(live)):
             if other is not live and not other.has_started:
-                yield LoggedEvent(e.JobProfiled(other.id, profile=news))
+                theirs = self.memory_forecasts.of_live_run(other, news)
+                yield LoggedEvent(e.JobProfiled(other.id, profile=theirs))
 
     # -- storing -------------------------------------------------------------------------------------
 
@@ -594,6 +620,7 @@ class Driver:
                 live.job = live.record.job
                 self.known_profiles.learn(live)
                 self.inbox.follow_up(self.run_times.record(live, now))
+                self.memory_forecasts.record(live)
             if live.has_ended and live.finish_ms is None:
                 live.finish_ms = max(live.ended_ms or now, live.earliest_end_ms)
                 live.paused(live.finish_ms)
@@ -615,6 +642,9 @@ class Driver:
             self.measurements.forget(live.id)
             self.known_profiles.forget(live)
             is_first |= self.run_times.learn(live)
+            self.inbox.follow_up([*self.memory_forecasts.learn(live)])
+            for other in self.memory_forecasts.waiting(live):
+                self.inbox.follow_up([*self.host_bookings.news(other)])
             self.metrics.finished.labels(live.job.queue, states[live.id]).inc()
         for live in ended:
             for waiting in self.dependencies.dependents_of(live):

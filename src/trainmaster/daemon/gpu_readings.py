@@ -29,7 +29,7 @@ from trainmaster.text.formatting import as_sentence, listing, plural, size
 
 log = structlog.get_logger("trainmaster.gpu")
 
-EVERY_S = 2.0
+EVERY_S = 1.0
 SILENCE_S = 20.0
 """A driver that has not answered for so long is said not to, and asked by a new process."""
 AGAIN_S = 5.0

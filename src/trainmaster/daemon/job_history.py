@@ -12,6 +12,7 @@ from trainmaster.model import codec
 from trainmaster.model.codec import stored_as
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.failure import Failure
+from trainmaster.model.memory_estimate import MemoryEstimate
 from trainmaster.model.profile import Profile
 from trainmaster.model.run_time import RunTimeForecast
 from trainmaster.model.stop_reasons import EndReason, Suspension
@@ -196,6 +197,9 @@ class JobHistory:
     forecasts: tuple[RunTimeForecast, ...] = ()
     """What was forecast of its run time, at set parts of it."""
 
+    memory_forecast: MemoryEstimate | None = None
+    """What was first expected of its GPU memory from earlier runs; None: nothing."""
+
     @property
     def restarts(self) -> int:
         preruns = 0 if self.prerun is None else self.prerun.attempts
@@ -237,6 +241,7 @@ STORED_KEYS = {name: KEYS.get(name, name) for name in NAMES}
 ENCODED = (
     *("progress", "deadline", "last_freeze", "profile"),
     *("failed_by", "failed_attempts", "hang", "prerun", "forecasts"),
+    *("memory_forecast",),
 )
 CAUSES: Mapping[str, type[EndReason] | type[Suspension]] = {
     "end": EndReason,

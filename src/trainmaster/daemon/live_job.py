@@ -199,6 +199,7 @@ class LiveJob:
             grace_ms=grace_ms,
             max_runtime_ms=left_ms,
             memory=self._memory_now(),
+            limits_gpu_memory=self.record is None or self.record.demand.states_gpu_memory,
             longest_silence_ms=self.history.longest_silence_ms,
             on_hang=self.recipe.on_hang if self._is_retried_after(hung) else OnHang.REPORT,
         )
@@ -227,6 +228,12 @@ class LiveJob:
 
     def with_runtime(self, max_runtime_ms: int) -> None:
         self._with_recipe(replace(self.recipe, max_runtime_ms=max_runtime_ms))
+
+    def expect_memory(self, memory: int) -> None:
+        """Book and allow so much host memory for each of its devices, because its user has stated none."""
+        demand = replace(self.job.demand, host_memory=memory)
+        self.job = replace(self.job, demand=demand)
+        self._with_recipe(replace(self.recipe, memory=memory, is_memory_estimated=True))
 
     def with_grace(self, grace_ms: int) -> None:
         """From now on it has this long to end; 0: it is killed at once."""

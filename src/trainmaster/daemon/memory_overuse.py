@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainmaster.core.job_record import with_margin
+from trainmaster.core.job_record import JobRecord, with_margin
 from trainmaster.model.job import Run
+from trainmaster.model.placement import Sharing
 from trainmaster.text.formatting import first_of, size
 
 TOLERANCE_PERCENT = 5
@@ -77,6 +78,14 @@ def overuse_words(tenant: Tenant, tenants: Sequence[Tenant]) -> str:
 def booking_after(used: int, memory: int) -> int:
     """What to book for a run that used so much, on GPUs that have so much."""
     return min(memory, with_margin(used))
+
+
+def reserved_memory(record: JobRecord) -> int:
+    """Bytes that are booked for its run on each GPU that it may share; 0: it shares none."""
+    placement = record.placement
+    if placement is None or placement.sharing is Sharing.EXCLUSIVE:
+        return 0
+    return max(piece.memory for piece in placement.slices)
 
 
 def memory_words(booked: int, by_mps: bool, trouble: str = "") -> str:

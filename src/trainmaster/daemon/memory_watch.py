@@ -17,6 +17,7 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.occupancy import is_opportunistic
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.live_job import Hold, LiveJob
+from trainmaster.daemon.measurements import profile_of_peak
 from trainmaster.daemon.memory_overuse import (
     Tenant,
     booking_after,
@@ -26,7 +27,6 @@ from trainmaster.daemon.memory_overuse import (
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
 from trainmaster.model.placement import Sharing
-from trainmaster.model.profile import Profile
 from trainmaster.model.stop_reasons import Suspender, Suspension
 from trainmaster.text.formatting import size
 
@@ -74,7 +74,8 @@ class MemoryWatch:
             if placement is None or placement.sharing is Sharing.EXCLUSIVE or not uuids:
                 continue
             use = readings.of_run(record.run)
-            by_mps = record.id in jobs and jobs[record.id].history.by_mps
+            is_client = record.id in jobs and jobs[record.id].history.by_mps
+            by_mps = is_client and record.demand.states_gpu_memory
             for piece in placement.slices:
                 used = 0 if use is None else use.memory.get(uuids[piece.gpu], 0)
                 is_guest = is_opportunistic(placement)
@@ -95,7 +96,7 @@ class MemoryWatch:
     def _raised_booking(self, live: LiveJob, record: JobRecord) -> Iterator[LoggedEvent]:
         """What it books where that does not follow from what was measured: stated, or a part of a GPU."""
         shape = live.job.demand.nominal
-        if record.profile is None or not (shape.memory or not shape.is_whole):
+        if record.profile is None or not live.job.demand.states_gpu_memory:
             return
         topology = self._driver.controller.state.topology
         allowed = [kind.memory for kind in topology.types if live.job.demand.allows(kind.name)]
@@ -110,6 +111,6 @@ class MemoryWatch:
 def _stop(live: LiveJob, over: Tenant, words: str) -> Iterator[LoggedEvent]:
     live.holds.add(Hold.MEMORY)
     log.warning("a run is over its GPU memory and is stopped", run=over.run, why=words)
-    yield LoggedEvent(e.JobProfiled(live.id, profile=Profile(gpu_memory=over.used)))
+    yield LoggedEvent(e.JobProfiled(live.id, profile=profile_of_peak(over.used)))
     by = Suspension(Suspender.MEMORY, detail=words)
     yield LoggedEvent(e.JobHeld(live.id, may_end=True, ends=True), {"memory": words}, by)

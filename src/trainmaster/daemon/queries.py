@@ -23,7 +23,7 @@ from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
 from trainmaster.daemon.hang_remarks import hang_remarks, hung_jobs
 from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
 from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, named_nodes, shared_by
-from trainmaster.daemon.memory_overuse import memory_words
+from trainmaster.daemon.memory_overuse import memory_words, reserved_memory
 from trainmaster.daemon.policies import effective_options
 from trainmaster.daemon.quota_rows import budget_row, user_limits_rows
 from trainmaster.daemon.recovery import snapshot_of_driver
@@ -73,6 +73,7 @@ from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
 from trainmaster.text.deadlines import DEADLINE_OF_HELD, expected_end_sentence
 from trainmaster.text.formatting import length, listing, plural, utc_time
+from trainmaster.text.memory_estimates import host_memory_sentence, memory_sentence
 from trainmaster.text.messages import pace_sentence, straggler_sentence
 from trainmaster.text.packing import packing_sentence
 from trainmaster.text.run_times import BASES, run_time_sentence
@@ -207,6 +208,7 @@ class Queries:
             gpu_use=gpu_uses(use, self._driver.controller.state.topology),
             shared_by=shared_by(live, self._driver.controller.state.topology),
             memory_enforced=self._memory_enforced(live.record),
+            reserved_memory=reserved_memory(live.record),
         )
 
     def _memory_enforced(self, record: JobRecord) -> str:
@@ -370,6 +372,13 @@ class Queries:
         if not self._driver.raised and record.phase in WAITING | {Phase.RUNNING}:
             scores = self._driver.controller.packing_scores(record.id)
             said = (*said, *map(packing_sentence, scores))
+        estimate = None if record.profile is None else record.profile.memory_estimate
+        if estimate is not None and not live.job.demand.states_gpu_memory:
+            said = (*said, memory_sentence(estimate, reserved_memory(record)))
+        if live.recipe.is_memory_estimated:
+            of_host = self._driver.memory_forecasts.host_estimate(live)
+            booked = record.demand.host_memory or 0
+            said = said if of_host is None else (*said, host_memory_sentence(of_host, booked))
         room = self._making_room(live, record)
         if speaks or record.first_start_ms is None:
             return (*said, room)

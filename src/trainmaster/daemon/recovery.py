@@ -382,6 +382,8 @@ def _reload_jobs(driver: Driver, lost: Collection[Run]) -> bool:
         driver.inbox.follow_up([event])
     driver.dependencies.register(driver.jobs.values())
     driver.known_profiles.register(driver.jobs.values())
+    driver.memory_forecasts.register(driver.jobs.values())
+    driver.memory_forecasts.read_back(driver.store)
     driver.run_times.read_back(driver.store)
     driver.preruns.register(driver.jobs.values())
     for live in driver.jobs.values():

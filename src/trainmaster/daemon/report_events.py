@@ -449,7 +449,7 @@ def _judged(
 ) -> e.RunFailed:
     """Its failure with what the rules say about a retry; its history remembers both."""
     history = live.history
-    found = judged(record, attempt, history.failed_attempts, live.recipe.ranks, limits, terms)
+    found = judged(record, attempt, history.failed_attempts, live.recipe, limits, terms)
     attempts = (*history.failed_attempts, found.attempt)[-MOST_ATTEMPTS:]
     why = retry_sentence(found.decision)
     live.history = replace(history, failed_attempts=attempts, retry=why)

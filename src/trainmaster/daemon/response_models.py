@@ -98,6 +98,25 @@ class ProgramProfile(ResponseModel):
     """Bytes of GPU memory that a step takes and gives back."""
 
 
+class MemoryRow(ResponseModel):
+    """What a job is expected to need of each of its GPUs, in bytes."""
+
+    low_bytes: int
+    expected_bytes: int
+    high_bytes: int
+    """Where nobody stated `gpu_memory`, so much is reserved once the job may share a GPU."""
+    source: str
+    """measured (its own run), learned (earlier runs of its program) or static."""
+    runs: int
+    """Learned: from so many earlier runs."""
+    same_arguments: bool
+    """Learned: whether they had the same arguments."""
+    peak_bytes: int | None
+    """The most that was read; null where nothing was."""
+    reserved_bytes: int | None
+    """What is booked for its run now; null where it does not run, or has its GPUs for itself."""
+
+
 class JobDetails(JobRow):
     """A job with all that is known of it."""
 
@@ -121,6 +140,8 @@ class JobDetails(JobRow):
     """How it shares its GPUs with other jobs: `MPS`, `time-slicing`."""
     memory_enforced: str | None
     """How memory of a GPU that it shares is enforced: `8.0 GiB, enforced by MPS`, or `by watching`."""
+    memory: MemoryRow | None
+    """What it is expected to need of each GPU; null where nothing was measured, and on CPU slots."""
     failure: FailureRow | None
     """Why its last run failed; null once it has succeeded."""
     last_lines: list[str]

@@ -27,7 +27,7 @@ from trainmaster.failures.retry_rules import (
 from trainmaster.model import events as e
 from trainmaster.model.failure import Failure
 from trainmaster.model.job import Demand
-from trainmaster.model.launch_spec import Ranks
+from trainmaster.model.launch_spec import LaunchSpec, Ranks
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.reasons import Reason, Retry, Why
 from trainmaster.model.retry import RetryDecision
@@ -78,7 +78,7 @@ def judged(
     record: JobRecord,
     failed: FailedAttempt,
     earlier: Sequence[FailedAttempt],
-    ranks: Ranks,
+    recipe: LaunchSpec,
     limits: Limits,
     terms: RetryTerms,
 ) -> JudgedFailure:
@@ -92,12 +92,14 @@ def judged(
         resources_of(record.placement, record.demand_after_prerun or record.demand, terms.space),
         largest_gpu=max(kind.memory for kind in topology.types),
         largest_node=max(node.memory for node in topology.nodes),
+        is_gpu_memory_stated=record.job.demand.states_gpu_memory,
+        is_memory_stated=recipe.memory is not None and not recipe.is_memory_estimated,
     )
     row = terms.table.of(failed.failure.reason)
     decision = decide(failed, earlier, row, had, bounds)
     here: tuple[Device, ...] = ()
     if decision.avoids_place and record.placement is not None:
-        here = devices_of_failure(topology, record.placement, failed.failure, ranks)
+        here = devices_of_failure(topology, record.placement, failed.failure, recipe.ranks)
         failed = replace(failed, device_keys=tuple(device_key(topology, gpu) for _, gpu in here))
     before = devices_named(topology, (key for each in earlier for key in each.device_keys))
     avoid = devices_to_avoid(failed.failure.reason, here, before, terms.devices_of)
@@ -105,11 +107,12 @@ def judged(
         record.run,
         record.saved_work,
         decision.is_retried,
-        bounds.delay_after(row),
+        bounds.delay_after(row) if decision.is_counted else 0,
         failed.failure,
         avoid if decision.is_retried else (),
         decision.gpu_memory,
         decision.memory,
+        is_counted=decision.is_counted,
     )
     return JudgedFailure(event, failed, decision)
 
@@ -185,9 +188,9 @@ def lost_run(record: JobRecord, now: int, limits: Limits) -> e.RunLost:
 
 def retry_detail(event: e.RunFailed | e.RunLost, record: JobRecord) -> dict[str, object]:
     """When it is tried again, for its story; nothing where it is not."""
-    is_lost = isinstance(event, e.RunLost)
-    is_retried = event.retryable and (is_lost or record.failures < record.job.retries)
-    return {"retry_in_s": event.retry_in_ms / SECOND} if is_retried else {}
+    is_free = isinstance(event, e.RunLost) or not event.is_counted
+    is_retried = event.retryable and (is_free or record.failures < record.job.retries)
+    return {"retry_in_s": event.retry_in_ms / SECOND} if is_retried and event.retry_in_ms else {}
 
 
 def lost_too_often(record: JobRecord, now: int, why: str) -> EndReason:

@@ -130,6 +130,8 @@ class JobStatus:
     """How it shares its GPUs: `MPS`, `time-slicing`; empty for a job that shares none."""
     memory_enforced: str = ""
     """How the booked memory of a GPU that it shares is enforced; empty for a job that shares none."""
+    reserved_memory: int = 0
+    """Bytes that are booked for it on each GPU that it may share; 0: none are."""
     failure_reason: FailureReason | None = None
     """What the table of reasons says about its last failure (`history.failed_by`)."""
 

@@ -164,6 +164,8 @@ class Submissions:
         ]
 
     async def _events(self, new_jobs: Sequence[LiveJob]) -> list[LoggedEvent]:
+        for live in new_jobs:
+            self._driver.host_bookings.book(live)
         known = await self._known(new_jobs)
         return [_submitted(live, *known[live.id]) for live in new_jobs]
 
@@ -171,10 +173,10 @@ class Submissions:
         """What is known of their programs from earlier runs."""
         of = self._driver.known_profiles.of
         programs = await asyncio.to_thread(lambda: [of(live) for live in new_jobs])
-        estimate = self._driver.run_times.first_estimate
+        estimate, memory = self._driver.run_times.first_estimate, self._driver.memory_forecasts
         found: dict[str, Known] = {}
         async for live, program in _yielding(zip(new_jobs, programs, strict=True)):
-            profile = None if program is None else program.profile
+            profile = memory.profile(live, None if program is None else program.profile)
             found[live.id] = (profile, estimate(live, program))
         return found
 

@@ -76,6 +76,10 @@ class Resources:
     """Memory of the largest GPU that there is, drained or not; 0: not known."""
     largest_node: int = 0
     """The same of the host memory of nodes."""
+    is_gpu_memory_stated: bool = True
+    """Whether its user said how much GPU memory it needs; else what it had was our estimate, ..."""
+    is_memory_stated: bool = True
+    """... and the same of host memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +120,19 @@ def decide(
     decision = replace(able, failures=failures, delay_ms=limits.delay_after(reason))
     if not able.is_retried:
         return replace(decision, delay_ms=0)
+    if _is_ours(decision, had):
+        return replace(decision, failures=limits.failures, delay_ms=0, is_counted=False)
     if limits.failures >= limits.retries:
         why = RetryWhy.RETRIES_USED_UP if limits.retries else RetryWhy.NO_RETRIES
         return RetryDecision(False, why, failures=failures)
     return decision
+
+
+def _is_ours(decision: RetryDecision, had: Resources) -> bool:
+    """Whether it had too little memory by our estimate, and gets more: that is no failure of its user's."""
+    if decision.gpu_memory:
+        return not had.is_gpu_memory_stated
+    return decision.memory > 0 and not had.is_memory_stated
 
 
 def _what_helps(

@@ -33,6 +33,7 @@ from trainmaster.model import (
     inputs,
     job,
     launch_spec,
+    memory_estimate,
     placement,
     plan,
     profile,
@@ -58,6 +59,7 @@ MODULES: tuple[ModuleType, ...] = (
     *(failure, inputs, job),
     *(
         launch_spec,
+        memory_estimate,
         placement,
         plan,
         profile,

@@ -233,6 +233,8 @@ class Ended:
     """The signal that ended that rank; empty where it exited; None: an earlier version does not say."""
     ran_ms: int | None = None
     """How long its processes ran, frozen or not."""
+    peak_memory: int | None = None
+    """The most host memory that one of its processes had, in bytes; None: an earlier version does not say."""
     steady_ms: int | None = None
 
 

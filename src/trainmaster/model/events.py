@@ -297,6 +297,8 @@ class RunFailed:
     memory: int = 0
     """Bytes of host memory that the next attempt asks for; 0: as before."""
     at_ms: int | None = None
+    is_counted: bool = True
+    """Whether it uses up one of the job's retries: not where our estimate of its memory was too low."""
 
 
 @dataclass(frozen=True, slots=True)

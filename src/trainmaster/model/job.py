@@ -89,6 +89,11 @@ class Demand:
             return self.sharing
         return Sharing.EXCLUSIVE if self.nominal.is_whole else Sharing.MPS
 
+    @property
+    def states_gpu_memory(self) -> bool:
+        """Whether it says how much memory of a GPU it needs: so much, or that of a part of a GPU."""
+        return self.nominal.memory > 0 or not self.nominal.is_whole
+
     def allows(self, kind: str) -> bool:
         """Whether it may run on devices of this type: on CPU slots only if it says so."""
         return allows_type(self.gpu_type, kind)

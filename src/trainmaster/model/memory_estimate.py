@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from trainmaster.model.units import NOMINAL
+
 
 class MemorySource(Enum):
     """Where an estimate of memory comes from."""
@@ -25,6 +27,15 @@ class MemoryEstimate:
     expected: int
     high: int
     source: MemorySource
+    runs: int = 0
+    """Learned: from so many earlier runs."""
+    is_same: bool = False
+    """Learned: they had the same arguments."""
+
+    @property
+    def width_ppm(self) -> int:
+        """How far apart its ends are, relative to the lower one."""
+        return (self.high - self.low) * NOMINAL // self.low
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.expected <= self.high:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
+from trainmaster.model.memory_estimate import MemoryEstimate
+
 USUAL_FIXED_PART = 20
 """A smaller batch does not shorten one part in this many of a step, where nothing is known of it."""
 Speedups = tuple[tuple[int, int], ...]
@@ -36,6 +38,10 @@ class Profile:
     per_gpu: bool = False
     """Whether `step_us`, `fixed_us` and `batch` are those of each GPU, as measured on one, and not of all
     together: with more GPUs the whole batch grows."""
+    memory_estimate: MemoryEstimate | None = None
+    """What it is expected to need on each GPU; None: not more is known than the measured peak."""
+    host_memory: int = 0
+    """Bytes of host memory: the peak of its largest process; 0 = unknown."""
 
     @property
     def is_predictive(self) -> bool:

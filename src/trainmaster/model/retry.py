@@ -58,5 +58,7 @@ class RetryDecision:
     """The bytes that it asked for at once, where that is more than there is."""
     failures: int = 0
     """How often it has failed, this time included."""
+    is_counted: bool = True
+    """Whether it uses up one of the job's retries."""
     on_slots: bool = False
     """Whether its devices are CPU slots."""

@@ -41,11 +41,14 @@ SENTENCES: dict[RetryWhy, str] = {
         "Retried with more host memory for each {device}: {memory} instead of {had}."
     ),
 }
+UNCOUNTED = (
+    "That uses up none of its `retries`: how much it needs was not stated, and was estimated."
+)
 
 
 def retry_sentence(decision: RetryDecision) -> str:
     """Whether it is tried again, and why."""
-    return SENTENCES[decision.why].format(
+    said = SENTENCES[decision.why].format(
         failures=plural(decision.failures, "time"),
         had=size(decision.had) if decision.had else "the memory",
         asked=size(decision.asked),
@@ -53,3 +56,4 @@ def retry_sentence(decision: RetryDecision) -> str:
         memory=size(decision.memory),
         device="slot" if decision.on_slots else "GPU",
     )
+    return said if decision.is_counted else f"{said} {UNCOUNTED}"

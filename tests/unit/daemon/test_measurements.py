@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import a_job
 from tests.unit.core.stage import Strings
-from trainmaster.daemon.measurements import Measurements, is_alone
+from trainmaster.daemon.measurements import GpuLook, Measurements, is_alone
 from trainmaster.model import events as e
 from trainmaster.model.actions import Start
 from trainmaster.model.engine_reports import Progressed
@@ -31,7 +31,9 @@ def told(looks: list[Look], *, company: range = range(0)) -> list[tuple[int, flo
     for second, gib, util in looks:
         ppm = None if util is None else round(util * NOMINAL)
         alone = second not in company
-        news = measurements.of_gpu(world.job("a"), gib * GIB, ppm, second * SECOND, is_alone=alone)
+        news = measurements.of_gpu(
+            world.job("a"), GpuLook(gib * GIB, ppm), second * SECOND, is_alone=alone
+        )
         if news is not None:
             world.tell(e.JobProfiled("a", profile=news))
             util_told = None if news.gpu_util_ppm is None else news.gpu_util_ppm / NOMINAL
@@ -61,11 +63,11 @@ def every_2_s(until: int, gib: int, util: float | None, since: int = 0) -> list[
         pytest.param(
             [*every_2_s(10, 4, 0.3), *every_2_s(18, 8, 0.3, since=12), (20, 8, 0.3)],
             range(0),
-            [(10, 0.3, 4), (20, None, 8)],
-            id="not twice in ten seconds",
+            [(10, 0.3, 4), (12, None, 8)],
+            id="at once beyond what is reserved",
         ),
         pytest.param(
-            [*every_2_s(20, 40, 0.30), *every_2_s(60, 43, 0.31, since=22)],
+            [*every_2_s(20, 40, 0.30), *every_2_s(60, 41, 0.31, since=22)],
             range(0),
             [(10, 0.3, 40)],
             id="less than a tenth is not told",
@@ -163,6 +165,6 @@ def test_a_run_is_alone_until_another_shares_its_gpu() -> None:
 
 def test_a_job_that_waits_is_not_measured() -> None:
     world = Strings("1x1").submit("a")
-    assert Measurements().of_gpu(world.job("a"), GIB, 0, 0, is_alone=True) is None
+    assert Measurements().of_gpu(world.job("a"), GpuLook(GIB, 0), 0, is_alone=True) is None
     assert world.job("a").profile is None
     assert Profile() == Profile().updated(Profile())

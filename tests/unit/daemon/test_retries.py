@@ -11,6 +11,7 @@ from tests.builders import cluster, fraction
 from tests.unit.core.stage import Strings
 from tests.unit.core.test_gpu_uuids import gpus as gpus_of
 from trainmaster.config.limits import Limits, limits_of
+from trainmaster.core.lifecycle import Phase
 from trainmaster.daemon.device_names import device_key
 from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.daemon.retries import (
@@ -33,8 +34,8 @@ from trainmaster.model import events as e
 from trainmaster.model.actions import Start
 from trainmaster.model.events import Event
 from trainmaster.model.failure import Blame, Failure
-from trainmaster.model.job import gpus
-from trainmaster.model.launch_spec import Ranks
+from trainmaster.model.job import Shape, gpus
+from trainmaster.model.launch_spec import LaunchSpec, Ranks
 from trainmaster.model.placement import Sharing
 from trainmaster.model.retry import RetryWhy
 from trainmaster.model.topology import GpuType, NodeSpec, Topology, build
@@ -104,10 +105,13 @@ HOST_OUT = Failure("host-out-of-memory", Blame.USER, lines=("MemoryError",))
 ECC = Failure("gpu-ecc-error", Blame.PLATFORM, rank=1, lines=("uncorrectable ECC error",))
 
 
+RECIPE = LaunchSpec(("python", "train.py"), "/", "/")
+
+
 def judge(world: Strings, failure: Failure, *earlier: FailedAttempt) -> JudgedFailure:
     terms = RetryTerms(built_in_table(), world.state.occupancy)
     failed = FailedAttempt(failure, 3 * SECOND)
-    return judged(world.job("a"), failed, earlier, Ranks.PER_GPU, LIMITS, terms)
+    return judged(world.job("a"), failed, earlier, RECIPE, LIMITS, terms)
 
 
 def test_the_device_of_the_rank_that_failed_is_avoided_and_then_its_node() -> None:
@@ -274,3 +278,34 @@ def test_what_is_said_of_a_job_that_waits_for_other_devices() -> None:
     world.running("c", 0)
     assert avoidance_reason(world.job("a"), world.state.occupancy) is None
     assert avoidance_reason(world.job("b"), world.state.occupancy) is None
+
+
+def test_a_run_for_which_too_little_was_estimated_is_tried_again_without_using_a_retry_up() -> None:
+    world = Strings(of_memory(("n0", 40, 64), ("n1", 80, 64))).running("a", 0, retries=0)
+    found = judge(world, OUT)
+    assert (found.event.retryable, found.event.is_counted) == (True, False)
+    assert retry_sentence(found.decision) == (
+        "Retried with more GPU memory: 80.0 GiB instead of 40.0 GiB. That uses up none of its `retries`:"
+        " how much it needs was not stated, and was estimated."
+    )
+    world.tell(found.event)
+    record = world.job("a")
+    assert (record.phase, record.failures) == (Phase.PENDING, 0)
+    assert record.demand.nominal.memory == 80 * GIB
+    world.start("a", 1, memory=80 * GIB)
+    last = judge(world, OUT)  # it had the largest there is
+    assert (last.event.retryable, last.event.is_counted) == (False, True)
+
+
+def test_what_a_user_states_is_held_against_the_retries() -> None:
+    world = Strings(of_memory(("n0", 40, 64), ("n1", 80, 64)))
+    stated = replace(gpus(1), nominal=Shape(1, memory=20 * GIB), host_memory=16 * GIB)
+    world.submit("a", stated, retries=0).start("a", 0, memory=20 * GIB)
+    found = judge(world, OUT)
+    assert (found.event.retryable, found.decision.why) == (False, RetryWhy.NO_RETRIES)
+    of_host = replace(RECIPE, memory=16 * GIB)
+    terms = RetryTerms(built_in_table(), world.state.occupancy)
+    failed = FailedAttempt(HOST_OUT, 3 * SECOND)
+    said = judged(world.job("a"), failed, (), of_host, LIMITS, terms)
+    assert said.decision.why is RetryWhy.NO_RETRIES
+    assert not judge(world, HOST_OUT).event.is_counted

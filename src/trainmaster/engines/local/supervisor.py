@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from resource import RUSAGE_CHILDREN, getrusage
 
 from trainmaster.engines.local import (
     containers,
@@ -308,6 +309,7 @@ class Supervisor:
             said = status.said() | (self._withdrawal if status.asked == "kill" else {})
             said["longest_silence_ms"] = self._hangs.longest_ms
             said["ran_ms"] = max(0, time.time_ns() - self._started_ns) // 1_000_000
+            said["peak_memory"] = getrusage(RUSAGE_CHILDREN).ru_maxrss << 10
             if self._unsaved_ms is not None:
                 said["unsaved_ms"] = self._unsaved_ms
             self._conclude("ended", said)

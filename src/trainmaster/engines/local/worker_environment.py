@@ -95,7 +95,7 @@ def run_file(
                 ),
                 rank_env(place, spec, host, own)
                 | launchers.variables(spec.ranks, place, port)
-                | mps_env(placement, daemon, own)
+                | mps_env(placement, daemon, own, limits_memory=spec.limits_gpu_memory)
                 | container_env(spec, host),
             )
             for place in places
@@ -157,7 +157,7 @@ def mps_gpu(placement: Placement, spec: LaunchSpec, host: Host) -> str | None:
 
 
 def mps_env(
-    placement: Placement, daemon: MpsPlace | None, own: Mapping[str, str]
+    placement: Placement, daemon: MpsPlace | None, own: Mapping[str, str], *, limits_memory: bool
 ) -> dict[str, str]:
     """What makes a rank a client of MPS: its daemon, and its part of threads and memory.
 
@@ -167,7 +167,7 @@ def mps_env(
         return {}
     piece = placement.slices[0]
     stated = {mps.THREADS: own[mps.THREADS]} if mps.THREADS in own else {}
-    return daemon.env | mps.limits(piece.share, piece.memory) | stated
+    return daemon.env | mps.limits(piece.share, piece.memory if limits_memory else 0) | stated
 
 
 def container_env(spec: LaunchSpec, host: Host) -> dict[str, str]:

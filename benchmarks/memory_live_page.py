@@ -1,0 +1,144 @@
+"""The page docs/measurements/memory-live.md, from the results of the two programs that it names.
+
+    python -m benchmarks.memory_live_page [--results benchmarks/results] [--out docs/measurements]
+
+What has not been measured is said to be missing; results of a played GPU are refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.page import table
+
+Found = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[1]
+GIB = 1 << 30
+PARTS = {
+    "alone": "one at a time (`fifo`)",
+    "known": "packed, each program has run once",
+    "new": "packed, by a manager that has seen none",
+}
+
+
+def page(gpu: Found | None, slots: Found | None) -> str:
+    lines = ["# Jobs of which nobody says how much memory they need", ""]
+    lines += ["Written by `python -m benchmarks.memory_live_page`. No job states any memory.", ""]
+    lines += ["## Twenty training jobs on one GPU", "", *of_gpu(gpu), ""]
+    lines += ["## Twenty jobs on CPU slots", "", *of_slots(slots)]
+    return "\n".join(lines) + "\n"
+
+
+def of_gpu(read: Found | None) -> list[str]:
+    if read is None:
+        return ["Not measured yet: `python -m benchmarks.gpu.zero_estimate`."]
+    machine, steps = read["machine"], read["steps"]
+    parts = {name: steps[name] for name in PARTS if "jobs" in steps.get(name, {})}
+    lines = [
+        f"`python -m benchmarks.gpu.zero_estimate`: {read['date']}, {machine['gpu']}, driver"
+        f" {machine['driver']}; [raw](../../benchmarks/results/gpu/zero_estimate.json). A job takes about"
+        f" {steps['setting']['start_s']} s to start, and trains alone for {steps['setting']['seconds']} s.",
+        "",
+    ]
+    rows: list[tuple[object, ...]] = [
+        (
+            PARTS[name],
+            f"{each['succeeded']} of {len(each['jobs'])}",
+            each["out_of_memory"],
+            each["stopped_for_memory"],
+            each["wall_s"],
+            each["steps_per_s"],
+            each["jobs_per_min"],
+            f"{each['gpu_busy']:.0%}",
+            each["jobs_at_once_mean"],
+        )
+        for name, each in parts.items()
+    ]
+    heads = "how | succeeded | out of memory | stopped for it | s | steps/s | jobs/min | GPU busy | at once"
+    lines += [*table(heads, rows), ""]
+    cut = [PARTS[name] for name, each in parts.items() if not each["all_ended"]]
+    if cut:
+        lines += [f"Ended by the time limit before all jobs were done: {'; '.join(cut)}.", ""]
+    for name in ("known", "new"):
+        if name in parts:
+            lines += [f"### {PARTS[name].capitalize()}", "", *jobs_of(parts[name]["jobs"]), ""]
+    return lines[:-1]
+
+
+def jobs_of(jobs: list[Found]) -> list[str]:
+    rows: list[tuple[object, ...]] = [
+        (
+            f"`{job['program']}`",
+            job["state"],
+            expected(job),
+            gib(max((each["reserved_bytes"] or 0 for each in job["said"]), default=0)),
+            gib((job["memory"] or {}).get("peak_bytes") or 0),
+            gib(job["reserved_bytes"] or 0),
+        )
+        for job in jobs
+    ]
+    return table("job | end | expected first, GiB | reserved | read | held by PyTorch", rows)
+
+
+def expected(job: Found) -> str:
+    """What was first said of it while it ran, and judging by what."""
+    if not job["said"]:
+        return "-"
+    first = job["said"][0]
+    return f"{gib(first['low_bytes'])} to {gib(first['high_bytes'])} ({first['source']})"
+
+
+def gib(size: int) -> str:
+    return f"{size / GIB:.1f}" if size else "-"
+
+
+def of_slots(read: Found | None) -> list[str]:
+    if read is None:
+        return ["Not measured yet: `python -m benchmarks.zero_estimate_slots`."]
+    rows: list[tuple[object, ...]] = [
+        (
+            f"{each['slots']} slot{'s' * (each['slots'] > 1)}",
+            f"{each['succeeded']} of {len(each['jobs'])}",
+            each["tried_again_for_memory"],
+            each["wall_s"],
+            each["steps_per_s"],
+            each["jobs_at_once"],
+        )
+        for each in (read["alone"], read["packed"])
+    ]
+    return [
+        f"`python -m benchmarks.zero_estimate_slots`: {read['date']}, {read['cpus']} cores, with a load of"
+        f" {read['load_before']:.1f} by others; [raw](../../benchmarks/results/zero_estimate_slots.json)."
+        " Five programs, four runs of each. One needs half as much again from its third run on, more than"
+        " control groups then allow it by what was learned: it is tried again with twice as much, which uses"
+        " up none of its `retries`.",
+        "",
+        *table("how | succeeded | tried again with more | s | steps/s | jobs at once", rows),
+    ]
+
+
+def read_of(file: Path) -> Found | None:
+    found: Found | None = json.loads(file.read_text()) if file.exists() else None
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/measurements")
+    asked = parser.parse_args()
+    gpu = read_of(asked.results / "gpu/zero_estimate.json")
+    if gpu is not None and gpu["machine"]["is_fake"]:
+        sys.exit(
+            f"{asked.results}/gpu/zero_estimate.json is of a played GPU: its figures mean nothing"
+        )
+    text = page(gpu, read_of(asked.results / "zero_estimate_slots.json"))
+    (asked.out / "memory-live.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

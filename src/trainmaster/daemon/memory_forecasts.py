@@ -1,0 +1,194 @@
+"""Memory that new jobs are expected to need, from earlier runs of their program, and how it came out.
+
+What was learned is read from the store when a manager takes over, so it outlasts restarts. It enters the
+controller as facts: with a job's submission, or as `JobProfiled` while it waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from statistics import median
+
+from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.known_profiles import Key, key_of, program_key
+from trainmaster.daemon.live_job import LiveJob, stored_submission
+from trainmaster.daemon.observed_memory import (
+    Arguments,
+    PastRun,
+    of_earlier_runs,
+)
+from trainmaster.daemon.past_runs import without_arguments
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.run_times import SUCCEEDED
+from trainmaster.model import events as e
+from trainmaster.model.job_state import JobState
+from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
+from trainmaster.model.profile import Profile
+from trainmaster.store.store import Store
+
+MOST_RUNS = 20
+"""Runs that are remembered of each program: the newest."""
+MOST_PROGRAMS = 4_096
+"""Programs that are remembered: those of which a run ended last."""
+MOST_RATIOS = 500
+"""Past estimates that count: the newest."""
+MOST_TOLD = 100
+"""Waiting jobs of a program that are told what one of its runs has shown: those that came first."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """What was measured of a job of the program."""
+
+    arguments: Arguments
+    gpu_memory: int
+    host_memory: int
+    util_ppm: int | None
+    """0 and None: not read."""
+
+
+class MemoryForecasts:
+    """What past runs say about the memory of jobs. Values are replaced, never changed, so `profile` and
+    `estimate` may be called beside the event loop."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Key, tuple[EndedRun, ...]] = {}
+        """By program, whatever its arguments; the newest last."""
+        self._ratios: dict[bool, tuple[int, ...]] = {}
+        """True over expected memory in percent, of estimates from the same arguments and from others."""
+        self._live: dict[Key, dict[str, LiveJob]] = {}
+        """Jobs that have not ended, by program."""
+
+    def read_back(self, store: Store) -> None:
+        """Learn from the jobs that have succeeded, the oldest first."""
+        for row in reversed(store.jobs(SUCCEEDED)):
+            command = stored_submission(row).recipe.command
+            key = program_key(row.user, json.loads(row.spec_json)["spec"], command)
+            history = JobHistory.from_json(row.record_json)
+            self._learn(key, history.profile, history.memory_forecast)
+
+    def register(self, new_jobs: Iterable[LiveJob]) -> None:
+        """New jobs, or those of before a restart."""
+        for live in new_jobs:
+            self._live.setdefault(without_arguments(key_of(live)), {})[live.id] = live
+
+    def record(self, live: LiveJob) -> None:
+        """Record with its history what was first expected of a job from earlier runs."""
+        profile = None if live.record is None else live.record.profile
+        first = None if profile is None else profile.memory_estimate
+        if (
+            first is None
+            or first.source is not MemorySource.LEARNED
+            or live.history.memory_forecast
+        ):
+            return
+        live.history = replace(live.history, memory_forecast=first)
+
+    def learn(self, live: LiveJob) -> Iterator[LoggedEvent]:
+        """A job has ended: what that says about those of its program that wait."""
+        key = key_of(live)
+        program = without_arguments(key)
+        there = self._live.get(program, {})
+        there.pop(live.id, None)
+        if not there:
+            self._live.pop(program, None)
+        profile = None if live.record is None else live.record.profile
+        if live.state != JobState.SUCCEEDED:
+            return
+        if not self._learn(key, profile, live.history.memory_forecast):
+            return
+        for other in self.waiting(live):
+            news = self._news(other)
+            if news is not None:
+                yield LoggedEvent(e.JobProfiled(other.id, profile=news))
+
+    def waiting(self, live: LiveJob) -> Sequence[LiveJob]:
+        """Jobs of the same program that have not started: those that came first."""
+        there = self._live.get(without_arguments(key_of(live)), {})
+        return [*islice((other for other in there.values() if not other.has_started), MOST_TOLD)]
+
+    def profile(self, live: LiveJob, known: Profile | None) -> Profile | None:
+        """What a new job starts with; `known` is what was measured of the same program with its arguments."""
+        if live.job.demand.states_gpu_memory:
+            return known
+        peak = 0 if known is None else known.gpu_memory
+        estimate = self.estimate(live, peak)
+        if estimate is None:
+            return known
+        util = (
+            self._util(live) if known is None or known.gpu_util_ppm is None else known.gpu_util_ppm
+        )
+        return replace(known or Profile(), memory_estimate=estimate, gpu_util_ppm=util)
+
+    def of_live_run(self, live: LiveJob, news: Profile) -> Profile:
+        """What a job learns from a run, which still goes on, of the same program with its arguments."""
+        return replace(news, memory_estimate=self.estimate(live, news.gpu_memory))
+
+    def estimate(self, live: LiveJob, peak: int = 0) -> MemoryEstimate | None:
+        """From the runs that have ended; `peak`: of another that had the same arguments, and may not have."""
+        program, arguments = _split(key_of(live))
+        ended = self._runs.get(program, ())
+        runs = [PastRun(run.arguments, run.gpu_memory) for run in ended if run.gpu_memory]
+        if peak and all(run.arguments != arguments or run.peak < peak for run in runs):
+            runs.append(PastRun(arguments, peak))
+        return of_earlier_runs(runs, arguments, self._ratios)
+
+    def host_estimate(self, live: LiveJob) -> MemoryEstimate | None:
+        """The same of host memory."""
+        program, arguments = _split(key_of(live))
+        ended = self._runs.get(program, ())
+        runs = [PastRun(run.arguments, run.host_memory) for run in ended if run.host_memory]
+        return of_earlier_runs(runs, arguments, {})
+
+    def _news(self, live: LiveJob) -> Profile | None:
+        record = live.record
+        if record is None or live.job.demand.states_gpu_memory:
+            return None
+        known = record.profile or Profile()
+        found, before = self.estimate(live, known.gpu_memory), known.memory_estimate
+        if found is None or (before is not None and not _is_news(found, before)):
+            return None
+        util = self._util(live) if known.gpu_util_ppm is None else None
+        return Profile(memory_estimate=found, gpu_util_ppm=util)
+
+    def _util(self, live: LiveJob) -> int | None:
+        """The part of a GPU that runs of its program keep busy: the median."""
+        runs = self._runs.get(without_arguments(key_of(live)), ())
+        known = [run.util_ppm for run in runs if run.util_ppm is not None]
+        return int(median(known)) if known else None
+
+    def _learn(self, key: Key, profile: Profile | None, forecast: MemoryEstimate | None) -> bool:
+        """Whether its own memory was measured; `forecast`: what was first expected of it."""
+        if profile is None:
+            return False
+        measured = profile.memory_estimate
+        is_own = measured is not None and measured.source is MemorySource.MEASURED
+        if not is_own and not profile.host_memory:
+            return False
+        program, arguments = _split(key)
+        peak = profile.gpu_memory if is_own else 0
+        run = EndedRun(arguments, peak, profile.host_memory, profile.gpu_util_ppm)
+        self._runs[program] = (*self._runs.pop(program, ()), run)[-MOST_RUNS:]
+        if len(self._runs) > MOST_PROGRAMS:
+            del self._runs[next(iter(self._runs))]
+        if forecast is not None and peak:
+            ratio = -(-100 * peak // forecast.expected)
+            known = self._ratios.get(forecast.is_same, ())
+            self._ratios[forecast.is_same] = (*known, ratio)[-MOST_RATIOS:]
+        return True
+
+
+def _is_news(found: MemoryEstimate, before: MemoryEstimate) -> bool:
+    """Whether it is made from something else, or reserves a tenth more or less."""
+    if (found.source, found.is_same) != (before.source, before.is_same):
+        return True
+    return abs(found.high - before.high) * 10 >= before.high
+
+
+def _split(key: Key) -> tuple[Key, Arguments]:
+    """The program, and its arguments."""
+    program = without_arguments(key)
+    return program, key[2][len(program[2]) :]

@@ -1,0 +1,147 @@
+"""How much memory a job needs, from what was read of its own run and of earlier runs of its program.
+
+PyTorch's allocator keeps what it once had, so memory grows in the first steps and then hardly: the interval
+of a run's own peak narrows with the steps that it has made. Of a program with other arguments, memory is
+linear in the batch where two batches are known and all else is the same: weights, gradients and optimizer
+state do not depend on it, activations do in proportion. Else the largest of several runs counts, with a
+margin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from trainmaster.core.job_record import MEMORY_MARGIN_PERCENT
+from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
+from trainmaster.model.units import MIB, ceil_div
+
+EARLY_PERCENT = 90
+"""What is added to the margin for a run of one step; for n steps, the n-th part."""
+BATCH_PERCENT = 15
+"""The margin on what follows from two batches."""
+OTHERS_PERCENT = 50
+"""The margin on the largest of runs with other arguments."""
+LEAST_OTHERS = 3
+"""Fewer runs with other arguments say nothing."""
+TAIL = 10
+"""Percent of past estimates whose truth may be above the top (split conformal prediction)."""
+ENOUGH = 100 // TAIL - 1
+"""Past estimates from which that quantile exists."""
+BATCH_OPTIONS = frozenset(
+    {
+        *("-b", "--b", "--bs", "--batch", "--batchsize", "--batch-size", "--train-batch-size"),
+        *("--per-device-train-batch-size", "--per-gpu-train-batch-size", "--micro-batch-size"),
+    }
+)
+Arguments = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """A run of the program that has ended: its arguments, and its peak on one device."""
+
+    arguments: Arguments
+    peak: int
+
+
+def of_own_run(peak: int, steps: int | None) -> MemoryEstimate:
+    """From its peak so far, after so many steps; None: nobody counts them."""
+    margin = MEMORY_MARGIN_PERCENT + (EARLY_PERCENT // max(1, steps) if steps is not None else 0)
+    expected = peak + peak * (margin - MEMORY_MARGIN_PERCENT) // 200
+    return MemoryEstimate(peak, expected, with_percent(peak, margin), MemorySource.MEASURED)
+
+
+def of_earlier_runs(
+    runs: Sequence[PastRun], arguments: Arguments, ratios: Mapping[bool, Sequence[int]]
+) -> MemoryEstimate | None:
+    """From runs of the same program, the newest last; None where they say too little.
+
+    `ratios`: true over expected peak in percent of past estimates, of those from the same arguments (True)
+    and from others (False).
+    """
+    same = [run.peak for run in runs if run.arguments == arguments]
+    if same:
+        margin = _margin(MEMORY_MARGIN_PERCENT, ratios.get(True, ()))
+        return _learned(min(same), max(same), margin, len(same), is_same=True)
+    scaled = _by_batch(runs, arguments)
+    if scaled is not None:
+        return _learned(scaled, scaled, _margin(BATCH_PERCENT, ratios.get(False, ())), len(runs))
+    if len(runs) < LEAST_OTHERS:
+        return None
+    peaks = [_at_most(run, arguments) for run in runs]
+    margin = _margin(OTHERS_PERCENT, ratios.get(False, ()))
+    return _learned(min(run.peak for run in runs), max(peaks), margin, len(runs))
+
+
+def best(estimates: Iterable[MemoryEstimate | None], peak: int) -> MemoryEstimate | None:
+    """The narrowest of those that the peak so far does not contradict.
+
+    Runs with the same arguments go before all else: they have shown what comes later.
+    """
+    possible = [each for each in estimates if each is not None and each.high >= peak]
+    return min(
+        possible, key=lambda each: (not each.is_same, each.width_ppm, each.high), default=None
+    )
+
+
+def with_percent(size: int, percent: int) -> int:
+    """So much more, in whole MiB."""
+    return ceil_div(size * (100 + percent), 100 * MIB) * MIB
+
+
+def batch_of(arguments: Arguments) -> tuple[int, Arguments] | None:
+    """The batch that the arguments name, and the rest of them; None: they name none, or several."""
+    found: list[tuple[int, Arguments]] = []
+    for at, word in enumerate(arguments):
+        option, is_joined, value = word.partition("=")
+        if option.replace("_", "-").lower() not in BATCH_OPTIONS:
+            continue
+        end = at + 1 if is_joined else at + 2
+        value = value if is_joined else "".join(arguments[at + 1 : end])
+        if value.isdecimal() and int(value):
+            found.append((int(value), (*arguments[:at], *arguments[end:])))
+    return found[0] if len(found) == 1 else None
+
+
+def _learned(
+    low: int, expected: int, margin: int, runs: int, *, is_same: bool = False
+) -> MemoryEstimate:
+    high = with_percent(expected, margin)
+    return MemoryEstimate(low, expected, high, MemorySource.LEARNED, runs, is_same)
+
+
+def _margin(assumed: int, ratios: Sequence[int]) -> int:
+    """What past estimates missed at most, the worst tenth left out; an assumed one while they are few."""
+    if len(ratios) < ENOUGH:
+        return assumed
+    known = sorted(ratios)
+    worst = known[-((len(known) + 1) * TAIL // 100)]
+    return max(MEMORY_MARGIN_PERCENT, worst - 100)
+
+
+def _by_batch(runs: Sequence[PastRun], arguments: Arguments) -> int | None:
+    """From runs that differ only in the batch; None where they have one batch, or do not grow with it."""
+    asked = batch_of(arguments)
+    if asked is None:
+        return None
+    batch, rest = asked
+    peaks: dict[int, int] = {}
+    for run in runs:
+        theirs = batch_of(run.arguments)
+        if theirs is not None and theirs[1] == rest:
+            peaks[theirs[0]] = max(run.peak, peaks.get(theirs[0], 0))
+    if len(peaks) < 2:
+        return None
+    less, more = min(peaks), max(peaks)
+    slope = (peaks[more] - peaks[less]) // (more - less)
+    found = peaks[less] + slope * (batch - less)
+    return found if slope >= 0 and found > 0 else None
+
+
+def _at_most(run: PastRun, arguments: Arguments) -> int:
+    """Its peak, in proportion where this batch is larger: the rest of the memory does not grow with it."""
+    mine, theirs = batch_of(arguments), batch_of(run.arguments)
+    if mine is None or theirs is None or mine[0] <= theirs[0]:
+        return run.peak
+    return run.peak * mine[0] // theirs[0]

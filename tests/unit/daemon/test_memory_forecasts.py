@@ -1,0 +1,105 @@
+"""What runs teach about the memory of others of their program, and when those are told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.builders import a_job
+from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.measurements import profile_of_peak
+from trainmaster.daemon.memory_forecasts import MemoryForecasts
+from trainmaster.model.job import Demand, Shape
+from trainmaster.model.job_state import JobState
+from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
+from trainmaster.model.profile import Profile
+from trainmaster.model.units import GIB
+
+
+def a_live_job(id: str, arguments: str, profile: Profile | None = None, **more: Any) -> Any:
+    said = {
+        "id": id,
+        "job": a_job(id, 1),
+        "recipe": SimpleNamespace(command=("python3.11", "-u", "train.py", *arguments.split())),
+        "spec": {"workdir": "/home/ann"},
+        "history": JobHistory(),
+        "state": JobState.SUCCEEDED,
+        "has_started": False,
+        "record": SimpleNamespace(profile=profile),
+    }
+    return SimpleNamespace(**said | more)
+
+
+def ended(gib: int, util_ppm: int | None = None) -> Profile:
+    measured = profile_of_peak(gib * GIB)
+    return measured if util_ppm is None else measured.updated(Profile(gpu_util_ppm=util_ppm))
+
+
+def test_a_new_job_starts_with_what_earlier_ones_have_shown() -> None:
+    forecasts = MemoryForecasts()
+    new = a_live_job("9", "--batch 32")
+    assert forecasts.profile(new, None) is None
+    for id, batch, gib in (("1", 8, 3), ("2", 16, 5)):
+        assert not [*forecasts.learn(a_live_job(id, f"--batch {batch}", ended(gib, 400_000)))]
+    found = forecasts.profile(new, None)
+    assert found is not None
+    assert found.memory_estimate is not None
+    assert found.memory_estimate.expected == 9 * GIB
+    assert found.gpu_util_ppm == 400_000
+    assert found.gpu_memory == 0  # nothing was measured of these arguments
+    shape = Shape(1, memory=GIB)
+    stated = a_live_job("8", "--batch 32", job=a_job("8", Demand(shape, 1, 1)))
+    assert forecasts.profile(stated, None) is None  # its user knows
+
+
+@pytest.mark.parametrize(
+    "teacher",
+    [
+        pytest.param(a_live_job("1", "-b 8", ended(3), state=JobState.FAILED), id="it failed"),
+        pytest.param(a_live_job("1", "-b 8", Profile(gpu_memory=GIB)), id="not its own peak"),
+        pytest.param(a_live_job("1", "-b 8"), id="nothing was measured"),
+    ],
+)
+def test_only_a_run_that_succeeded_and_was_measured_teaches(teacher: Any) -> None:
+    forecasts = MemoryForecasts()
+    assert not [*forecasts.learn(teacher)]
+    assert forecasts.estimate(a_live_job("2", "-b 8")) is None
+
+
+def test_jobs_that_wait_are_told_when_it_is_news() -> None:
+    forecasts = MemoryForecasts()
+    first, started = a_live_job("1", "-b 8", ended(3)), a_live_job("2", "-b 8", has_started=True)
+    waiting = a_live_job("3", "-b 8")
+    other = a_live_job("4", "-b 8", spec={"workdir": "/elsewhere"})
+    forecasts.register([first, started, waiting, other])
+    (told,) = forecasts.learn(first)
+    assert told.event.job == "3"
+    estimate = told.event.profile.memory_estimate
+    assert (estimate.source, estimate.runs, estimate.is_same) == (MemorySource.LEARNED, 1, True)
+    waiting.record.profile = told.event.profile
+    assert not [*forecasts.learn(a_live_job("5", "-b 8", ended(3)))]  # no news
+    assert [*forecasts.learn(a_live_job("6", "-b 8", ended(4)))]
+
+
+def test_what_was_first_expected_is_kept_and_compared() -> None:
+    forecasts = MemoryForecasts()
+    expected = MemoryEstimate(GIB, 2 * GIB, 3 * GIB, MemorySource.LEARNED, 1, is_same=True)
+    for number in range(9):
+        live = a_live_job(str(number), "-b 8", Profile(memory_estimate=expected))
+        forecasts.record(live)
+        assert live.history.memory_forecast == expected
+        live.record.profile = ended(4)
+        forecasts.record(live)
+        assert not [*forecasts.learn(live)]
+    found = forecasts.estimate(a_live_job("10", "-b 8"))
+    assert found is not None
+    assert found.high == 8 * GIB  # twice what is expected, as it always was
+
+
+def test_a_live_run_tells_others_with_its_arguments() -> None:
+    found = MemoryForecasts().of_live_run(a_live_job("2", "-b 8"), profile_of_peak(3 * GIB))
+    assert found.gpu_memory == 3 * GIB
+    assert found.memory_estimate is not None
+    assert found.memory_estimate.source is MemorySource.LEARNED
