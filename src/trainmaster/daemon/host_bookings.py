@@ -42,7 +42,8 @@ class HostBookings:
         estimate = self._driver.memory_forecasts.host_estimate(live)
         if estimate is None:
             return None
-        fits = max(node.memory for node in slots) // demand.nominal.count
+        count = demand.nominal.count
+        fits = max(node.memory // min(count, node.gpus) for node in slots)
         memory = min(fits, max(LEAST, estimate.high))
         if memory == live.recipe.memory:
             return None
