@@ -19,6 +19,7 @@ JOB = {
     "said": [SAID],
     "memory": {"peak_bytes": GIB},
     "reserved_bytes": GIB // 2,
+    "start_s": 4.5,
 }
 PART = {
     "jobs": [JOB],
@@ -36,21 +37,22 @@ MACHINE = {"gpu": "NVIDIA H200", "driver": "580", "is_fake": False}
 
 
 def results(**steps: Any) -> dict[str, Any]:
-    setting = {"start_s": 4.5, "seconds": 2.0}
+    setting = {"seconds": 2.0}
     return {"date": "2026-11-18", "machine": MACHINE, "steps": {"setting": setting, **steps}}
 
 
 def test_what_was_measured_is_shown_and_the_rest_is_said_to_be_missing() -> None:
-    text = memory_live_page.page(results(known=PART), None)
+    text = memory_live_page.page(results(known=PART), None, None)
     row = "| `mlp --batch 8` | succeeded | 1.0 to 2.0 (learned) | 2.0 | 1.0 | 0.5 |"
     assert row in text
+    assert "takes 4.5 s (median) to start, and trains alone for 2.0 s" in text
     assert "| packed, each program has run once | 1 of 1 | 0 | 0 | 10.0 |" in text
     assert "Ended by the time limit" not in text
     assert "Not measured yet: `python -m benchmarks.zero_estimate_slots`." in text
 
 
 def test_a_part_that_was_cut_short_is_said_to_be() -> None:
-    text = memory_live_page.page(results(known=PART, new=PART | {"all_ended": False}), None)
+    text = memory_live_page.page(results(known=PART, new=PART | {"all_ended": False}), None, None)
     assert "before all jobs were done: packed, by a manager that has seen none." in text
 
 
