@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Tm
+from trainmaster.cli.support.program_profiles import StoredProfile, keep, with_profile
+from trainmaster.daemon.submissions import stated_profile
+from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
+from trainmaster.model.profile import Profile
 
 PROGRAM = """
 from torch import nn
@@ -60,3 +66,27 @@ def test_bad_input_is_one_sentence(tm: Tm, words: str, sentence: str) -> None:
     assert said.out == ""
     assert sentence in said.err
     assert said.err.count("Error:") == 1
+
+
+def test_an_estimate_is_kept_for_a_program_and_goes_with_its_jobs(tm: Tm, folder: Path) -> None:
+    """Beside what was measured of it; a job of another command has none."""
+    command = "python train.py --batch 64"
+    measured = Profile(step_us=1_000, per_gpu=True)
+    keep(StoredProfile(tuple(command.split()), str(folder), "CPU", measured), None)
+    said = tm(f"estimate train.py:make_model -b 64 --json --for {shlex.quote(command)}")
+    assert said.code == 0, said.err
+    made = json.loads(said.out)
+    spec = with_profile({"command": command, "workdir": str(folder)})
+    bounds = {f"memory_{bound}": made[bound] for bound in ("low", "expected", "high")}
+    assert spec["profile"] == {"step_us": 1_000} | bounds
+    estimate = MemoryEstimate(made["low"], made["expected"], made["high"], MemorySource.STATIC)
+    assert stated_profile(spec) == replace(measured, memory_estimate=estimate)
+    assert "profile" not in with_profile({"command": "python other.py", "workdir": str(folder)})
+
+
+@pytest.mark.parametrize("command", ["''", '"python \'train.py"'])
+def test_what_is_no_command_keeps_nothing(tm: Tm, folder: Path, command: str) -> None:
+    said = tm(f"estimate train.py:make_model --for {command}")
+    assert said.code == 2
+    assert "--for" in said.err
+    assert not list(folder.rglob("profiles/*"))

@@ -12,14 +12,13 @@ import pytest
 
 from tests.cli.conftest import Said, Tm
 from trainmaster.cli.support.program_profiles import (
-    STATED,
     StoredProfile,
     keep,
     place_of,
     with_profile,
 )
 from trainmaster.config.job_file import ProfileEntry, job_file_of
-from trainmaster.model.profile import Profile
+from trainmaster.model.profile import STATED, STATED_MEMORY, Profile
 
 TRAIN = """
 import torch
@@ -140,7 +139,7 @@ def test_bad_input(
 
 
 def test_a_job_file_may_state_what_is_kept() -> None:
-    assert set(STATED) == set(ProfileEntry.model_fields)
+    assert {*STATED, *STATED_MEMORY} == set(ProfileEntry.model_fields)
 
 
 def test_a_profile_is_of_a_folder_and_a_command(folder: Path) -> None:

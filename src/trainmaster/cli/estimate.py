@@ -10,6 +10,7 @@ from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.memory_estimates import DeviceSetup
 from trainmaster.cli.support.options import AsJson, argument, option
+from trainmaster.cli.support.program_profiles import command_words, keep_memory
 from trainmaster.config.units import size_bytes
 from trainmaster.estimators.memory.training_memory import Context, GpuKind, Sharding
 from trainmaster.profiling.memory_trace import TrainingSetup
@@ -43,6 +44,10 @@ ZERO = (
 RANKS = "GPUs that share what --zero shards."
 PYTHON = "Python of the training environment. Default: that of this command."
 KIND = "The GPU: hopper (H100, H200) or earlier (A100 and before)."
+PROGRAM = (
+    "Keep the estimate for jobs with this command in this folder: they reserve the interval's top until"
+    " their own memory was measured."
+)
 Optimizer = Literal["sgd", "momentum", "adam", "adamw", "rmsprop", "adagrad"]
 ZeroGrad = Literal["early", "late", "unknown"]
 
@@ -60,6 +65,7 @@ def estimate(
     context: Annotated[str | None, option("--context SIZE", CONTEXT_SIZE)] = None,
     zero: Annotated[int, option("--zero STAGE", ZERO, min=0, max=3)] = 0,
     ranks: Annotated[int, option("--ranks N", RANKS, min=1)] = 1,
+    program: Annotated[str | None, option("--for COMMAND", PROGRAM)] = None,
     find_max_batch: Annotated[str | None, option("--find-max-batch SIZE", FIND)] = None,
     python: Annotated[str, option("--python FILE", PYTHON)] = sys.executable,
     speed: Annotated[bool, option("--speed", SPEED)] = False,
@@ -73,6 +79,7 @@ def estimate(
         trainmaster estimate train.py:make_model --batch 64 --dtype bf16
         trainmaster estimate train.py:make_model --accumulate 4 --zero-grad late --json
         trainmaster estimate package.module:make_model --input 3x224x224 --find-max-batch 80GiB
+        trainmaster estimate train.py:make_model --batch 64 --for 'python train.py --batch 64'
         trainmaster estimate train.profile --speed --cluster 2x8 --links links.yaml
     """
     if speed:
@@ -82,6 +89,7 @@ def estimate(
         return
     if not all(factory.rpartition(":")):
         raise BadInput(f"`{factory}` names no function: write train.py:make_model.")
+    words = None if program is None else command_words(program)
     if zero and ranks == 1:
         raise BadInput("--zero shards over several GPUs: say how many with --ranks 8.")
     setup = TrainingSetup(
@@ -92,6 +100,8 @@ def estimate(
     if find_max_batch is not None:
         setup = _largest(setup, device, python, find_max_batch)
     made = memory_estimates.estimated(setup, device, python)
+    if words is not None:
+        keep_memory(words, made.estimate)
     memory_estimates.show_memory(setup, device, made, as_json)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
@@ -20,7 +20,7 @@ from trainmaster.config.validation import (
     shown,
 )
 from trainmaster.config.yaml_file import check_plain, read_documents
-from trainmaster.model.profile import Profile
+from trainmaster.model.profile import Profile, profile_of
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.model.units import NOMINAL, WHOLE
 from trainmaster.text.control_characters import BASIC_UNSAFE
@@ -322,10 +322,20 @@ class ProfileEntry(FileModel):
     activation_bytes: Bytes | None = Field(
         None, description="Bytes of GPU memory that a step takes and gives back."
     )
+    memory_low: Bytes | None = Field(
+        None, description="Bytes that it needs at least on each GPU, estimated from its model."
+    )
+    memory_expected: Bytes | None = Field(None, description="What it is expected to need there.")
+    memory_high: Bytes | None = Field(None, description="What it needs there at most.")
+
+    @model_validator(mode="after")
+    def _has_bounds(self) -> Self:
+        profile_of(self.stated())
+        return self
 
     @property
     def profile(self) -> Profile:
-        return Profile(**self.stated(), per_gpu=True)
+        return profile_of(self.stated())
 
 
 class JobFile(FileModel):

@@ -229,7 +229,7 @@ def _new_estimate(peak: int, known: Profile, steps: int | None) -> MemoryEstimat
         return None
     before = known.memory_estimate
     own = of_own_run(peak, steps)
-    earlier = before if before is not None and before.source is MemorySource.LEARNED else None
+    earlier = None if before is None or before.source is MemorySource.MEASURED else before
     found = best([earlier, own], peak) or own
     if before is None or _is_near(peak, known) or _differs(found.high, before.high):
         return found if found != before else None

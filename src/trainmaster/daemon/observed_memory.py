@@ -77,12 +77,17 @@ def of_earlier_runs(
 def best(estimates: Iterable[MemoryEstimate | None], peak: int) -> MemoryEstimate | None:
     """The narrowest of those that the peak so far does not contradict.
 
-    Runs with the same arguments go before all else: they have shown what comes later.
+    Runs with the same arguments, and its model, go before all else: they have shown what comes later.
     """
     possible = [each for each in estimates if each is not None and each.high >= peak]
     return min(
-        possible, key=lambda each: (not each.is_same, each.width_ppm, each.high), default=None
+        possible, key=lambda each: (not _is_of_all(each), each.width_ppm, each.high), default=None
     )
+
+
+def _is_of_all(estimate: MemoryEstimate) -> bool:
+    """Whether it knows the whole training, and not its beginning or another one."""
+    return estimate.is_same or estimate.source is MemorySource.STATIC
 
 
 def with_percent(size: int, percent: int) -> int:

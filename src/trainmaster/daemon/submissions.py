@@ -38,7 +38,7 @@ from trainmaster.daemon.submission_checks import NEW_QUEUE, SubmissionChecks
 from trainmaster.daemon.submitted_files import SubmittedFiles
 from trainmaster.model import events as e
 from trainmaster.model.job import Estimate
-from trainmaster.model.profile import Profile
+from trainmaster.model.profile import Profile, profile_of
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.store.rows import JobFilter, KeyRow
 from trainmaster.text.stop_messages import ended_as
@@ -170,14 +170,17 @@ class Submissions:
         return [_submitted(live, *known[live.id]) for live in new_jobs]
 
     async def _known(self, new_jobs: Sequence[LiveJob]) -> dict[str, Known]:
-        """What is known of their programs from earlier runs."""
+        """What is known of their programs: from their job files, and by what earlier runs have shown."""
         of = self._driver.known_profiles.of
         programs = await asyncio.to_thread(lambda: [of(live) for live in new_jobs])
         estimate, memory = self._driver.run_times.first_estimate, self._driver.memory_forecasts
         found: dict[str, Known] = {}
         async for live, program in _yielding(zip(new_jobs, programs, strict=True)):
-            profile = memory.profile(live, None if program is None else program.profile)
-            found[live.id] = (profile, estimate(live, program))
+            stated = stated_profile(live.spec)
+            shown = memory.profile(live, None if program is None else program.profile)
+            if stated is not None and shown is not None:
+                shown = stated.updated(shown)
+            found[live.id] = (shown or stated, estimate(live, program))
         return found
 
     async def check(self, asked: Submission, by: Asker | None = None) -> tuple[JobStatus, Forecast]:
@@ -300,9 +303,6 @@ def _submitted(live: LiveJob, profile: Profile | None, estimate: Estimate | None
     if prerun is not None and prerun.passed_as:
         detail["passed_as"] = prerun.passed_as
     is_first = prerun is not None and not prerun.passed_as
-    stated = stated_profile(live.spec)
-    if stated is not None:
-        profile = stated if profile is None else stated.updated(profile)
     event = e.JobSubmitted(
         live.job, estimate, profile=profile, held=bool(live.holds), preflight=is_first
     )
@@ -312,4 +312,4 @@ def _submitted(live: LiveJob, profile: Profile | None, estimate: Estimate | None
 def stated_profile(spec: Mapping[str, Any]) -> Profile | None:
     """What was measured of the program before it was submitted, by its job file."""
     said = spec.get("profile")
-    return None if said is None else Profile(**said, per_gpu=True)
+    return None if said is None else profile_of(said)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
-from trainmaster.model.memory_estimate import MemoryEstimate
+from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
 
 USUAL_FIXED_PART = 20
 """A smaller batch does not shorten one part in this many of a step, where nothing is known of it."""
@@ -81,6 +82,33 @@ class Profile:
         fixed = min(self.fixed_us or 0, self.step_us)
         moving = (self.step_us - fixed) * batch // self.batch
         return replace(self, batch=batch, step_us=max(1, fixed + moving))
+
+
+STATED = ("step_us", "batch", "sync_bytes", "cpu_us", "activation_bytes")
+"""What a job file may say of its program on one device, ..."""
+STATED_MEMORY = {"memory_low": "low", "memory_expected": "expected", "memory_high": "high"}
+"""... and of what was estimated from its model without one."""
+
+
+def profile_of(stated: Mapping[str, int]) -> Profile:
+    """What a job file states of its program. ValueError for bounds that are in no order."""
+    measured = {name: stated[name] for name in STATED if name in stated}
+    bounds = {bound: stated[name] for name, bound in STATED_MEMORY.items() if name in stated}
+    if not bounds:
+        return Profile(**measured, per_gpu=True)
+    if len(bounds) < len(STATED_MEMORY):
+        raise ValueError(f"{', '.join(STATED_MEMORY)} go together")
+    estimate = MemoryEstimate(**bounds, source=MemorySource.STATIC)
+    return Profile(**measured, memory_estimate=estimate, per_gpu=True)
+
+
+def stated_of(profile: Profile) -> dict[str, int]:
+    """The same as a job file has it."""
+    found = {name: getattr(profile, name) for name in STATED if getattr(profile, name)}
+    estimate = profile.memory_estimate
+    if estimate is None or estimate.source is not MemorySource.STATIC:
+        return found
+    return found | {name: getattr(estimate, bound) for name, bound in STATED_MEMORY.items()}
 
 
 def speedup_at(table: Speedups, count: int) -> int:

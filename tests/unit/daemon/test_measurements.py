@@ -13,6 +13,7 @@ from trainmaster.model import events as e
 from trainmaster.model.actions import Start
 from trainmaster.model.engine_reports import Progressed
 from trainmaster.model.job import Demand, Run, Shape
+from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
 from trainmaster.model.placement import Sharing
 from trainmaster.model.profile import Profile
 from trainmaster.model.units import GIB, HOUR, NOMINAL, SECOND, WHOLE
@@ -168,3 +169,28 @@ def test_a_job_that_waits_is_not_measured() -> None:
     assert Measurements().of_gpu(world.job("a"), GpuLook(GIB, 0), 0, is_alone=True) is None
     assert world.job("a").profile is None
     assert Profile() == Profile().updated(Profile())
+
+
+@pytest.mark.parametrize(
+    ("gib", "want"),
+    [
+        pytest.param(6, (MemorySource.STATIC, 10), id="early: its model says what comes later"),
+        pytest.param(11, (MemorySource.MEASURED, 13), id="over the top: its model is wrong"),
+    ],
+)
+def test_an_estimate_from_the_model_holds_until_it_is_passed(
+    gib: int, want: tuple[MemorySource, int]
+) -> None:
+    world, measurements = a_run(), Measurements()
+    static = MemoryEstimate(9 * GIB, 9 * GIB, 10 * GIB, MemorySource.STATIC)
+    world.tell(e.JobProfiled("a", profile=Profile(memory_estimate=static)))
+    look = GpuLook(gib * GIB, 0.5)
+    for second in range(0, 14, 2):
+        news = measurements.of_gpu(world.job("a"), look, second * SECOND, is_alone=True)
+        if news is not None:
+            world.tell(e.JobProfiled("a", profile=news))
+    profile = world.job("a").profile
+    assert profile is not None
+    found = profile.memory_estimate
+    assert found is not None
+    assert (found.source, -(-found.high // GIB)) == want

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,10 @@ from trainmaster.cli.support.client import Json
 from trainmaster.cli.support.errors import BadInput, cannot_write
 from trainmaster.cli.support.files import read_text
 from trainmaster.config.validation import ConfigError, checked
-from trainmaster.model.profile import Profile
+from trainmaster.model.memory_estimate import MemoryEstimate
+from trainmaster.model.profile import Profile, stated_of
 
 PROFILES = "profiles"
-STATED = ("step_us", "batch", "sync_bytes", "cpu_us", "activation_bytes")
-"""What a job file may say of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,8 @@ class StoredProfile:
             "command": list(self.command),
             "workdir": self.workdir,
             "device": self.device,
-            "profile": stated(self.profile),
+            "profile": stated_of(self.profile),
         }
-
-
-def stated(profile: Profile) -> dict[str, int]:
-    """What it says, as a job file has it."""
-    values = asdict(profile)
-    return {name: values[name] for name in STATED if values[name]}
 
 
 def place_of(workdir: str, command: Sequence[str]) -> Path:
@@ -64,6 +58,29 @@ def keep(stored: StoredProfile, out: Path | None) -> Path:
         except OSError as error:
             raise cannot_write(str(path), error) from None
     return out or place
+
+
+def command_words(command: str) -> tuple[str, ...]:
+    """The words of a command that `--for` names."""
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise BadInput(f"--for `{command}` is not a command: {error}.") from None
+    if not words:
+        raise BadInput("--for names no command: write --for 'python train.py --batch 64'.")
+    return words
+
+
+def keep_memory(words: tuple[str, ...], estimate: MemoryEstimate) -> Path:
+    """What was estimated of a program of this folder, beside what was measured of it."""
+    workdir = os.getcwd()
+    place = place_of(workdir, words)
+    known = (
+        stored_profile(place)
+        if place.exists()
+        else StoredProfile(words, workdir, "", Profile(per_gpu=True))
+    )
+    return keep(replace(known, profile=replace(known.profile, memory_estimate=estimate)), None)
 
 
 def stored_profile(path: Path) -> StoredProfile:
@@ -96,4 +113,4 @@ def with_profile(spec: Json) -> Json:
     path = place_of(str(spec["workdir"]), [str(each) for each in command])
     if not path.exists():
         return spec
-    return spec | {"profile": stated(stored_profile(path).profile)}
+    return spec | {"profile": stated_of(stored_profile(path).profile)}
