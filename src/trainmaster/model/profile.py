@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from typing import Any
 
 from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
 
@@ -92,7 +93,7 @@ STATED_MEMORY = {"memory_low": "low", "memory_expected": "expected", "memory_hig
 
 def profile_of(stated: Mapping[str, int]) -> Profile:
     """What a job file states of its program. ValueError for bounds that are in no order."""
-    measured = {name: stated[name] for name in STATED if name in stated}
+    measured: dict[str, Any] = {name: stated[name] for name in STATED if name in stated}
     bounds = {bound: stated[name] for name, bound in STATED_MEMORY.items() if name in stated}
     if not bounds:
         return Profile(**measured, per_gpu=True)
