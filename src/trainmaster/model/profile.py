@@ -99,7 +99,9 @@ def profile_of(stated: Mapping[str, int]) -> Profile:
         return Profile(**measured, per_gpu=True)
     if len(bounds) < len(STATED_MEMORY):
         raise ValueError(f"{', '.join(STATED_MEMORY)} go together")
-    estimate = MemoryEstimate(**bounds, source=MemorySource.STATIC)
+    estimate = MemoryEstimate(
+        bounds["low"], bounds["expected"], bounds["high"], MemorySource.STATIC
+    )
     return Profile(**measured, memory_estimate=estimate, per_gpu=True)
 
 
