@@ -81,6 +81,40 @@ def test_a_run_that_a_restored_store_has_is_charged_until_the_backup(
         assert 0 < usage_of(other, runs) <= most_s + 1
 
 
+def test_a_drill_on_the_same_machine_leaves_the_runs_of_the_original_alone(
+    data: Path, tmp_path: Path, said: Said
+) -> None:
+    """The run files in the backup name the sockets and control groups of runs that are alive here."""
+    made, drill = tmp_path / "made.tar.gz", tmp_path / "drill" / "data"
+    with live(data, *SLOTS) as manager:
+        runs = manager.submit(command="sleep 3600", retries=2)
+        pid = pid_of(manager, runs)
+        said("backup", "--data", data, "--to", made, "--with-runs")
+        told = said("restore", made, "--data", drill)
+        assert f"A manager works in {data} on this machine" in told
+        assert "would run twice" in told
+        with live(drill, *SLOTS) as other:
+            assert copied(other, runs) != pid
+            other.call("POST", f"/api/v1/jobs/{runs}/cancel")
+            other.until_state(runs, "cancelled")
+        assert manager.job(runs)["pids"] == [pid]
+        assert is_running(pid)
+        assert manager.stop() == 0
+        assert "works in" not in said("restore", made, "--data", drill, "--replace")
+
+
+def copied(other: LiveDaemon, id: str) -> int:
+    """The process of a job in a copied folder, once the run of the original is told as lost."""
+
+    def lost() -> list[str]:
+        rows = other.call("GET", f"/api/v1/jobs/{id}/story")["story"]
+        return [str(row) for row in rows if row["what"] == "lost"]
+
+    (row,) = until(lost, "the run of the original to be lost here")
+    assert "this one is a copy of" in row
+    return pid_of(other, id)
+
+
 def test_a_backup_is_restored_on_an_empty_machine(data: Path, tmp_path: Path, said: Said) -> None:
     """What had ended has ended; what ran begins again, since its processes are not on this machine."""
     made, empty = tmp_path / "made.tar.gz", tmp_path / "other" / "data"

@@ -133,6 +133,41 @@ def test_a_store_that_does_not_know_the_runs_is_refused_and_adopts_them_when_tol
             assert manager.job(carol)["state"] == "cancelled"
 
 
+def test_a_copied_folder_leaves_the_runs_of_the_original_alone(data: Path, tmp_path: Path) -> None:
+    with live(data, "--slots", "4") as manager:
+        job = manager.submit(command="sleep 3600", retries=2)
+        pid = pid_of(manager, job)
+        assert manager.stop() == 0
+        shutil.copytree(data, tmp_path / "copy", symlinks=True)
+        with live(tmp_path / "copy", "--slots", "4") as other:
+            story = f"/api/v1/jobs/{job}/story"
+            until(lambda: "is a copy of" in str(other.call("GET", story)), "it to be lost here")
+            assert pid_of(other, job) != pid
+            other.call("POST", f"/api/v1/jobs/{job}/cancel")
+            other.until_state(job, "cancelled")
+        assert is_running(pid)
+        with restarted(manager):
+            assert manager.job(job)["pids"] == [pid]
+
+
+def test_a_folder_that_was_moved_has_its_runs(data: Path, tmp_path: Path) -> None:
+    """Its supervisors stay with it, also after they have looked for files that were removed."""
+    with live(data, "--slots", "4") as manager:
+        job = manager.submit(command="sleep 3600")
+        pid = pid_of(manager, job)
+        assert manager.stop() == 0
+        socket = Path(json.loads((data / "runs" / job / "1" / "run.json").read_text())["socket"])
+        data.rename(tmp_path / "moved")
+        socket.unlink()
+        until(socket.exists, "the supervisor to make its socket again")
+        with live(tmp_path / "moved", "--slots", "4") as other:
+            assert pid_of(other, job) == pid
+            other.call("POST", f"/api/v1/jobs/{job}/cancel")
+            other.until_state(job, "cancelled")
+        assert not is_running(pid)
+        assert not data.exists()
+
+
 def interrupted_adoption(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A manager that ends as soon as it begins to adopt."""
 

@@ -66,6 +66,7 @@ def restore(
         "aside": done.aside or None,
         "newer_jobs": list(done.newer),
         "gone_jobs": list(done.waiting),
+        "original_in_use": done.original or None,
         **done.manifest.model_dump(),
     }
     show_answer(answer, as_json, "\n".join(_sentences(done, folder, data, stated)))
@@ -92,6 +93,11 @@ def _sentences(done: Restored, folder: Path, data: Path | None, url: str | None)
     if done.files.left_out:
         left = plural(done.files.left_out, "file")
         said.append(f"{left} of the backup behind links, or leading elsewhere: left out.")
+    if done.original:
+        said.append(
+            f"Note: A manager works in {done.original} on this machine: jobs that wait or run there are"
+            " in the backup too, and would run twice once this one starts."
+        )
     where = f" --data {data}" if data is not None else ""
     database = " with the same database" if url is not None else ""
     said.append(f"Start it{database}: trainmaster up{where}")

@@ -179,6 +179,8 @@ class Restored:
     """Jobs of the folder that the backup does not know: the next start adopts their runs."""
     waiting: tuple[str, ...]
     """Jobs of the former store that are in neither: they waited, and are to be submitted again."""
+    original: str
+    """The folder that the backup is of, where its manager works on this machine; empty: it does not."""
 
 
 def restore(
@@ -222,11 +224,23 @@ def restore(
         write_whole(folder / WITHOUT_RUNS, str(known))
     newer = [job for job, _ in runs_in(folder) if int(job.partition("_")[0]) > known]
     waiting = [job for job, number in before.live if number > known and job not in newer]
-    return Restored(manifest, before.aside, files, tuple(newer), tuple(waiting))
+    original = _original_in_use(folder, manifest)
+    return Restored(manifest, before.aside, files, tuple(newer), tuple(waiting), original)
 
 
 def _lines(path: Path, table: str, told: _Told) -> Iterator[bytes]:
     return told.count(table, lines_of(path, table))
+
+
+def _original_in_use(folder: Path, manifest: Manifest) -> str:
+    """The folder that a backup is of, where that is another one of this machine and a manager uses it."""
+    original = Path(manifest.folder)
+    if manifest.host != socket.gethostname() or original == folder:
+        return ""
+    try:
+        return manifest.folder if is_in_use(original) else ""
+    except OSError:  # another user's: nobody here can say
+        return ""
 
 
 def _refuse_unfit(folder: Path, manifest: Manifest) -> None:

@@ -168,7 +168,7 @@ class Journal:
         written: list[JournalEntry] = []
         before = self._good
         try:
-            if not os.path.exists(self._path):
+            if os.fstat(self._file).st_nlink == 0:  # a folder that was moved has it still
                 self._begin_again()
             before = self._good
             for entry in self._waiting:

@@ -15,13 +15,14 @@ from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.exit_status import withdrawal
 from trainmaster.engines.local.process_freezer import send
 from trainmaster.engines.local.runfile import CgroupPlan
-from trainmaster.engines.local.socket_paths import for_orders
+from trainmaster.engines.local.socket_paths import for_orders, takes_orders
 from trainmaster.engines.local.worker_environment import RUN
 from trainmaster_sdk import wire
 from trainmaster_sdk.process_tree import is_alive
 from trainmaster_sdk.wire import Message
 
 WHY_LOST = "Its supervisor was killed, or the machine was restarted; how it ended is unknown."
+WHY_COPIED = "It is a run of the data folder that this one is a copy of, and was left alone there."
 SWEEPING_S = 1.0
 """Seconds that one sweep takes, at most; sweeps are repeated until nothing is left."""
 
@@ -68,7 +69,7 @@ def close_lost_run(
             return False
         newest = journal.last(str(remains.folder))
         what = "lost"
-        said: journal.JournalEntry = {"why": why}
+        said: journal.JournalEntry = {"why": WHY_COPIED if _is_copy(remains) else why}
         if not was_alive:
             said["alive_ms"] = last_sign(remains.folder)
         if newest is not None and newest["what"] in journal.LAST:
@@ -139,7 +140,9 @@ def kill_remains(remains: RunRemains) -> bool:
             send(pid, signal.SIGKILL)
         time.sleep(0.005)
     with contextlib.suppress(FileNotFoundError, ValueError):  # nothing is known of its containers
-        containers.remove(runfile.read(str(remains.folder)))
+        file = runfile.read(str(remains.folder))
+        if file.socket in sockets:
+            containers.remove(file)
     for group in groups:
         group.remove()
     for socket in (each for path in sockets for each in (path, for_orders(path))):
@@ -163,8 +166,28 @@ def last_sign(folder: Path) -> int:
     return max([0 if newest is None else newest["at_ms"], *written])
 
 
+def is_of_another_folder(remains: RunRemains, socket: str) -> bool:
+    """Whether who listens there supervises the run of this name in another data folder.
+
+    This folder is then a copy of that one, or was restored from its backup, and files in it name its sockets.
+    A folder that was moved has its lock still.
+    """
+    lock = remains.folder / journal.LOCK
+    end = f"/{remains.folder.parent.name}/{remains.folder.name}/{journal.LOCK}"
+    return any(
+        opened.endswith(end) and not processes.has_open(pid, str(lock))
+        for pid in processes.listener_at(takes_orders(socket))
+        for opened in processes.opened_by(pid)
+    )
+
+
+def _is_copy(remains: RunRemains) -> bool:
+    return any(is_of_another_folder(remains, each) for each in _cgroups_and_sockets(remains)[1])
+
+
 def _groups_and_sockets(remains: RunRemains) -> tuple[list[RunCgroups], list[str]]:
-    plan, sockets = _cgroups_and_sockets(remains)
+    plan, named = _cgroups_and_sockets(remains)
+    sockets = [each for each in named if not is_of_another_folder(remains, each)]
     return [RunCgroups(plan, cgroup_name(socket)) for socket in sockets], sockets
 
 

@@ -7,11 +7,16 @@ import ctypes
 import fcntl
 import os
 import signal
+import socket
+import struct
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import trainmaster
 from trainmaster_sdk.process_tree import all_pids, is_alive, stat_of
+
+CONNECT_S = 1.0
+"""How long a process may take to accept a connection."""
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -168,20 +173,41 @@ def lock_holders(path: str) -> list[int]:
         for fields in rows
         if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].split(":")[2] == inode
     }
-    return [pid for pid in pids if pid > 0 and _has_open(pid, path)]
+    return [pid for pid in pids if pid > 0 and has_open(pid, path)]
 
 
-def _has_open(pid: int, path: str) -> bool:
+def has_open(pid: int, path: str) -> bool:
     """Inode numbers are unique within one file system only: compare the device too."""
-    try:
-        opened = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return False
-    for each in opened:
+    for each in _descriptors(pid):
         with contextlib.suppress(OSError):
-            if os.path.samefile(f"/proc/{pid}/fd/{each}", path):
+            if os.path.samefile(each, path):
                 return True
     return False
+
+
+def opened_by(pid: int) -> Iterator[str]:
+    """The paths of what a process has open."""
+    for each in _descriptors(pid):
+        with contextlib.suppress(OSError):
+            yield os.readlink(each)
+
+
+def _descriptors(pid: int) -> list[str]:
+    try:
+        return [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]
+    except OSError:
+        return []
+
+
+def listener_at(path: str) -> list[int]:
+    """The process that listens on this Unix socket; none where nobody does."""
+    with socket.socket(socket.AF_UNIX) as line, contextlib.suppress(OSError):
+        line.settimeout(CONNECT_S)
+        line.connect(path)
+        said = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid, _, _ = struct.unpack("3i", said)
+        return [pid] if pid else []
+    return []
 
 
 def catches(pid: int, number: int) -> bool:

@@ -313,10 +313,13 @@ class RunFollower:
             return False
         if self._socket is None:
             self._socket = runfile.socket_of(self._folder)
+        at = self._socket or self._remains.socket
+        if not journal.is_locked(self._folder) and await asyncio.to_thread(
+            orphan_cleanup.is_of_another_folder, self._remains, at
+        ):
+            return False
         try:
-            reader, writer = await asyncio.open_unix_connection(
-                takes_orders(self._socket or self._remains.socket)
-            )
+            reader, writer = await asyncio.open_unix_connection(takes_orders(at))
         except OSError:
             return False
         lines = MessageReader()

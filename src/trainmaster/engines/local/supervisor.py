@@ -189,8 +189,7 @@ class Supervisor:
         self._housekeeping_at = now + HOUSEKEEPING_S
         self._control.listen()
         self._reports.retry()
-        path = self._beside(journal.LOCK)
-        if not os.path.exists(path) or os.stat(path).st_ino != os.fstat(self._lock).st_ino:
+        if os.fstat(self._lock).st_nlink == 0:  # a folder that was moved has it still
             lock = journal.take_lock(self._folder)
             if lock is not None:
                 os.close(self._lock)
