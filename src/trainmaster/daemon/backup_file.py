@@ -12,6 +12,7 @@ import io
 import json
 import os
 import pwd
+import shutil
 import stat
 import tarfile
 import tempfile
@@ -121,7 +122,8 @@ class BackupWriter:
             if stat.S_IFMT(path.lstat().st_mode) not in KINDS:
                 return f"{path} is neither a file nor a folder, and was left out"
             info = self._archive.gettarinfo(path, name)
-            tarfile.data_filter(info, str(self._beside))
+            if _leads_out(info, name.removeprefix(FOLDER), self._beside):
+                return f"{path} leads out of the data folder, and was left out"
             if not info.isreg():
                 self._archive.addfile(info)
                 return ""
@@ -132,8 +134,6 @@ class BackupWriter:
                 return self._add(info, file)
         except FileNotFoundError:
             return ""  # its job, or the manager, has removed it meanwhile
-        except tarfile.FilterError:
-            return f"{path} leads out of the data folder, and was left out"
         except OSError as error:
             return f"{path} cannot be read ({error.strerror}), and was left out"
 
@@ -377,14 +377,33 @@ def _put(archive: tarfile.TarFile, info: tarfile.TarInfo, name: str, folder: Pat
     top, *below = name.split("/")
     partial = folder / top / UNFINISHED if below else folder / f"{top}{UNFINISHED}"
     partial.unlink(missing_ok=True)  # of a restore that was interrupted
-    info.name = str(partial.relative_to(folder)) if info.isreg() else name
-    try:
-        archive.extract(info, folder, filter="data")
-    except tarfile.FilterError:  # a link that leads out of the folder
+    if _leads_out(info, name, folder):
         return Outcome.LEFT_OUT
-    if info.isreg():
+    if info.issym():
+        os.symlink(info.linkname, folder / name)
+    elif info.isdir():
+        (folder / name).mkdir()
+    else:
+        content = archive.extractfile(info)
+        assert content is not None
+        with partial.open("xb") as file:
+            shutil.copyfileobj(content, file)
+        partial.chmod(0o600 | info.mode & (0o755 if info.mode & 0o100 else 0o644))
+        os.utime(partial, (info.mtime, info.mtime))
         os.rename(partial, folder / name)
     return Outcome.PUT
+
+
+def _leads_out(info: tarfile.TarInfo, name: str, folder: Path) -> bool:
+    """Whether it is a link that leads, from where it has this name in the folder, elsewhere.
+
+    `tarfile` itself can say it from Python 3.11.4 on only.
+    """
+    if not info.issym():
+        return False
+    leads_to = os.path.realpath(folder / os.path.dirname(name) / info.linkname)
+    is_inside = Path(leads_to).is_relative_to(os.path.realpath(folder))
+    return os.path.isabs(info.linkname) or not is_inside
 
 
 def _owner(info: tarfile.TarInfo) -> tuple[int, int]:
