@@ -108,6 +108,15 @@ SOFT = replace(NFS, options=frozenset({"rw", "soft"}))
 CASES: list[tuple[Facts, str, Verdict, str]] = [
     (with_machine(python=(3, 10)), "python", Verdict.FAULT, "3.10"),
     (
+        replace(
+            with_machine(interpreter_remark="Other users cannot run it."),
+            folder=replace(WELL.folder, serves_users=True),
+        ),
+        "interpreter",
+        Verdict.FAULT,
+        "cannot run it",
+    ),
+    (
         with_machine(cgroup_remarks=("Limits are not kept.",)),
         "control-groups",
         Verdict.WARNING,

@@ -98,6 +98,18 @@ def python(facts: Facts) -> Said:
     return ok(f"Python {found}, {facts.machine.kernel}.")
 
 
+def interpreter(facts: Facts) -> Said | None:
+    if not facts.folder.serves_users:
+        return None
+    if facts.machine.interpreter_remark:
+        return fault(
+            facts.machine.interpreter_remark,
+            "Install it with a Python that everybody can run: `make setup PYTHON=/usr/bin/python3`"
+            " in a new checkout.",
+        )
+    return ok("Every user can run this Python.")
+
+
 def control_groups(facts: Facts) -> Said:
     remarks = facts.machine.cgroup_remarks
     has_gpus = bool(facts.gpus.devices) or facts.gpus.has_device_files
@@ -678,6 +690,7 @@ def _is_soft(place: FileSystem | None) -> bool:
 
 CHECKS: Mapping[str, Check] = {
     "python": python,
+    "interpreter": interpreter,
     "control-groups": control_groups,
     "open-files": open_files,
     "shared-memory": shared_memory,

@@ -41,6 +41,8 @@ class Machine:
     clock_is_synchronised: bool | None
     """By the kernel; None: it does not say."""
     now_ms: int
+    interpreter_remark: str = ""
+    """Why other users cannot run this Python; empty: they can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Folder:
     home: str
     restored: bool
     """Whether a backup was restored and no manager was started since."""
+    serves_users: bool = False
+    """Whether its manager runs jobs as the users who submit them."""
 
 
 @dataclass(frozen=True, slots=True)

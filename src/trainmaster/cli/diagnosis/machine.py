@@ -15,6 +15,7 @@ from pathlib import Path
 from trainmaster.cli.diagnosis.facts import FileSystem, GpuDevice, Gpus, Machine
 from trainmaster.engines.local.cgroup_probe import probe
 from trainmaster.engines.local.descriptors import HARD
+from trainmaster.engines.local.privileges import interpreter_remark
 from trainmaster.engines.local.processes import variables_of
 from trainmaster.engines.local.stack_dump import py_spy
 from trainmaster.gpu.devices import has_device_files
@@ -49,6 +50,7 @@ def machine() -> Machine:
         containers=tuple(name for name in CONTAINERS if shutil.which(name)),
         clock_is_synchronised=_is_synchronised() if is_linux else None,
         now_ms=round(time.time() * 1000),
+        interpreter_remark=interpreter_remark(),
     )
 
 

@@ -18,6 +18,7 @@ from sqlalchemy import func, select
 from trainmaster.cli.diagnosis.facts import FileSystem, Folder, Place, Runs, StoreFacts
 from trainmaster.cli.diagnosis.machine import file_system
 from trainmaster.cli.support.background import LOG
+from trainmaster.cli.support.remembered_users import SERVES, Serves
 from trainmaster.daemon.admin_token import FILE as TOKEN
 from trainmaster.daemon.backup import LAST
 from trainmaster.daemon.data_folder import (
@@ -67,6 +68,7 @@ def folder_facts(folder: Path) -> Folder:
         log_bytes=sum(each.stat().st_size for each in folder.glob(f"{LOG}*")),
         home=read_name(folder / HOME),
         restored=(folder / RESTORED).exists(),
+        serves_users=read_name(folder / SERVES) in (Serves.USERS, Serves.SYSTEM),
     )
 
 

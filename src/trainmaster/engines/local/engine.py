@@ -129,7 +129,9 @@ class LocalEngine:
         remarks = [*self.probed.remarks, *self._mps.remarks]
         if self._has_gpus and self.host.minors is None:
             remarks.append(cgroup_probe.UNFILTERED)
-        if self._serves_users and not privileges.is_readable_by_all(PATH_ENTRY):
+        if self._serves_users and (closed := privileges.interpreter_remark()):
+            remarks.append(f"{closed} Install Trainmaster with a Python that everybody can run.")
+        if self._serves_users and privileges.closed_place(PATH_ENTRY):
             remarks.append(
                 f"Other users cannot read {PATH_ENTRY}: optimizer steps of their programs are not counted."
                 " Install Trainmaster where everybody can read it."

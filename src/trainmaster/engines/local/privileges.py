@@ -16,6 +16,7 @@ import select
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -53,16 +54,30 @@ def gone(account: Account) -> str:
     return f"this machine has no account {account.name} with the number {account.uid} any more"
 
 
-def is_readable_by_all(folder: str) -> bool:
-    """Whether every user can enter the folder and read what is in it."""
-    place = os.path.realpath(folder)
-    if os.stat(place).st_mode & 0o005 != 0o005:
-        return False
-    while place != "/":
-        place = os.path.dirname(place)
-        if not os.stat(place).st_mode & stat.S_IXOTH:
-            return False
-    return True
+def closed_place(path: str) -> str:
+    """What keeps other users from reading and entering it: a folder on the way, or itself; empty: nothing.
+
+    What a link leads to is on the way too.
+    """
+    real = os.path.realpath(path)
+    for way in (os.path.abspath(path), real):
+        for folder in reversed(Path(way).parents):
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                return str(folder)
+    return "" if os.stat(real).st_mode & 0o005 == 0o005 else real
+
+
+def interpreter_remark() -> str:
+    """Why other users cannot run the Python of this installation; empty where they can."""
+    closed = closed_place(sys.executable)
+    if not closed:
+        return ""
+    real = os.path.realpath(sys.executable)
+    leads = f" leads to {real}, and" if real != sys.executable else ":"
+    return (
+        f"Other users cannot run {sys.executable}{leads} {closed} is closed to them, so `trainmaster` and"
+        ' jobs that use this Python end with "Permission denied".'
+    )
 
 
 def is_users(account: Account | None) -> TypeGuard[Account]:
