@@ -15,6 +15,8 @@ from tests.live.daemons import LiveDaemon, live, until
 from tests.unix_http import Answer, UnixConnection, ask
 
 pytestmark = pytest.mark.live
+NAMES = "IP:127.0.0.1,DNS:tower,DNS:*.lan"
+"""What the certificate is for."""
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
         "-subj",
         "/CN=localhost",
     ]
-    named = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    named = ["-addext", f"subjectAltName={NAMES}", "-keyout", str(key), "-out", str(cert)]
     subprocess.run(["openssl", *words, *named], check=True, capture_output=True)
     return cert, key
 
@@ -78,6 +80,28 @@ def test_tcp_speaks_tls_and_the_unix_socket_does_not(
         clear = http.client.HTTPConnection("127.0.0.1", place.port, timeout=60)
         with pytest.raises((ConnectionError, http.client.HTTPException)):
             ask(clear, "GET", "/healthz")
+    finally:
+        daemon.kill()
+
+
+def test_the_names_of_its_certificate_are_served_and_links_lead_to_them(
+    tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    cert, key = certificate
+    secured = ("--tls-cert", str(cert), "--tls-key", str(key))
+    daemon = LiveDaemon(tmp_path / "state", "--slots", "1", *secured)
+    try:
+        daemon.start()
+        until(lambda: daemon.url and (daemon.folder / "admin-token").exists(), "its address")
+        context = ssl.create_default_context(cafile=str(cert))
+        port = urlsplit(daemon.url or "").port
+        for host, status in (("tower", 200), ("tower.lan", 200), ("tower.example", 400)):
+            line = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
+            said = {"Host": f"{host}:{port}", **daemon.bearer()}
+            made = ask(line, "POST", "/api/v1/login-links", headers=said)
+            assert made.status == status, host
+            if status == 200:
+                assert made.json["url"].startswith(f"https://{host}:{port}/login?code=")
     finally:
         daemon.kill()
 

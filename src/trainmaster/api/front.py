@@ -7,6 +7,7 @@ import ipaddress
 import re
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -38,15 +39,45 @@ class Front:
         return self.proxy or self.url(sock)
 
     def names(self) -> set[str]:
-        """Host names that it has besides its own."""
-        return set() if self.proxy is None else {urlsplit(self.proxy).hostname or ""}
+        """Host names that it has besides its own: the proxy's, and those that its certificate is for."""
+        named = set() if self.proxy is None else {urlsplit(self.proxy).hostname or ""}
+        return named | self._certificate_names()
 
     def fingerprint(self) -> str | None:
         """Of its certificate, for people to compare; None where it has none of its own."""
+        first = self._first()
+        return None if first is None else fingerprint(ssl.PEM_cert_to_DER_cert(first))
+
+    def _first(self) -> str | None:
         if self.certificate is None:
             return None
-        first = CERTIFICATE.search(self.certificate.read_text())
-        return None if first is None else fingerprint(ssl.PEM_cert_to_DER_cert(first[0]))
+        found = CERTIFICATE.search(self.certificate.read_text())
+        return None if found is None else found[0]
+
+    def _certificate_names(self) -> set[str]:
+        """Its alternative names, as a client sees them: in a handshake that never leaves this process.
+
+        None of a certificate that is not valid now.
+        """
+        first = self._first()
+        if first is None:
+            return set()
+        serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        serving.load_cert_chain(self.certificate or "", self.key)
+        asking = ssl.create_default_context(cadata=first)
+        asking.check_hostname = False
+        asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = asking.wrap_bio(back, there)
+        server = serving.wrap_bio(there, back, server_side=True)
+        try:
+            for end in (client, server, client):
+                with suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+        except ssl.SSLError:
+            return set()
+        said = client.getpeercert() or {}
+        return {str(name) for _, name in said.get("subjectAltName", ())}
 
     def check(self) -> None:
         """OSError or ValueError where certificate and key cannot be used."""

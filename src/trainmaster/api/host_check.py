@@ -22,6 +22,8 @@ from trainmaster.api.responses import error
 
 OURS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ANY = "*"
+HOSTS = "TRAINMASTER_HOSTS"
+"""More names, with commas."""
 HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(:\d+)?")
 FOREIGN = frozenset({"cross-site", "same-site"})
 """Other sites, and other ports or names of this one, as browsers say it."""
@@ -72,13 +74,16 @@ class HostCheck:
 
     def _is_ours(self, host: str) -> bool:
         found = HOST.fullmatch(host.lower())
-        return found is not None and found[1] in self._hosts
+        if found is None:
+            return False
+        below = found[1].partition(".")[2]
+        return found[1] in self._hosts or (below != "" and f"*.{below}" in self._hosts)
 
 
 def names_of(sock: socket.socket) -> set[str]:
     """The host names by which this socket may be addressed: its addresses, the machine's name, and those
     that TRAINMASTER_HOSTS lists."""
-    listed = (each.strip() for each in os.environ.get("TRAINMASTER_HOSTS", "").split(","))
+    listed = (each.strip() for each in os.environ.get(HOSTS, "").split(","))
     names = {each for each in listed if each}
     address = ipaddress.ip_address(str(sock.getsockname()[0]).partition("%")[0])
     if address.is_loopback:

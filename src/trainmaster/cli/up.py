@@ -230,6 +230,7 @@ def up(
 
 def _print_unit(folder: Path, arguments: Sequence[str], is_system: bool) -> None:
     """Files are named in full, since a service starts elsewhere."""
+    from trainmaster.api.host_check import HOSTS
     from trainmaster.cli.support.console import remark, write
     from trainmaster.cli.support.database_option import VARIABLE
     from trainmaster.cli.support.service_unit import unit_text
@@ -238,7 +239,8 @@ def _print_unit(folder: Path, arguments: Sequence[str], is_system: bool) -> None
         remark("Note", (f"{VARIABLE} is not in the unit: use --database-file",))
     named = [os.path.abspath(word) if Path(word).is_file() else word for word in arguments]
     command = [sys.executable, "-m", "trainmaster", "up", "--data", str(folder), *named]
-    text = unit_text(command, folder, for_root=os.geteuid() == ROOT, is_system=is_system)
+    kept = {HOSTS: os.environ[HOSTS]} if os.environ.get(HOSTS) else {}
+    text = unit_text(command, folder, kept, for_root=os.geteuid() == ROOT, is_system=is_system)
     write(text)
 
 

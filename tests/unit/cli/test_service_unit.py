@@ -25,7 +25,7 @@ def parsed(text: str) -> configparser.ConfigParser:
 @pytest.mark.parametrize("is_system", [False, True])
 def test_training_survives_a_restart_of_the_service(is_system: bool) -> None:
     text = unit_text(
-        ["python", "-m", "trainmaster"], Path("/data"), for_root=True, is_system=is_system
+        ["python", "-m", "trainmaster"], Path("/data"), {}, for_root=True, is_system=is_system
     )
     service = parsed(text)["Service"]
     assert service["KillMode"] == "process"
@@ -42,11 +42,13 @@ def test_the_command_is_the_one_that_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRAINMASTER_HOSTS", "tower,tower.lan")
     (tmp_path / "ours.yaml").write_text("")
     folder = tmp_path / "50% of $it"
     options = ["--slots", "2", "--failure-reasons", "ours.yaml", "--set", "min_run_s=5"]
     assert main(["up", "--print-unit", "--data", str(folder), *options]) == 0
     unit = parsed(capsys.readouterr().out)
+    assert unit["Service"]["Environment"] == "TRAINMASTER_HOSTS=tower,tower.lan"
     command = shlex.split(unit["Service"]["ExecStart"])
     meant = [word.replace("%%", "%").replace("$$", "$") for word in command]
     assert meant[:6] == [sys.executable, "-m", "trainmaster", "up", "--data", str(folder)]

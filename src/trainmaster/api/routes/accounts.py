@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from typing import Annotated
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request
@@ -129,11 +129,16 @@ def _users(router: APIRouter, service: Daemon) -> None:
 
 def _links(router: APIRouter, sessions: Sessions, url: str) -> None:
     @router.post("/login-links", summary="A link that opens the page", **changes(models.LoginLink))
-    async def login_link(by: By) -> Response:
-        """It works once, for ten minutes, as whoever asks for it."""
+    async def login_link(request: Request, by: By) -> Response:
+        """It works once, for ten minutes, as whoever asks for it, and leads where the manager was asked.
+
+        Behind a proxy it leads to the proxy, and for the Unix socket to the manager's own address.
+        """
         if by.via == "link":
             raise NotAllowed("A session of the page cannot begin another one.")
-        made = models.LoginLink(link_of(url, sessions.new_link(by)), time.time() + LINK_S)
+        is_direct = by.via == "token" and request.url.scheme == urlsplit(url).scheme
+        at = f"{request.url.scheme}://{request.headers['host']}" if is_direct else url
+        made = models.LoginLink(link_of(at, sessions.new_link(by)), time.time() + LINK_S)
         return JsonAnswer(made, headers=NOT_STORED)
 
 

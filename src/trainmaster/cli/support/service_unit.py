@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 UNIT = """\
@@ -17,7 +17,7 @@ StartLimitBurst=20
 
 [Service]
 Type=notify
-ExecStart={command}
+{variables}ExecStart={command}
 # Wrong options (exit code 2) do not become right by trying again.
 Restart=on-failure
 RestartPreventExitStatus=2
@@ -65,11 +65,21 @@ As the user:
 #   loginctl enable-linger      (without it jobs end when you log out)"""
 
 
-def unit_text(command: Sequence[str], folder: Path, *, for_root: bool, is_system: bool) -> str:
-    """A unit that starts this command: of the system for root, else of the user."""
+def unit_text(
+    command: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    *,
+    for_root: bool,
+    is_system: bool,
+) -> str:
+    """A unit that starts this command with these variables: of the system for root, else of the user."""
     return UNIT.format(
         install=FOR_SYSTEM if for_root else FOR_USER,
         folder=_quoted(str(folder)),
+        variables="".join(
+            f"Environment={_quoted(f'{name}={value}')}\n" for name, value in variables.items()
+        ),
         command=" ".join(map(_quoted, command)),
         runtime=RUNTIME if is_system else "",
         target="multi-user.target" if for_root else "default.target",
