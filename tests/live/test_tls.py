@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
+import signal
 import ssl
 import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.live.daemons import LiveDaemon, live, until
+from tests.live.test_doctor import found_in
 from tests.unix_http import Answer, UnixConnection, ask
+from trainmaster_sdk.process_tree import is_alive
 
 pytestmark = pytest.mark.live
 NAMES = "IP:127.0.0.1,DNS:tower,DNS:*.lan"
@@ -77,6 +83,8 @@ def test_tcp_speaks_tls_and_the_unix_socket_does_not(
         found = ask(UnixConnection(local[1]), "GET", "/api/v1/status").json
         assert (found["url"], found["fingerprint"]) == (daemon.url, fingerprint(cert))
         place = urlsplit(daemon.url or "")
+        port = found_in(daemon.folder)["port"]
+        assert "is the manager's" in port.sentence, "doctor knows nothing of the certificate"
         clear = http.client.HTTPConnection("127.0.0.1", place.port, timeout=60)
         with pytest.raises((ConnectionError, http.client.HTTPException)):
             ask(clear, "GET", "/healthz")
@@ -104,6 +112,40 @@ def test_the_names_of_its_certificate_are_served_and_links_lead_to_them(
                 assert made.json["url"].startswith(f"https://{host}:{port}/login?code=")
     finally:
         daemon.kill()
+
+
+def test_what_the_start_of_a_standby_prints_stops_the_standby(
+    tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    """Nothing of the caller's knows its certificate."""
+    cert, key = certificate
+    words = ["up", "-d", "--data", str(tmp_path / "state"), "--slots", "1", "--port", "0"]
+    secured = [*words, "--tls-cert", str(cert), "--tls-key", str(key)]
+
+    def started() -> tuple[int, str]:
+        made = subprocess.run(
+            [sys.executable, "-m", "trainmaster", *secured],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found = re.search(r"Process (\d+), .*`(.*)` stops it", " ".join(made.stdout.split()))
+        assert found is not None, made.stdout
+        return int(found[1]), found[2]
+
+    leader, stop_leader = started()
+    standby, stop_standby = started()
+    try:
+        command = stop_standby.replace("trainmaster", f"{sys.executable} -m trainmaster")
+        subprocess.run(command, shell=True, check=True)
+        until(lambda: not is_alive(standby), "the standby to end")
+        assert is_alive(leader)
+    finally:
+        command = stop_leader.replace("trainmaster", f"{sys.executable} -m trainmaster", 1)
+        subprocess.run(command, shell=True, check=True)
+        for pid in (leader, standby):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_behind_a_proxy_links_lead_to_the_proxy_and_its_name_is_served(tmp_path: Path) -> None:

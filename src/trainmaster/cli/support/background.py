@@ -15,7 +15,6 @@ import typer
 from trainmaster.cli.support.address import user_data_folder
 from trainmaster.cli.support.console import is_private, say, write, write_error
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
-from trainmaster.cli.support.token_source import ADMIN_TOKEN
 
 LOG = "manager.log"
 OUTPUT = "up.out"
@@ -79,13 +78,11 @@ def start_in_background(folder: Path, arguments: Sequence[str]) -> None:
     for line in said.splitlines(keepends=True):
         if not line.startswith(PAGE) or is_private(sys.stdout.fileno()):
             write(line)
-    stop = f"trainmaster down{_where(said, folder)}"
+    # A standby has no address file and no socket: `down` would stop the leader.
+    stop = f"kill {process.pid}" if STANDBY in said else f"trainmaster down{_where(folder)}"
     say(f"Process {process.pid}, log in {folder / LOG}; `{stop}` stops it.")
 
 
-def _where(said: str, folder: Path) -> str:
-    """What `down` must be told to find it: a standby has no address file, and no socket of its own."""
-    url = said.partition(READY)[2].partition(",")[0]
-    if STANDBY in said:
-        return f" --url {url} --token-file {shlex.quote(str(folder / ADMIN_TOKEN))}"
+def _where(folder: Path) -> str:
+    """What `down` must be told to find it."""
     return "" if folder == user_data_folder() else f" --data {shlex.quote(str(folder))}"
