@@ -28,6 +28,7 @@ from trainmaster.cli.main import main
 from trainmaster.cli.support.own_store import store_of
 from trainmaster.store import schema
 from trainmaster.text.formatting import plural
+from trainmaster_sdk.process_tree import stat_of
 
 pytestmark = pytest.mark.live
 EXPIRED = Path(__file__).parents[1] / "fixtures" / "tls" / "expired.pem"
@@ -165,6 +166,10 @@ def unknown_run(made: Stopped) -> None:
     shutil.copytree(made.folder / "runs" / "1", made.folder / "runs" / "77")
 
 
+def open_folder(made: Stopped) -> None:
+    made.folder.chmod(0o777)
+
+
 def no_folder(made: Stopped) -> None:
     shutil.rmtree(made.folder)
 
@@ -184,6 +189,7 @@ FAULTS: dict[Callable[[Stopped], None], tuple[str, Verdict, str]] = {
     large_log: ("log-size", Verdict.WARNING, "2.0 GiB"),
     no_backup_for_long: ("last-backup", Verdict.WARNING, "days old"),
     restored_and_left: ("restored", Verdict.WARNING, "no manager was started since"),
+    open_folder: ("data-folder", Verdict.FAULT, "Others can change the data folder"),
     no_folder: ("data-folder", Verdict.FAULT, "There is no data folder"),
 }
 
@@ -248,6 +254,12 @@ def test_faults_of_a_manager_that_stands_still_and_one_that_was_killed(tmp_path:
             assert is_fine(well, check), well[check]
         assert {"manager-answers", "manager-version"} <= well.keys()
 
+        (data / "address").rename(data / "hidden")
+        unnamed = found_in(data)["address"]
+        assert unnamed.verdict is Verdict.FAULT
+        assert f"Process {manager.process.pid} uses the data folder" in unnamed.sentence
+        (data / "hidden").rename(data / "address")
+
         os.kill(manager.process.pid, signal.SIGSTOP)
         try:
             still = found_in(data)["manager-answers"]
@@ -305,6 +317,18 @@ def test_a_port_of_another_users_program_is_found(copy: Stopped) -> None:
         found = found_in(copy.folder)["port"]
     assert found.verdict is Verdict.FAULT
     assert f"Port {port} is taken by a program of the user with the id {NOBODY}" in found.sentence
+
+
+def test_a_killed_manager_that_nobody_has_waited_for_has_ended(copy: Stopped) -> None:
+    """As in containers whose first process does not look after others."""
+    with subprocess.Popen(["sleep", "3600"]) as killed:
+        killed.kill()
+        until(lambda: stat_of(killed.pid)[0] == b"Z", "it to have ended")
+        address = {"url": "http://127.0.0.1:9", "socket": "/nowhere", "pid": killed.pid}
+        (copy.folder / "address").write_text(json.dumps(address))
+        found = found_in(copy.folder)
+    assert "has ended without a word" in found["address"].sentence
+    assert "manager-answers" not in found
 
 
 def test_a_certificate_that_has_ended_is_found(copy: Stopped) -> None:

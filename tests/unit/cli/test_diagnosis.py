@@ -135,6 +135,8 @@ CASES: list[tuple[Facts, str, Verdict, str]] = [
     (with_machine(clock_is_synchronised=False), "time-server", Verdict.WARNING, "synchronised"),
     (with_machine(now_ms=-100_000), "clock", Verdict.FAULT, "set back"),
     (with_folder(owner=7), "data-folder", Verdict.FAULT, "id 7"),
+    (with_folder(mode=0o777), "data-folder", Verdict.FAULT, "Others can change"),
+    (with_manager(address="none"), "address", Verdict.FAULT, "Process 7 uses the data folder"),
     (with_folder(is_writable=False), "data-folder", Verdict.FAULT, "cannot be written"),
     (with_folder(file_system=replace(DISK, free=1 << 20)), "disk-space", Verdict.FAULT, "1 MiB"),
     (

@@ -194,6 +194,12 @@ def data_folder(facts: Facts) -> Said:
         return fault(
             f"{folder.path} cannot be written.", "Give its owner the right to write, or more disk."
         )
+    if (folder.mode or 0) & 0o022:
+        return fault(
+            f"Others can change the data folder {folder.path} (mode {folder.mode:04o}): they could put their"
+            " own store and runs there.",
+            f"chmod go-w {folder.path}",
+        )
     return ok(f"The data folder is {folder.path}.")
 
 
@@ -420,6 +426,12 @@ def address(facts: Facts) -> Said | None:
             f"The manager (process {found.pid}) has ended without a word: it was killed, or the"
             " machine restarted.",
             "Start `trainmaster up`: jobs go on meanwhile, and it finds them.",
+        )
+    if found.address == "none" and found.processes:
+        return fault(
+            f"Process {found.processes[0]} uses the data folder, and its file `address` is missing: clients"
+            " do not find the manager.",
+            "Restart the manager, which writes it again; one that waits or stands by has none.",
         )
     if found.address == "none":
         return ok("No manager runs on this data folder.")

@@ -64,6 +64,8 @@ class Folder:
     home: str
     restored: bool
     """Whether a backup was restored and no manager was started since."""
+    mode: int | None = None
+    """Its rights; None: it is not there."""
     serves_users: bool = False
     """Whether its manager runs jobs as the users who submit them."""
 

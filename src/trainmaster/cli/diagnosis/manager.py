@@ -15,10 +15,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainmaster import __version__
+from trainmaster.api.front import fingerprint
 from trainmaster.api.local_socket import listener_at, own_path
 from trainmaster.cli.diagnosis.facts import Answer, Manager
 from trainmaster.cli.support.address import ADDRESS, PORT, USUAL_HOST, is_alive
-from trainmaster.cli.support.connection import Place, connection_to
+from trainmaster.cli.support.connection import HTTPS_PORT, Place, connection_to
 from trainmaster.cli.support.errors import CommandError
 from trainmaster.cli.support.listening_sockets import listeners_at
 from trainmaster.daemon.folder_lock import LOCK
@@ -46,7 +47,7 @@ def manager_facts(folder: Path) -> Manager:
         socket=path,
         processes=tuple(sorted(lock_holders(str(folder / LOCK)))),
         by_socket=_asked(Place(url, Path(path), owner=owner)) if is_up and path else None,
-        by_port=_asked(Place(url or f"http://{USUAL_HOST}:{PORT}")),
+        by_port=_by_port(url or f"http://{USUAL_HOST}:{PORT}"),
         port=parts.port or PORT,
         port_users=_users_of(parts.hostname or USUAL_HOST, parts.port or PORT),
         stale_sockets=_stale(folder, path),
@@ -65,6 +66,19 @@ def _address(folder: Path) -> tuple[str, dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError):
         return "unreadable", {}
     return ("alive" if is_alive(said["pid"]) else "dead"), said
+
+
+def _by_port(url: str) -> Answer | None:
+    """Whatever its certificate is: nothing secret is sent, and other checks judge the certificate."""
+    parts, pin = urlsplit(url), None
+    if parts.scheme == "https":
+        at = (parts.hostname or "", parts.port or HTTPS_PORT)
+        try:
+            pem = ssl.get_server_certificate(at, timeout=ANSWER_S)
+        except OSError:
+            return None
+        pin = fingerprint(ssl.PEM_cert_to_DER_cert(pem))
+    return _asked(Place(url, pin=pin))
 
 
 def _asked(place: Place) -> Answer | None:

@@ -68,6 +68,7 @@ def folder_facts(folder: Path) -> Folder:
         log_bytes=sum(each.stat().st_size for each in folder.glob(f"{LOG}*")),
         home=read_name(folder / HOME),
         restored=(folder / RESTORED).exists(),
+        mode=None if found is None else stat.S_IMODE(found.st_mode),
         serves_users=read_name(folder / SERVES) in (Serves.USERS, Serves.SYSTEM),
     )
 

@@ -17,6 +17,7 @@ from trainmaster.cli.support.errors import BadInput, CommandError, Failed, syste
 from trainmaster.cli.support.known_managers import known_managers
 from trainmaster.cli.support.listening_sockets import listeners_at, sockets_of
 from trainmaster.cli.support.peer_check import ROOT, check_path, listening_process, trusted
+from trainmaster_sdk.process_tree import stat_of
 
 URL = "TRAINMASTER_URL"
 DATA = "TRAINMASTER_DATA"
@@ -233,7 +234,7 @@ def is_alive(pid: object) -> bool:
         return False
     except OSError:
         return True
-    return True
+    return stat_of(pid)[:1] != [b"Z"]  # one that was killed, where nobody has looked after it yet
 
 
 def _checked(url: str) -> str:
