@@ -337,6 +337,15 @@ def test_a_queue_that_nobody_named_before_is_pointed_out_once(tm: Line) -> None:
     assert tm.run(*words).stderr == "", "the store knows its jobs"
 
 
+def test_cores_of_a_small_job_that_the_machine_does_not_have_are_named(tm: Line) -> None:
+    file = tm.folder / "small.yaml"
+    file.write_text("command: 'true'\ngpus: 0.1\ncpus: 5000\nmemory: 1G\n")
+    for words in (("submit", "--dry-run", str(file)), ("submit", str(file))):
+        said = tm.run(*words)
+        assert said.returncode == 1
+        assert "0.1 GPUs, 1 GiB of memory, 5000 cores, but this machine has" in said.stderr
+
+
 def test_gpu_memory_that_no_device_has_is_named(tm: Line) -> None:
     file = tm.folder / "large.yaml"
     file.write_text("command: 'true'\ngpu_memory: 500GiB\n")

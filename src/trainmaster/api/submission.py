@@ -93,15 +93,17 @@ def _check_command(model: JobFile, most: int) -> None:
 def demand_of(model: JobFile, device_type: str | None = None) -> Demand:
     """The shapes it accepts. A range starts at its smaller end; policies that resize let it grow."""
     gpus = model.gpus
-    return Demand(
+    demand = Demand(
         nominal=Shape(count=gpus.least, share=gpus.share, memory=model.gpu_memory or 0),
         min_count=gpus.least,
         max_count=gpus.most,
         gpu_type=gpus.type or device_type,
-        cpus=model.cpus,
-        host_memory=model.memory,
         sharing=None if model.sharing is None else Sharing(model.sharing),
     )
+    cpus, memory = (
+        None if each is None else demand.for_whole_gpu(each) for each in (model.cpus, model.memory)
+    )
+    return replace(demand, cpus=cpus, host_memory=memory)
 
 
 def _recipe(model: JobFile, workdir: Path, user: str, program: str, home: Path) -> LaunchSpec:

@@ -373,10 +373,14 @@ class JobFile(FileModel):
         " part of its memory.",
     )
     memory: Size | None = Field(
-        None, description="Host memory for each GPU: booked, and the most that it may use."
+        None,
+        description="Host memory for each GPU, or beside a part of one in all: booked, and the most that"
+        " it may use.",
     )
     cpus: Cores | None = Field(
-        None, description="CPU cores for each GPU: booked, and the most that it may use."
+        None,
+        description="CPU cores for each GPU, or beside a part of one in all: booked, and the most that it"
+        " may use.",
     )
     queue: Name = Field("default", description="The queue that it waits in.")
     user: Name | None = Field(None, description="Whose job it is; by default the submitter's.")

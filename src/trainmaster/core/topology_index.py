@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainmaster.model.job import Demand
 from trainmaster.model.placement import Slice
 from trainmaster.model.topology import SLOT_TYPE, Node, Topology
+from trainmaster.model.units import WHOLE
 
 FROZEN_PER_GPU = 3
 """Runs as large as a GPU that can be frozen beside the one that has it, if the host has the memory."""
@@ -44,12 +45,12 @@ class TopologyIndex:
         """One shared value per whole GPU: big gangs need not make them again."""
         self.usable = [node.gpus for node in nodes]
         """Per node: GPUs that are not set aside."""
-        self._fewest: dict[tuple[tuple[int, ...], int | None, int | None, int], int] = {}
+        self._fewest: dict[tuple[tuple[int, ...], int | None, int | None, int, int], int] = {}
         self._kinds: dict[tuple[str | None, int], tuple[int, ...]] = {}
 
     def fewest_nodes(self, kinds: tuple[int, ...], demand: Demand, count: int) -> int:
         """The fewest nodes of these types that could hold this many GPUs of the job, were they empty."""
-        key = (kinds, demand.cpus, demand.host_memory, count)
+        key = (kinds, demand.cpus, demand.host_memory, demand.nominal.share, count)
         known = self._fewest.get(key)
         if known is None:
             nodes = [node for node in self.topology.nodes if self.node_type[node.index] in kinds]
@@ -95,9 +96,9 @@ def _host_per_gpu(node: Node, *, can_freeze: bool) -> int:
 
 def most_on(node: Node, demand: Demand) -> int:
     """GPUs of a job that this node could carry if it were empty."""
-    most = node.gpus
+    most, share = node.gpus, demand.nominal.share
     if demand.cpus:
-        most = min(most, node.cpus // demand.cpus)
+        most = min(most, node.cpus * WHOLE // (demand.cpus * share))
     if demand.host_memory:
-        most = min(most, node.memory // demand.host_memory)
+        most = min(most, node.memory * WHOLE // (demand.host_memory * share))
     return most

@@ -59,7 +59,8 @@ class HostBookings:
 
 def needed(record: JobRecord, peak: int | None) -> int | None:
     """What a run that has ended needed: at least what it was given after it had been out of memory."""
-    given, first = record.demand.host_memory or 0, record.job.demand.host_memory or 0
-    if peak is None or given <= first:
+    now, first = (each.host_memory or 0 for each in (record.demand, record.job.demand))
+    given = record.demand.for_piece(now)
+    if peak is None or now <= first:
         return peak
     return max(peak, given * 100 // (100 + MEMORY_MARGIN_PERCENT))

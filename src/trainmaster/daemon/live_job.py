@@ -231,7 +231,8 @@ class LiveJob:
 
     def expect_memory(self, memory: int) -> None:
         """Book and allow so much host memory for each of its devices, because its user has stated none."""
-        demand = replace(self.job.demand, host_memory=memory)
+        demand = self.job.demand
+        demand = replace(demand, host_memory=demand.for_whole_gpu(memory))
         self.job = replace(self.job, demand=demand)
         self._with_recipe(replace(self.recipe, memory=memory, is_memory_estimated=True))
 

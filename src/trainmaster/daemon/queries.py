@@ -377,7 +377,7 @@ class Queries:
             said = (*said, memory_sentence(estimate, reserved_memory(record)))
         if live.recipe.is_memory_estimated:
             of_host = self._driver.memory_forecasts.host_estimate(live)
-            booked = record.demand.host_memory or 0
+            booked = record.demand.for_piece(record.demand.host_memory or 0)
             said = said if of_host is None else (*said, host_memory_sentence(of_host, booked))
         room = self._making_room(live, record)
         if speaks or record.first_start_ms is None:

@@ -160,7 +160,7 @@ def resources_of(placement: Placement | None, demand: Demand, space: Occupancy) 
         gpu_memory,
         _more_gpu_memory(gpu_memory, whole, demand, space),
         min(space.host_part(node, WHOLE, demand) for node in shares),
-        min(nodes[node].memory * WHOLE // max(WHOLE, share) for node, share in shares.items()),
+        min(nodes[node].memory * WHOLE // share for node, share in shares.items()),
         has_gpu=not is_on_slots(space.topology, placement),
     )
     if can_have_more(space, demand, memory=more_memory(had)):

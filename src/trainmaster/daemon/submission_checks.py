@@ -238,10 +238,11 @@ def _demand_words(asked: Submission) -> str:
     words = [f"{count:g} {kind}" if count == 1 else f"{count:g} {kind}s"]
     if demand.nominal.memory:
         words.append(f"{size(demand.nominal.memory)} of GPU memory on each (gpu_memory)")
+    each = " for each" if demand.nominal.share == WHOLE else ""
     if said.memory is not None and demand.host_memory is not None:
-        words.append(f"{demand.host_memory / GIB:g} GiB of memory for each")
+        words.append(f"{demand.for_piece(demand.host_memory) / GIB:g} GiB of memory{each}")
     if said.cpus is not None and demand.cpus is not None:
-        words.append(f"{demand.cpus / 1000:g} cores for each")
+        words.append(f"{demand.for_piece(demand.cpus) / 1000:g} cores{each}")
     return ", ".join(words)
 
 

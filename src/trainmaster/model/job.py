@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from trainmaster.model.placement import Role, Sharing
 from trainmaster.model.topology import CPU_TYPE
-from trainmaster.model.units import SECOND, WHOLE
+from trainmaster.model.units import SECOND, WHOLE, ceil_div
 
 ANY_GPU = "any"
 """In a list of types: every GPU, whatever its type."""
@@ -82,6 +82,14 @@ class Demand:
     @property
     def is_elastic(self) -> bool:
         return self.min_count < self.max_count
+
+    def for_whole_gpu(self, amount: int) -> int:
+        """What `cpus` or `host_memory` is where each piece of the job is to have so much."""
+        return ceil_div(amount * WHOLE, self.nominal.share)
+
+    def for_piece(self, amount: int) -> int:
+        """What each piece of the job has of an amount for a whole GPU."""
+        return amount * self.nominal.share // WHOLE
 
     @property
     def mode(self) -> Sharing:

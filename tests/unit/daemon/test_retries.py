@@ -246,14 +246,16 @@ def test_no_more_memory_is_promised_where_it_would_change_nothing() -> None:
         assert said.event.retryable is (said.event.gpu_memory + said.event.memory > 0)
 
 
-def test_half_a_gpu_is_not_promised_more_host_memory_than_its_node_has() -> None:
+@pytest.mark.parametrize(("had", "gets"), [(40, 80), (80, 128)])
+def test_half_a_gpu_is_not_promised_more_host_memory_than_its_node_has(had: int, gets: int) -> None:
+    """Both are for a whole GPU, and it books half: twice as much, and at most the 64 GiB of the node."""
     world = Strings(of_memory(("n0", 40, 64)))
-    world.submit("a", replace(fraction(0.5, 20 * GIB), host_memory=40 * GIB), retries=9)
+    world.submit("a", replace(fraction(0.5, 20 * GIB), host_memory=had * GIB), retries=9)
     world.plan(Start("a", world.on(0, share=500, memory=20 * GIB, sharing=Sharing.MPS)))
     world.started("a")
     found = judge(world, HOST_OUT).event
     world.tell(found)
-    assert (found.memory, world.job("a").demand.host_memory) == (64 * GIB, 64 * GIB)
+    assert (found.memory, world.job("a").demand.host_memory) == (gets * GIB, gets * GIB)
 
 
 def test_host_memory_is_bounded_by_the_node() -> None:

@@ -38,8 +38,11 @@ TokenFile = Annotated[Path | None, option("--token-file FILE", TOKEN_FILE, rich_
 AsJson = Annotated[bool, option("--json", "Write JSON.")]
 DryRun = Annotated[bool, option("--dry-run", "Show what would happen without submitting anything.")]
 Queue = Annotated[str | None, option("-q --queue QUEUE", "Queue to submit to.")]
-Cpus = Annotated[float | None, option("--cpus N", "CPU cores per GPU.")]
-Memory = Annotated[str | None, option("--mem SIZE", "Host memory per GPU, such as 16G.")]
+Cpus = Annotated[
+    float | None, option("--cpus N", "CPU cores per GPU, or in all beside a part of one.")
+]
+MEMORY = "Host memory per GPU, or in all beside a part of one, such as 16G."
+Memory = Annotated[str | None, option("--mem SIZE", MEMORY)]
 OnlyMe = Annotated[bool, option("--me", "Only my jobs.")]
 OnlyUser = Annotated[str | None, option("--user USER", "Only jobs of this user.")]
 OnlyQueue = Annotated[str | None, option("-q --queue QUEUE", "Only jobs in this queue.")]

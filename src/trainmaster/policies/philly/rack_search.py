@@ -55,7 +55,7 @@ class RelaxationLevelsCache:
     def __init__(self) -> None:
         self._topology: Topology | None = None
         self._known: dict[
-            tuple[tuple[int, ...], int | None, int | None, int], RelaxationLevels | None
+            tuple[tuple[int, ...], int | None, int | None, int, int], RelaxationLevels | None
         ] = {}
 
     def of(
@@ -65,7 +65,7 @@ class RelaxationLevelsCache:
         if self._topology is not space.topology:
             self._topology = space.topology
             self._known.clear()
-        key = (kinds, demand.cpus, demand.host_memory, count)
+        key = (kinds, demand.cpus, demand.host_memory, demand.nominal.share, count)
         if key not in self._known:
             self._known[key] = _levels_of(space, kinds, demand, count)
         return self._known[key]
