@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -261,3 +262,39 @@ def test_all_variables() -> None:
     text = body(read("mps-half", Wishes(all_variables=True)))
     assert "export SLURM_PROCID=" in text
     assert "export SLURM_JOB_NAME='small'" in text
+
+
+PYTHON = """#!/usr/bin/env python3
+#SBATCH --array=3,5
+#SBATCH --cpus-per-task=2
+import os, sys
+print(os.environ["SLURM_JOB_ID"], os.environ["SLURM_CPUS_PER_TASK"], 'it\\'s "here"')
+print(os.environ.get("SLURM_CLUSTER_NAME"), os.environ.get("SLURM_ARRAY_TASK_MAX"))
+"""
+
+
+@pytest.mark.parametrize("sets_all", [False, True])
+def test_a_script_for_python_has_the_variables_that_have_a_counterpart(sets_all: bool) -> None:
+    found = imported(read_script(PYTHON), Wishes(all_variables=sets_all))
+    assert list(lost(found).values()) == [
+        "SLURM_CLUSTER_NAME: this variable of Slurm has no counterpart, and is not set"
+    ]
+    ((_, fields),) = jobs_in_yaml(job_text(found.fields))
+    command = fields["command"]
+    said = subprocess.run(
+        command,
+        text=True,
+        capture_output=True,
+        check=True,
+        env={"PATH": os.environ["PATH"], "TRAINMASTER_JOB": "7_3", "TRAINMASTER_ARRAY_INDEX": "3"},
+    )
+    assert said.stdout.splitlines() == ['700003 2 it\'s "here"', "None 5"]
+
+
+def test_what_all_variables_sets_is_set_for_python_too() -> None:
+    script = "#!/usr/bin/python3\n#SBATCH --gpus=1\nimport mine\n"
+    plain, full = (
+        imported(read_script(script), Wishes(all_variables=each)) for each in (False, True)
+    )
+    assert plain.fields["command"] == ["/usr/bin/python3", "-c", "import mine\n"]
+    assert 'export SLURM_JOB_ID="$TRAINMASTER_JOB"' in full.fields["command"][2]  # type: ignore[index]

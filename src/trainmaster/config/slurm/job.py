@@ -499,7 +499,7 @@ def _command(
         asked = _repeated(body, found, asked)
     text = _without_margins(text)
     if not is_shell:
-        return _in_program(script, program, text, asked)
+        return _in_program(script, program, text, prelude, asked)
     is_login = bool({"-l", "--login"} & set(script.interpreter)) or MODULES.search(body)
     lines = [*([LOGIN] if is_login else []), *prelude]
     if not lines and "\n" not in text.strip() and text.strip():
@@ -522,12 +522,17 @@ def _program(interpreter: Sequence[str]) -> str:
 
 
 def _in_program(
-    script: Script, program: str, text: str, asked: BatchRequest
+    script: Script, program: str, text: str, prelude: Sequence[str], asked: BatchRequest
 ) -> tuple[object, BatchRequest]:
-    if PYTHON.fullmatch(program.rsplit("/", 1)[-1]):
-        return [program, "-c", text.strip("\n") + "\n"], asked
-    why = f"scripts for {program} are started as they are; Slurm's variables are not set in them"
-    return [program, "-c", text.strip("\n") + "\n"], _note(asked, 1, program, why, is_lost=True)
+    """For another interpreter than a shell; a shell sets the variables and makes room for it."""
+    body = text.strip("\n") + "\n"
+    if not PYTHON.fullmatch(program.rsplit("/", 1)[-1]):
+        why = f"scripts for {program} are started as they are, by `{program} -c`"
+        asked = _note(asked, 1, program, why, is_lost=True)
+    if not prelude:
+        return [program, "-c", body], asked
+    sets = "\n".join(["# What Slurm would have set:", *prelude, 'exec "$0" -c "$1"\n'])
+    return ["/bin/bash", "-c", sets, program, body], asked
 
 
 def _edited(body: str, edits: Sequence[tuple[int, int, str]]) -> str:
@@ -567,6 +572,8 @@ def _prelude(
 ) -> tuple[list[str], BatchRequest]:
     """Lines before the script: variables of Slurm, output files, helpers."""
     known = variables.values(numbers)
+    if not is_shell:
+        del known[variables.TMPDIR]  # nothing is left that would remove it at the end
     files = [each for each in (asked.output, asked.error) if each] if wishes.writes_output else []
     named = " ".join(map(_file, files))
     wanted = dict.fromkeys(variables.NAME.findall(named), 0)
@@ -577,18 +584,19 @@ def _prelude(
     for name, line in wanted.items():
         if name in own:
             continue
-        if name in known and is_shell:
+        if name in known:
             continue
         why = "this variable of Slurm has no counterpart, and is not set"
         asked = _note(asked, line, name, why, is_lost=True)
     names = [name for name in known if name in wanted or wishes.all_variables]
     lines += (f"export {name}={known[name]}" for name in names if name not in own)
-    if asks_for_hosts(text):
+    if is_shell and asks_for_hosts(text):
         lines.append(HOST_NAMES)
-    if plan.takes_turns:
+    if is_shell and plan.takes_turns:
         lines.append(NEXT_GPUS)
-    lines += _streams(asked, wishes)
-    lines += _at_end(asked, wishes, [name for name in names if name not in own])
+    if is_shell:
+        lines += _streams(asked, wishes)
+        lines += _at_end(asked, wishes, [name for name in names if name not in own])
     if asked.output and not wishes.writes_output:
         why = "`trainmaster logs JOB` has the output; `import --output-files` also writes the file"
         asked = _note(asked, asked.output_line, f"--output={asked.output}", why)
