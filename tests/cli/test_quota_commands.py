@@ -127,10 +127,16 @@ def test_prices_are_added_and_taken_back(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("GET", "/prices", known)
     daemon.on("PUT", "/prices", known)
     assert "EUR per GPU-hour" in tm("price").out
-    assert tm("price set H200=3.20 V100=none").code == 0
-    assert daemon.bodies("PUT", "/prices") == [
-        {"prices": {"A100": 1.1, "H200": 3.2}, "currency": "EUR"}
-    ]
+    node: dict[str, Any] = {"name": "n0", "type": "H200", "state": "up", "devices": []}
+    node |= {"frozen": [], "cpus": 16, "memory_bytes": 1 << 36, "remarks": []}
+    daemon.on("GET", "/nodes", {"nodes": [node]})
+    said = tm("price set H200=3.20 V100=none")
+    assert (said.code, said.err) == (0, "")
+    assert "no node has a GPU type H2000; did you mean H200?" in tm("price set H2000=3.20").err
+    assert daemon.bodies("PUT", "/prices")[0] == {
+        "prices": {"A100": 1.1, "H200": 3.2},
+        "currency": "EUR",
+    }
 
 
 def test_usage_as_a_table_and_as_csv(tm: Tm, daemon: Counterpart, tmp_path: Path) -> None:

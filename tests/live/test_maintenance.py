@@ -99,5 +99,43 @@ def test_the_command_line_plans_lists_and_cancels(folder: Path) -> None:
             f"Planned: number 1, maintenance of {name} from"
         )
         assert "planned" in tm("reservations")
+        mistaken = [sys.executable, "-m", "trainmaster", "reserve", "--cancel", "1"]
+        said = subprocess.run(
+            [*mistaken, "--data", str(daemon.folder)], capture_output=True, text=True
+        )
+        assert said.returncode == 1
+        assert "Not cancelled: number 1, maintenance of" in said.stderr
+        assert "`trainmaster node maintenance --cancel 1` does it." in said.stderr
         assert "Cancelled: number 1" in tm("node", "maintenance", "--cancel", "1")
         assert tm("reserve") == "Nothing is reserved.\n"
+        again = tm("reserve", "1", "--user", "root", "--in", "2h", "--for", "1h")
+        assert "number 2," in again, "no number is given twice"
+
+
+def test_a_reservation_for_nobody_is_refused_or_noted(folder: Path) -> None:
+    with live(folder, "--slots", "2") as daemon:
+
+        def tm(*words: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "trainmaster", *words, "--data", str(daemon.folder)]
+            return subprocess.run(command, capture_output=True, text=True)
+
+        ahead = ("--in", "2h", "--for", "1h")
+        free = tm("reserve", "1", "--queue", "visoin", *ahead)
+        assert free.returncode == 0
+        assert "Note: no queue is defined: jobs with `queue: visoin`" in free.stderr
+        assert tm("queue", "set", "vision").returncode == 0
+        refused = tm("reserve", "1", "--queue", "visoin", *ahead)
+        assert refused.returncode == 1
+        assert "did you mean vision?" in refused.stderr
+        assert tm("reserve", "1", "--queue", "vision", *ahead).stderr == ""
+        assert tm("reserve", "--cancel", "2").returncode == 0
+        for words in (
+            ("reserve", "1", "--user", "roto", *ahead),
+            ("user", "set", "roto", "--max-gpus", "1"),
+            ("token", "new", "--user", "roto"),
+        ):
+            said = tm(*words)
+            assert said.returncode == 0
+            assert "Note: this machine has no user roto; did you mean root?" in said.stderr, words
+        assert "no user" not in tm("user", "set", "root", "--max-gpus", "2").stderr
+        assert "no user" not in tm("user", "set", "*", "--max-gpus", "2").stderr

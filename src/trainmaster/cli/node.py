@@ -129,7 +129,7 @@ def maintenance(
         trainmaster node maintenance --cancel 3
     """
     if cancelled is not None:
-        cancel(client, cancelled, as_json)
+        cancel(client, cancelled, as_json, is_maintenance=True)
     elif not names:
         if begin or begin_in or lasts:
             raise BadInput("Say which nodes: `trainmaster node maintenance n1 …`, or `all`.")

@@ -8,9 +8,10 @@ import typer
 
 from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.command import command, group
-from trainmaster.cli.support.console import show_answer, show_table
+from trainmaster.cli.support.console import remark, show_answer, show_table
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.options import AsJson, argument, option
+from trainmaster.text.suggest import did_you_mean
 
 PRICES = "Price of a GPU-hour by GPU type, such as H200=3.20; TYPE=none takes it back."
 
@@ -81,3 +82,8 @@ def define(
     row = client.put("/prices", {"prices": wanted, "currency": name})
     said = ", ".join(f"{kind} {cost:g}" for kind, cost in row["prices"].items()) or "none"
     show_answer(row, as_json, f"Prices per GPU-hour{f' in {name}' if name else ''}: {said}.")
+    types = sorted({each["type"] for each in client.get("/nodes")["nodes"]})
+    unknown = [kind for kind in costs if kind not in types and kind not in known["prices"]]
+    remark(
+        "Note", (f"no node has a GPU type {kind}; {did_you_mean(kind, types)}" for kind in unknown)
+    )

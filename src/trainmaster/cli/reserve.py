@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from trainmaster.cli.support.client import Client
-from trainmaster.cli.support.console import show_answer
+from trainmaster.cli.support.console import remark, show_answer
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.options import AsJson, argument, option
 from trainmaster.cli.support.reservations import (
@@ -19,6 +19,8 @@ from trainmaster.cli.support.reservations import (
     summary,
     terms_of,
 )
+from trainmaster.cli.support.unknown_users import note_unknown_user
+from trainmaster.model.queue import DEFAULT_QUEUE
 
 Places = Annotated[
     list[str] | None,
@@ -54,7 +56,7 @@ def reserve(
         trainmaster reserve --cancel 3
     """
     if cancelled is not None:
-        cancel(client, cancelled, as_json)
+        cancel(client, cancelled, as_json, is_maintenance=False)
         return
     if not places:
         if begin or begin_in or lasts or user or queue:
@@ -72,6 +74,14 @@ def reserve(
     body |= {key: value for key, value in (("user", user), ("queue", queue)) if value}
     answer = client.post("/reservations", body)
     show_answer(answer, as_json, f"Reserved: {summary(answer)}.")
+    note_unknown_user(client, user)
+    if queue is not None:
+        known = [each["name"] for each in client.get("/queues")["queues"]]
+        is_free = queue != DEFAULT_QUEUE and queue not in known
+        note = (
+            f"no queue is defined: jobs with `queue: {queue}` are meant, if that is not misspelled"
+        )
+        remark("Note", [note] if is_free else [])
 
 
 def reservations(client: Client, as_json: AsJson = False) -> None:

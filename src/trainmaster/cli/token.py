@@ -24,6 +24,7 @@ from trainmaster.cli.support.errors import FAILED, BadInput, cannot_write, print
 from trainmaster.cli.support.format import ago, at, seconds_of
 from trainmaster.cli.support.known_managers import KnownManager, known_managers, remember
 from trainmaster.cli.support.options import AsJson, TokenFile, argument, option
+from trainmaster.cli.support.unknown_users import note_unknown_user
 
 NEVER = "never"
 COLUMNS = ("id", "user", "role", "name", "made", "expires", "last used")
@@ -94,6 +95,7 @@ def new(
     else:
         say(made["token"])
         remark("Note", [f"Token {_described(made)}. It is not shown again."])
+    note_unknown_user(client, user)
 
 
 def _described(made: Json) -> str:

@@ -26,6 +26,7 @@ from trainmaster.cli.support.limit_options import (
     number_of,
 )
 from trainmaster.cli.support.options import AsJson, argument, option
+from trainmaster.cli.support.unknown_users import note_unknown_user
 
 COLUMNS = (
     "user",
@@ -155,6 +156,7 @@ def set_role(
         answer = answer | client.put(f"/users/{path}", {"role": role})
         said.append(f"{name} has the role {answer['role']}.")
     show_answer(answer, as_json, "\n".join(said))
+    note_unknown_user(client, name)
 
 
 def limit_words(row: Json) -> str:

@@ -34,6 +34,7 @@ def reservation_made(state: State, event: e.ReservationMade, now: int) -> None:
     gpus = tuple(gpu for gpu in made.gpus if 0 <= gpu < state.topology.gpu_count)
     own = tuple(node for node in made.nodes if 0 <= node < nodes)
     state.kept_free[made.number] = replace(made, gpus=gpus, nodes=own)
+    state.last_kept_free = max(state.last_kept_free, made.number)
     state.kept_free_stale = True
 
 

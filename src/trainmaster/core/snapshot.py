@@ -101,6 +101,7 @@ STATE_FIELDS: dict[str, Field] = {
         lambda by: tuple(by.values()),
         lambda all_: {each.number: each for each in all_},
     ),
+    "last_kept_free": ("last_kept_free", int, int),
     "in_maintenance": ("in_maintenance", frozenset, set),
     "away": ("away", frozenset, set),
     "set_aside": ("set_aside", _pairs(frozenset), _table(set)),

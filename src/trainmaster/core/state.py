@@ -116,6 +116,8 @@ class State:
         self.draining: set[int] = set()
         self.kept_free: dict[int, Reservation] = {}
         """Reservations of users and queues, and maintenance, by number: now or later."""
+        self.last_kept_free = 0
+        """The greatest number that was given to one: none is given twice."""
         self.kept_free_stale = False
         """Whether one was made or cancelled in this step."""
         self.in_maintenance: set[int] = set()

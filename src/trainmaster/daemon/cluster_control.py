@@ -19,6 +19,7 @@ from trainmaster.daemon.service_api import (
     NotFound,
     RequestError,
 )
+from trainmaster.daemon.submission_checks import check_known_queues
 from trainmaster.model import events as e
 from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.policy_spec import PolicySpec
@@ -141,7 +142,8 @@ class ClusterControl:
         """Keep devices free for maintenance, or for a user or a queue; returns its number."""
         async with self._numbering:
             state = self._driver.controller.state
-            made = self._reservation(wanted, by, max(state.kept_free, default=0) + 1)
+            last = max(state.last_kept_free, *state.kept_free, 0)
+            made = self._reservation(wanted, by, last + 1)
             await self._submit_event(e.ReservationMade(made))
             return made.number
 
@@ -151,6 +153,7 @@ class ClusterControl:
         end = (begin if wanted.begin_ms is None else wanted.begin_ms) + wanted.length_ms
         if end <= now:
             raise RequestError(f"the time was over at {utc_time(end)}: it is {utc_time(now)} now.")
+        check_known_queues(state.queues, {wanted.queue} - {""})
         if begin > now + FARTHEST_MS:
             raise RequestError("it begins in more than ten years: check the date.")
         if len(state.kept_free) >= MOST_RESERVATIONS:

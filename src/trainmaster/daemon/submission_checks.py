@@ -30,6 +30,13 @@ NEW_QUEUE = (
 )
 
 
+def check_known_queues(queues: Collection[str], names: Collection[str]) -> None:
+    """Refuse a name that is none of the queues, where some are defined."""
+    known = {*queues, DEFAULT_QUEUE}
+    for name in sorted(set(names) - known) if queues else ():
+        raise RequestError(f"there is no queue {name}; {did_you_mean(name, sorted(known))}")
+
+
 class SubmissionChecks:
     """Compares jobs with the devices, the queues and the limits of this manager."""
 
@@ -160,13 +167,13 @@ class SubmissionChecks:
 
     def check_queues(self, names: Collection[str]) -> None:
         """Where queues are defined, an unknown name is a mistake; else there is a limit to their number."""
-        queues = self._driver.controller.state.queues
-        known, most = {*queues, DEFAULT_QUEUE}, self._driver.site_limits.queue_names
-        if queues:
-            for name in sorted(set(names) - known):
-                near = did_you_mean(name, sorted(known))
-                raise RequestError(f"there is no queue {name}; {near}")
-        elif set(names) - self._queue_names and len(self._queue_names | set(names)) > most:
+        queues, most = self._driver.controller.state.queues, self._driver.site_limits.queue_names
+        check_known_queues(queues, names)
+        if (
+            not queues
+            and set(names) - self._queue_names
+            and len(self._queue_names | set(names)) > most
+        ):
             raise RequestError(
                 f"jobs use {most:,} queues already (the limit queue_names): use one of them, or define"
                 " queues with `trainmaster queue set`."

@@ -191,6 +191,7 @@ def test_it_is_in_snapshots_also_under_another_topology() -> None:
     body = snapshot_of(site.controller)
     again = restored(body, cluster("2x2"), a_policy("fifo"), can_freeze=True).controller
     assert again.state.kept_free == site.controller.state.kept_free
+    assert again.state.last_kept_free == 1
     assert again.next_step_at == site.controller.next_step_at
     other = restored(body, cluster("3x4"), a_policy("fifo"), can_freeze=True).controller
     assert other.state.kept_free[1].nodes == (1,)

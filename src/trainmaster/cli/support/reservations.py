@@ -7,7 +7,7 @@ from typing import Annotated
 
 from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.console import show_answer, show_table
-from trainmaster.cli.support.errors import BadInput
+from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.format import seconds_of
 from trainmaster.cli.support.moments import moment_ahead
 from trainmaster.cli.support.options import option
@@ -55,7 +55,14 @@ def show_reservations(client: Client, as_json: bool, *, maintenance_only: bool =
         show_table(COLUMNS, [_row(each) for each in rows])
 
 
-def cancel(client: Client, number: int, as_json: bool) -> None:
+def cancel(client: Client, number: int, as_json: bool, *, is_maintenance: bool) -> None:
+    """Either kind by its own command: both have numbers of one row."""
+    found = {each["number"]: each for each in client.get("/reservations")["reservations"]}
+    if number in found and found[number]["is_maintenance"] is not is_maintenance:
+        other = "reserve" if is_maintenance else "node maintenance"
+        raise Failed(
+            f"Not cancelled: {summary(found[number])}. `trainmaster {other} --cancel {number}` does it."
+        )
     answer = client.delete(f"/reservations/{number}")
     show_answer(answer, as_json, f"Cancelled: {summary(answer)}.")
 
