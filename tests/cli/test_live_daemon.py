@@ -346,6 +346,24 @@ def test_cores_of_a_small_job_that_the_machine_does_not_have_are_named(tm: Line)
         assert "0.1 GPUs, 1 GiB of memory, 5000 cores, but this machine has" in said.stderr
 
 
+def test_of_several_files_the_one_that_is_refused_is_named(tm: Line) -> None:
+    good, bad = tm.folder / "good.yaml", tm.folder / "bad.yaml"
+    good.write_text("command: 'true'\ngpus: 1\n")
+    bad.write_text("command: 'true'\ngpus: NOWHERE:1\n")
+    said = tm.run("submit", str(good), str(bad))
+    assert said.returncode == 1
+    assert f"{bad}: " in said.stderr
+    assert "not 'NOWHERE'" in said.stderr
+
+
+def test_a_secret_that_is_not_there_is_named_by_its_option(tm: Line) -> None:
+    missing = tm.folder / "nope"
+    said = tm.run("run", "-d", "--no-snapshot", "--secret", f"TOK={missing}", "--", "true")
+    assert said.returncode != 0
+    assert f"--secret TOK={missing} does not exist" in said.stderr
+    assert "--data" not in said.stderr
+
+
 def test_gpu_memory_that_no_device_has_is_named(tm: Line) -> None:
     file = tm.folder / "large.yaml"
     file.write_text("command: 'true'\ngpu_memory: 500GiB\n")

@@ -76,17 +76,28 @@ def submit(
             return
         found = send(client, specs)
     except RequestRefused as no:
-        raise _with_place(jobs, no) from None
+        raise _with_place(client, jobs, no) from None
     if not (as_json and wait):
         _print_submitted(found, parsable, as_json)
     if wait:
         _wait(client, found, as_json)
 
 
-def _with_place(jobs: Sequence[ReadJob], no: RequestRefused) -> RequestRefused:
+def _with_place(client: Client, jobs: Sequence[ReadJob], no: RequestRefused) -> RequestRefused:
     """The manager's refusal, with the file and line that it is about, where that is known."""
     place = next((at for job in jobs if (at := job.place_of(str(no))) is not None), None)
+    if place is None and len({job.file for job in jobs}) > 1:
+        place = next((job.file for job in jobs if _is_refused_so(client, job, no)), None)
     return no if place is None else RequestRefused(f"{place}: {no}", no.status)
+
+
+def _is_refused_so(client: Client, job: ReadJob, no: RequestRefused) -> bool:
+    """Whether the manager refuses this one by itself with the same words."""
+    try:
+        client.post("/jobs", {"jobs": [job.spec]}, {"dry_run": "true"})
+    except RequestRefused as alone:
+        return str(alone) == str(no)
+    return False
 
 
 def _print_submitted(found: list[Submitted], parsable: bool, as_json: bool) -> None:

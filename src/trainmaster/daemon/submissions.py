@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from trainmaster.daemon.live_job import (
 from trainmaster.daemon.queries import Queries
 from trainmaster.daemon.quota_rows import LowBudget, warnings_for
 from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.request_errors import RequestError
 from trainmaster.daemon.service_api import (
     RELEASED_FIRST,
     Accepted,
@@ -47,6 +49,20 @@ MOST_ELEMENTS = 100_000
 T = TypeVar("T")
 Known = tuple[Profile | None, Estimate | None]
 """What earlier runs say of a job."""
+
+
+@contextmanager
+def _secrets_named(asked: Iterable[Submission]) -> Iterator[None]:
+    """Files of secrets are looked for with the data of a job: by what they are where one is missing."""
+    try:
+        yield
+    except RequestError as no:
+        said = str(no)
+        for name, path in (each for job in asked for each in job.recipe.secrets):
+            said = said.replace(f"data {path} does", f"secrets {name}={path} does")
+        if said == str(no):
+            raise
+        raise RequestError(said) from None
 
 
 class Submissions:
@@ -123,7 +139,8 @@ class Submissions:
             for each in checked
         ]
         self._driver.writer.refuse_in_trouble()
-        listed = await self._submitted_files.look(checked)
+        with _secrets_named(checked):
+            listed = await self._submitted_files.look(checked)
         answers: list[Accepted] = []
         new_jobs: list[LiveJob] = []
         async with self._submitted_files.copies() as copies:
@@ -188,7 +205,8 @@ class Submissions:
         self._checks.check_queues([asked.job.queue])
         self._checks.check_user_jobs([asked])
         asked = self._checks.checked(asked)
-        await self._submitted_files.check(asked)
+        with _secrets_named([asked]):
+            await self._submitted_files.check(asked)
         first = next(self._elements(asked, "0", self._dependencies(asked, by)))
         new = await self._checks.new_queues([asked.job.queue])
         status = self._queries.draft(first)

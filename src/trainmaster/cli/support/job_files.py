@@ -18,7 +18,7 @@ from trainmaster.config.slurm.script import is_batch_script
 from trainmaster.config.validation import ConfigError, Lines
 from trainmaster.config.yaml_file import read_documents
 
-CHECKED_THERE = ("workdir", "data", "checkpoint_dir")
+CHECKED_THERE = ("workdir", "data", "secrets", "checkpoint_dir")
 """Fields that only the manager's machine can check."""
 
 
@@ -36,7 +36,8 @@ class ReadJob:
         stated = self.spec.get(field)
         if field not in CHECKED_THERE or stated is None:
             return None
-        paths = stated if isinstance(stated, list) else [stated]
+        several = stated.values() if isinstance(stated, dict) else stated
+        paths = [stated] if isinstance(stated, str) else several
         if not any(os.path.normpath(str(path)) in rest for path in paths):
             return None
         line = self.lines.get((field,))

@@ -142,6 +142,7 @@ FLAGS = {
     "memory": "--mem",
     "depends_on": "--after",
     "grace_period": "--grace",
+    "secrets": "--secret",
 }
 """Options whose name is not that of the field."""
 FIELD = re.compile(r"(?:job \d+: )?([a-z_]+)\b")
