@@ -15,6 +15,7 @@ from trainmaster.config.validation import ConfigError, shown
 from trainmaster.model.inputs import MOST_FAILURES
 from trainmaster.model.units import DAY, GIB, KIB, MIB, MINUTE, SECOND
 from trainmaster.text.formatting import as_sentence
+from trainmaster.text.suggest import did_you_mean
 
 MOST = 10**9
 
@@ -123,7 +124,9 @@ class Limits:
     )
     story_rows: int = _number(2_000, "Entries in a job's story; beyond it only ends are kept.")
     keep_logs: int = _time(
-        30 * DAY, "How long logs and copied code of a job are kept after its end."
+        30 * DAY,
+        "How long logs and copied code of a job are kept after its end; what is older is removed every hour,"
+        " or as often as this says, at least a minute apart.",
     )
     keep_events: int = _time(
         7 * DAY, "How long the event log goes back; a snapshot covers the rest."
@@ -141,9 +144,9 @@ def limits_of(stated: Iterable[str]) -> Limits:
     for text in stated:
         name, equals, value = text.partition("=")
         if not equals or name not in known:
-            raise ConfigError(
-                f"{shown(text)} is not a limit: write NAME=VALUE with one of {', '.join(known)}."
-            )
+            all_of = f"write NAME=VALUE with one of {', '.join(known)}."
+            near = all_of if name in known else did_you_mean(name, known, all_of)
+            raise ConfigError(f"{shown(text)} is not a limit: {near}")
         try:
             found[name] = known[name].metadata["read"](value)
         except ValueError as error:

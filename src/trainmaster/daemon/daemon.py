@@ -102,6 +102,12 @@ class RetentionSettings:
     standby_s: float = 0.5
 
 
+def tidy_pause_ms(settings: RetentionSettings, limits: Limits) -> int:
+    """What is kept for less than the usual pause is looked for as often as that, every minute at most."""
+    kept = min(limits.keep_logs, limits.keep_checkpoints)
+    return min(settings.tidy_ms, max(MINUTE, kept))
+
+
 @dataclass(frozen=True, slots=True)
 class _Parts:
     """What exists only while this manager is the leader."""
@@ -486,7 +492,7 @@ class Daemon:
     async def _tidy(self, driver: Driver) -> None:
         """Remove logs and code that are no longer needed."""
         while True:
-            await asyncio.sleep(self._settings.tidy_ms / SECOND)
+            await asyncio.sleep(tidy_pause_ms(self._settings, self.limits) / SECOND)
             now = driver.clock.now()
             before = now - self.limits.keep_logs
             place, store, is_live = self._folder, self._store, driver.jobs.__contains__

@@ -24,7 +24,9 @@ def test_limits_are_set_by_name() -> None:
 @pytest.mark.parametrize(
     ("stated", "said"),
     [
-        ("loses=7", "is not a limit"),
+        ("loses=7", "is not a limit: did you mean losses?"),
+        ("keep_log=5s", "is not a limit: did you mean keep_logs?"),
+        ("nonsense=5s", "is not a limit: write NAME=VALUE with one of losses,"),
         ("losses", "is not a limit"),
         ("losses=0", "the limit losses must be a whole number from 1"),
         ("losses=many", "the limit losses must be a whole number from 1"),

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.daemon.test_dependencies import a_live
+from trainmaster.config.limits import Limits
 from trainmaster.daemon.code_snapshot import keep_code
+from trainmaster.daemon.daemon import RetentionSettings, tidy_pause_ms
 from trainmaster.daemon.retention import drop_checkpoints, drop_code, outdated_runs
 from trainmaster.model.job import Run
+from trainmaster.model.units import HOUR, MINUTE
 from trainmaster.store.open import open_store
 from trainmaster.store.rows import Batch, StepRow, StoredJob
 from trainmaster.store.store import Store
@@ -19,6 +22,14 @@ from trainmaster.store.store import Store
 def a_row(id: str, finish_ms: int | None, array: str | None = None) -> StoredJob:
     state = "running" if finish_ms is None else "succeeded"
     return replace(a_live(id).row(0), finish_ms=finish_ms, state=state, array=array)
+
+
+def test_what_is_kept_shortly_is_looked_for_as_often_but_not_more_than_each_minute() -> None:
+    usual, settings = Limits(), RetentionSettings()
+    assert tidy_pause_ms(settings, usual) == HOUR
+    assert tidy_pause_ms(settings, replace(usual, keep_logs=10 * MINUTE)) == 10 * MINUTE
+    assert tidy_pause_ms(settings, replace(usual, keep_checkpoints=5_000)) == MINUTE
+    assert tidy_pause_ms(RetentionSettings(tidy_ms=100), usual) == 100
 
 
 @pytest.fixture
