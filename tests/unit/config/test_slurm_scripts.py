@@ -264,6 +264,12 @@ def test_all_variables() -> None:
     assert "export SLURM_JOB_NAME='small'" in text
 
 
+def test_mounts_of_a_container_are_noted_as_refused_where_jobs_run_as_their_users() -> None:
+    found = read("pyxis-sqsh")
+    said = [each.why for each in found.changed if "container-mounts" in each.text]
+    assert said == ["a manager that runs jobs as their users (`up --system`) refuses --mount"]
+
+
 PYTHON = """#!/usr/bin/env python3
 #SBATCH --array=3,5
 #SBATCH --cpus-per-task=2

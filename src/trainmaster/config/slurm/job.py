@@ -449,6 +449,8 @@ def _container(
         if each.name == "container-mounts" and each.value:
             for mount in each.value.split(","):
                 options += [flag, mount if ":" in mount else f"{mount}:{mount}"]
+            why = f"a manager that runs jobs as their users (`up --system`) refuses {flag}"
+            asked = _note(asked, line, each.text, why)
         elif each.name == "container-workdir" and each.value and not is_file:
             options += ["--workdir", each.value]
         elif each.name in ("container-workdir", "container-name", "container-env"):
