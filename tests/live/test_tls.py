@@ -18,6 +18,7 @@ import pytest
 from tests.live.daemons import LiveDaemon, live, until
 from tests.live.test_doctor import found_in
 from tests.unix_http import Answer, UnixConnection, ask
+from trainmaster.cli.main import main
 from trainmaster_sdk.process_tree import is_alive
 
 pytestmark = pytest.mark.live
@@ -160,9 +161,27 @@ def test_behind_a_proxy_links_lead_to_the_proxy_and_its_name_is_served(tmp_path:
 REFUSED = {
     "--host 0.0.0.0": "would send tokens over the network in the clear",
     "--host 0.0.0.0 --tls-cert nowhere.crt": "--tls-cert and --tls-key belong together",
-    "--tls-cert nowhere.crt --tls-key nowhere.key": "cannot be used",
+    "--tls-cert nowhere.crt --tls-key nowhere.key": "--tls-cert nowhere.crt cannot be read",
     "--behind-proxy http://tm.example.org": "give the proxy's address as https://HOST",
 }
+
+
+def test_exchanged_files_are_named_and_an_open_key_is_warned_of(
+    tmp_path: Path, certificate: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cert, key = certificate
+    words = ["up", "--data", str(tmp_path / "state"), "--slots", "1"]
+    assert main([*words, "--tls-cert", str(key), "--tls-key", str(cert)]) == 2
+    assert "holds no certificate, and --tls-key" in " ".join(capsys.readouterr().err.split())
+    daemon = LiveDaemon(tmp_path / "state", "--tls-cert", str(cert), "--tls-key", str(key))
+    key.chmod(0o644)
+    try:
+        daemon.start()
+        until(lambda: daemon.url, "its address")
+        said = " ".join((daemon.folder / "out.txt").read_text().split())
+        assert f"Warning: others can read or change --tls-key {key} (mode 0644)" in said
+    finally:
+        daemon.kill()
 
 
 @pytest.mark.parametrize("options", REFUSED)

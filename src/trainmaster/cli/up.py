@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -66,6 +67,8 @@ HOST = (
     " --behind-proxy."
 )
 TLS_CERT = "File with the certificate of the manager, and those that vouch for it (PEM)."
+OPEN_KEY = 0o026
+"""Rights of others, and of the group to write: a group may be there to read keys."""
 TLS_KEY = "File with the private key of the certificate (PEM)."
 PROXY = (
     "Address of a reverse proxy before the manager that speaks TLS, such as https://tm.example.org"
@@ -247,6 +250,7 @@ def _print_unit(folder: Path, arguments: Sequence[str], is_system: bool) -> None
 def _idle_rule(after: str | None, action: str | None) -> IdleRule | None:
     from trainmaster.config.units import duration_ms
     from trainmaster.daemon.idle_watch import IdleAction, IdleRule
+    from trainmaster.text.formatting import as_sentence
 
     if action not in (None, *IdleAction):
         raise BadInput(f"--idle-action is {', '.join(IdleAction)}, not {action}.")
@@ -257,7 +261,7 @@ def _idle_rule(after: str | None, action: str | None) -> IdleRule | None:
     try:
         return IdleRule(duration_ms(after), IdleAction(action or IdleAction.NOTIFY))
     except ValueError as error:
-        raise BadInput(f"--idle-after {error}.") from None
+        raise BadInput(as_sentence(f"--idle-after {error}")) from None
 
 
 def _cold_start(adopt: bool, starts_fresh: bool, folder: Path) -> ColdStart:
@@ -295,19 +299,34 @@ def _refuse_open_network(host: str, *, is_encrypted: bool) -> None:
 
 
 def _front(certificate: Path | None, key: Path | None, proxy: str | None) -> Front:
-    from trainmaster.api.front import Front
+    from trainmaster.api.front import CERTIFICATE, Front
+    from trainmaster.cli.support.console import remark
+    from trainmaster.cli.support.files import read_text
 
     if (certificate is None) != (key is None):
         raise BadInput("--tls-cert and --tls-key belong together: give both.")
     if proxy is not None and not proxy.startswith("https://"):
         raise BadInput(f"--behind-proxy {proxy}: give the proxy's address as https://HOST.")
     front = Front(certificate, key, None if proxy is None else proxy.rstrip("/"))
+    texts = [
+        read_text(path, flag)
+        for flag, path in (("--tls-cert", certificate), ("--tls-key", key))
+        if path is not None
+    ]
+    if len(texts) == 2 and CERTIFICATE.search(texts[0]) is None and CERTIFICATE.search(texts[1]):
+        raise BadInput(
+            f"--tls-cert {certificate} holds no certificate, and --tls-key {key} does: exchange them."
+        )
     try:
         front.check()
     except (OSError, ValueError) as error:
         raise BadInput(
             f"--tls-cert {certificate}, --tls-key {key} cannot be used: {error}."
         ) from None
+    mode = 0 if key is None else stat.S_IMODE(key.stat().st_mode)
+    if mode & OPEN_KEY:
+        said = f"others can read or change --tls-key {key} (mode {mode:04o}): chmod go= {key}"
+        remark("Warning", [said])
     return front
 
 

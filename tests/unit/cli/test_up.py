@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.cli.main import main
 from trainmaster.cli.support.address import state_folder, user_data_folder
 from trainmaster.cli.support.announcement import AS_ROOT, announcement
 from trainmaster.cli.support.errors import BadInput
@@ -301,3 +302,10 @@ def test_settings_that_another_user_has_put_into_the_folder_are_not_used(
     os.chown(tmp_path / name, 61_001, 61_001)
     with pytest.raises(BadInput, match="belongs to another user"):
         read(tmp_path, None)
+
+
+def test_a_length_without_a_unit_is_asked_back_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["up", "--data", str(tmp_path), "--slots", "1", "--idle-after", "30"]) == 2
+    assert capsys.readouterr().err.rstrip().endswith("30s or 30m?")
