@@ -29,7 +29,7 @@ BUDGET: dict[str, Any] = {
     "used_ratio": 0.841,
     "began_s": 1.0,
     "renews_s": None,
-    "warning": "84 % of the budget of queue vision are used; it is not renewed.",
+    "warning": "84 % of the budget of queue vision is used; it is not renewed.",
 }
 LIMITED = {**QUEUE, "max_gpus_per_user": 4, "budget": BUDGET}
 ADA = {
@@ -122,6 +122,16 @@ def test_mistakes_are_one_sentence(tm: Tm, daemon: Counterpart, line: str, sente
     assert sentence in said.err
 
 
+def test_what_all_use_is_not_shown_beside_the_limits_of_each(tm: Tm, daemon: Counterpart) -> None:
+    everybody = {**ADA, "user": "*", "max_gpus": 2, "gpus": 77, "running": 55, "jobs": 66}
+    daemon.on("GET", "/user-limits", {"limits": [everybody, ADA]})
+    daemon.on("GET", "/users", {"users": []})
+    rows = {line.split()[0]: line.split()[1:] for line in tm("user list").out.splitlines()[1:]}
+    assert not {"77", "55", "66"} & {*rows["*"]}
+    assert "2" in rows["*"]
+    assert rows["ada"][-6:] == ["2", "8", "1", "-", "3", "20"]
+
+
 def test_prices_are_added_and_taken_back(tm: Tm, daemon: Counterpart) -> None:
     known = {"prices": {"A100": 1.1, "V100": 0.3}, "currency": "EUR"}
     daemon.on("GET", "/prices", known)
@@ -164,6 +174,9 @@ def test_usage_as_a_table_and_as_csv(tm: Tm, daemon: Counterpart, tmp_path: Path
         ["total", "2", "2.50", "0.50", "7.50"],
     ]
     assert "0.25 GPU-hours had no price" in said.err
+    daemon.on("GET", "/usage", {**report, "total": {**row, "unpriced_gpu_hours": 0.004}})
+    assert "had no price" not in tm("history --usage --by queue").err, "0.00 of them"
+    daemon.on("GET", "/usage", report)
     line = ",vision,,,2,2.5,0.5,7.5,EUR,0.25"
     assert tm("history --usage --csv -").out.splitlines()[1] == line
     bill = tmp_path / "bill.csv"

@@ -109,6 +109,16 @@ def test_tokens_are_revoked_as_far_as_they_are_known(tm: Tm, daemon: Counterpart
     assert said.err == "Error: There is no token 0c.\n"
 
 
+def test_what_is_no_id_of_a_token_is_told_as_one_that_is_not_there(
+    tm: Tm, daemon: Counterpart
+) -> None:
+    said = tm("token revoke zzzz")
+    assert (said.code, said.err) == (
+        1,
+        "Error: There is no token zzzz: `trainmaster token list` lists all.\n",
+    )
+
+
 def test_a_link_is_alone_on_standard_output(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("POST", "/login-links", {"url": "http://x/login?code=1", "expires_s": 1.0})
     assert tm("token link").out == "http://x/login?code=1\n"

@@ -32,6 +32,8 @@ def lines_of(answer: Json) -> list[str]:
     if answer.get("array") and answer["id"] != answer["array"]:
         lines.insert(0, f"Of array {answer['array']}, job {answer['id']} is the first that waits:")
     numbers = answer.get("numbers") or {}
+    if numbers.get("need", 0) <= 1:  # for one GPU all are together
+        numbers = {key: value for key, value in numbers.items() if key != "largest_block"}
     stated = [f"{word} {numbers[key]:g}" for key, word in NUMBERS.items() if key in numbers]
     if stated:
         lines.append(f"GPUs: {', '.join(stated)}.")

@@ -50,6 +50,8 @@ USAGE_COLUMNS = (
     *("user", "queue", "job", "gpu_type", "jobs", "gpu_hours", "lost_gpu_hours", "cost"),
     *("currency", "unpriced_gpu_hours"),
 )
+SHOWN_HOURS = 0.005
+"""Less is 0.00 in the tables."""
 USAGE = "Show GPU-hours and cost instead: by user, or as --by says."
 UNTIL = "With --usage: only what was used until this date, or until this long ago."
 BY = "With --usage: a row for each user, queue, job or GPU type."
@@ -184,8 +186,8 @@ def _show_usage(report: Json, *, as_json: bool, csv_file: Path | None) -> None:
         cost = f"cost {report['currency']}".strip()
         headings = (*named, "jobs", "gpu hours", "of which lost", *([cost] if is_priced else []))
         show_table(headings, [_usage_cells(row, named, is_priced) for row in (*rows, total)])
-        if is_priced and report["total"]["unpriced_gpu_hours"]:
-            left = report["total"]["unpriced_gpu_hours"]
+        left = report["total"]["unpriced_gpu_hours"]
+        if is_priced and left >= SHOWN_HOURS:
             remark("Note", [f"{left:.2f} GPU-hours had no price, and are not in the cost"])
 
 

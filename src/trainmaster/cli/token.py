@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -35,6 +36,7 @@ OUT = "Write it into this new file, readable by you alone, and not to the termin
 FINGERPRINT = "SHA-256 fingerprint of its certificate, as `trainmaster status` shows it there."
 Role = Literal["viewer", "user", "operator", "admin"]
 SHA256_DIGITS = 64
+TOKEN_ID = re.compile("[0-9a-f]{1,32}")
 
 
 def token(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
@@ -171,6 +173,10 @@ def revoke(
 
     has_failed = False
     for id in dict.fromkeys(ids):
+        if TOKEN_ID.fullmatch(id) is None:
+            print_error(f"There is no token {id}: `trainmaster token list` lists all.")
+            has_failed = True
+            continue
         try:
             row = client.delete(f"/tokens/{quote(id, safe='')}")
             show_answer(row, as_json, f"Token {id} of {row['user']} is revoked.")

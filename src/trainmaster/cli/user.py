@@ -26,7 +26,7 @@ from trainmaster.cli.support.limit_options import (
     number_of,
 )
 from trainmaster.cli.support.options import AsJson, argument, option
-from trainmaster.cli.support.unknown_users import note_unknown_user
+from trainmaster.cli.support.unknown_users import EVERYBODY, note_unknown_user
 
 COLUMNS = (
     "user",
@@ -90,6 +90,8 @@ def show_users(client: Client, as_json: bool) -> None:
         has, may = by_name.get(name), limits.get(name, {})
         row = [name, has and has["role"], has and at(has["changed_s"])]
         row += [may.get(key.replace(" ", "_")) for key in columns[3:]]
+        if name == EVERYBODY:  # its limits are for each, and what all use together is not
+            row[3::2] = [None] * len(row[3::2])
         rows.append([*row, budget_cell(may.get("budget"))] if with_budget else row)
     show_table((*columns, "budget used") if with_budget else columns, rows)
     spent = [each["budget"] for each in limits.values() if each["budget"]]

@@ -57,7 +57,7 @@ def _warning(budget: Budget, used: int, whose: str, renews: int | None) -> str |
     then = "it is not renewed" if renews is None else f"it is renewed on {utc_time(renews)}"
     if used >= budget.amount:
         return f"The budget of {whose} is used up: new jobs wait; {then}."
-    return f"{percent} % of the budget of {whose} are used; {then}."
+    return f"{percent} % of the budget of {whose} is used; {then}."
 
 
 def user_limits_rows(state: State, now: int, only: str | None = None) -> list[UserLimitsRow]:

@@ -82,7 +82,7 @@ def _host(reason: Reason) -> str:
     if host is None:
         return "It needs more host memory or CPUs than are free beside the free GPUs"
     needs = f"It needs {_host_amount(host, host.each)}"
-    are = "is" if host.is_memory or host.free <= WHOLE else "are"
+    are = "is" if host.is_memory or host.free == WHOLE else "are"
     left = _host_amount(host, host.free).removesuffix(OF_HOST)
     free = f"{left} {are} free" if host.free > 0 else "none is free"
     if host.count > 1:

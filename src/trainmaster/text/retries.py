@@ -7,7 +7,7 @@ from trainmaster.text.formatting import plural, size
 
 SENTENCES: dict[RetryWhy, str] = {
     RetryWhy.NO_RETRIES: (
-        "Not retried: its `retries` are 0, the default of `trainmaster run` (--retries N gives more)."
+        "Not retried: its `retries` are 0 (--retries N, or `retries: N` in its file, gives more)."
     ),
     RetryWhy.RETRIES_USED_UP: "Not retried: it has failed {failures}, as often as its `retries` allow.",
     RetryWhy.NEVER_HELPS: "Not retried: another attempt would end the same way.",

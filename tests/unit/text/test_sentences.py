@@ -106,6 +106,12 @@ def test_what_has_to_be_measured_before_a_job_may_share_a_gpu_is_said() -> None:
     )
 
 
+def test_less_than_one_cpu_is_several() -> None:
+    host = HostShortage(False, 2_000, 1, 800, ())
+    said = reason_sentence(Reason(Why.HOST_TAKEN, 1_000, 1_000, host=host), NOW)
+    assert said == "It needs 2 CPUs and 0.8 CPUs are free."
+
+
 def test_what_a_gang_lacks_is_said_for_each_of_its_gpus() -> None:
     host = HostShortage(False, 4_000, 2, 3_000, (HostUse("4", 1_000),))
     assert reason_sentence(Reason(Why.HOST_TAKEN, 2_000, 2_000, host=host), NOW) == (
