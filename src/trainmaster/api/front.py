@@ -77,7 +77,7 @@ class Front:
         except ssl.SSLError:
             return set()
         said = client.getpeercert() or {}
-        return {str(name) for _, name in said.get("subjectAltName", ())}
+        return {str(each[1]) for each in said.get("subjectAltName", ())}
 
     def check(self) -> None:
         """OSError or ValueError where certificate and key cannot be used."""
