@@ -62,6 +62,7 @@ def job_details(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
         "shared_by": None,
         "memory_enforced": None,
         "memory": None,
+        "profile": None,
         "last_lines": [],
         "spec": {},
     }
