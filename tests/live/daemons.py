@@ -54,6 +54,7 @@ class LiveDaemon:
         arguments = ["up", "--data", str(self.folder), "--port", "0", *self.arguments]
         self.folder.mkdir(parents=True, exist_ok=True)
         output = self.folder / "out.txt"
+        output.touch(0o600)  # the link to its page is printed where its user alone reads it
         if self.checkout is None:
             self.process = WarmProcess(arguments, output, os.environ)
             return
