@@ -40,21 +40,23 @@ class Las(BasePolicy[LasOptions]):
         return Rank(0, record.attained - record.since_ms * record.rate, rate=record.rate)
 
     def wake_at(self, ranks: RankIndex, draft: Draft, now: int) -> int | None:
-        return self._next_round(ranks, draft.space, now)
+        return self._next_round(ranks, draft.space, now, is_planned=True)
 
     def wake(self, view: View, memo: None, now: int) -> int | None:
         """When a run that has just started, or another, may have to go."""
         if view.has_nothing_to_schedule():
             return None
         ranks = self.ranked_jobs(view, now, with_running=True)
-        return self._next_round(ranks, view.occupancy, now)
+        return self._next_round(ranks, view.occupancy, now, is_planned=False)
 
-    def _next_round(self, ranks: RankIndex, space: Occupancy, now: int) -> int | None:
+    def _next_round(
+        self, ranks: RankIndex, space: Occupancy, now: int, *, is_planned: bool
+    ) -> int | None:
         """The end of the quantum in which a waiting job will have received less than runs in its way."""
         quantum = to_ms(self.options.quantum_s)
         due, next_end, soonest = ranks.next_expiry(), (now // quantum + 1) * quantum, None
         for head in ranks.heads():
-            time = _overtaken_at(ranks, space, head, now)
+            time = _overtaken_at(ranks, space, head, now, is_planned=is_planned)
             if time is not None and (soonest is None or time < soonest):
                 soonest = time
                 if soonest <= next_end:
@@ -65,10 +67,13 @@ class Las(BasePolicy[LasOptions]):
         return end if due is None else min(end, due)
 
 
-def _overtaken_at(ranks: RankIndex, space: Occupancy, head: JobRecord, now: int) -> int | None:
+def _overtaken_at(
+    ranks: RankIndex, space: Occupancy, head: JobRecord, now: int, *, is_planned: bool
+) -> int | None:
     """The earliest time at which runs with enough GPUs will have received more than a waiting job.
 
-    The pass that has just been made did what could be done up to now, so one more run has to come.
+    A pass that has just been made did what could be done up to now, so one more run has to come. Without one
+    the runs may be there: a start that is learned late has received service before it.
     """
     key = ranks.key_of(head, now)
     assert key is not None
@@ -83,6 +88,8 @@ def _overtaken_at(ranks: RankIndex, space: Occupancy, head: JobRecord, now: int)
                 coming.append((ceil_div(key[1] - value, line.rate), _share(run)))
             else:
                 break
+    if missing <= 0 and not is_planned:
+        return now
     for time, share in sorted(coming):
         missing -= share
         if missing <= 0:
