@@ -90,3 +90,30 @@ def test_what_is_no_command_keeps_nothing(tm: Tm, folder: Path, command: str) ->
     assert said.code == 2
     assert "--for" in said.err
     assert not list(folder.rglob("profiles/*"))
+
+
+@pytest.mark.parametrize(
+    ("call", "halves"),
+    [
+        (".to('cpu')", False),
+        (".to('cuda' if torch.cuda.is_available() else 'cpu')", False),
+        (".half().float()", False),
+        (".bfloat16()", True),
+    ],
+)
+def test_a_factory_may_convert_its_model(tm: Tm, write, call: str, halves: bool) -> None:
+    """Tied weights stay tied: they count once."""
+    write(
+        "tied.py",
+        "import torch\n"
+        "def make_model():\n"
+        "    model = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.Linear(1024, 1024))\n"
+        "    model[1].weight = model[0].weight\n"
+        f"    return model{call}\n"
+        "def make_batch(size):\n"
+        "    return torch.zeros(size, 1024, dtype=next(make_model().parameters()).dtype)\n",
+    )
+    said = tm("estimate tied.py:make_model -b 8 --optimizer sgd --json")
+    assert said.code == 0, said.err
+    whole = 4 * (1024 * 1024 + 2 * 1024)
+    assert json.loads(said.out)["parts"]["parameters"] == (whole // 2 if halves else whole)

@@ -17,6 +17,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_map
 
 from . import cuda_kernels
+from .conversion import without_swapping
 from .recorder import TEMPORARIES, Recorder
 
 LOWER = {"bf16": "bfloat16", "fp16": "float16"}
@@ -72,7 +73,7 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
     installed = cuda_kernels.install()
     module = _module(request["factory"])
     recorder = Recorder()
-    with FakeTensorMode(allow_non_fake_inputs=True), recorder:
+    with FakeTensorMode(allow_non_fake_inputs=True), recorder, without_swapping():
         with recorder.on_host():
             model = _model(module, request["factory"])
             if request["is_compiled"]:
