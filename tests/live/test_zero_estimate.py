@@ -82,33 +82,51 @@ def waiting_again(daemon: LiveDaemon, job: str) -> dict[str, Any] | None:
 
 
 HUNGRY = """
-import pathlib, sys, time
-size = pathlib.Path(sys.argv[1])
-kept = bytearray(int(size.read_text()) << 20)
-for at in range(0, len(kept), 4096):
-    kept[at] = 1
+import pathlib, sys
+kept = bytearray(int(pathlib.Path(sys.argv[1]).read_text()) << 20)
+kept[::4096] = b"1" * len(kept[::4096])
+"""
+CHILDREN = """
+import subprocess, sys
+code = "kept = bytearray(20 << 20); kept[::4096] = b'1' * len(kept[::4096]); print(flush=True); input()"
+command, pipe = [sys.executable, "-S", "-c", code], subprocess.PIPE
+children = [subprocess.Popen(command, stdin=pipe, stdout=pipe) for _ in range(8)]
+have = sum(bool(child.stdout.readline()) for child in children)  # all hold theirs at once
+for child in children:
+    child.communicate(b"\\n")
+sys.exit(have < 8 or any(child.returncode for child in children))
 """
 
 
-def test_host_memory_of_a_slot_is_learned_limited_and_doubled_where_it_was_too_little(
-    tmp_path: Path,
-) -> None:
+def run(daemon: LiveDaemon, folder: Path, program: str, **more: object) -> dict[str, Any]:
+    """To its end, with no memory stated and without a retry."""
+    command = [sys.executable, "-S", program, "size"]
+    job = daemon.submit(command=command, workdir=str(folder), retries=0, **more)
+    return daemon.until_state(job, "succeeded", "failed")
+
+
+def test_host_memory_that_nobody_stated_is_booked_and_not_limited(tmp_path: Path) -> None:
     (tmp_path / "hungry.py").write_text(HUNGRY)
-    size = tmp_path / "size"
+    (tmp_path / "children.py").write_text(CHILDREN)
     with live(tmp_path / "data", "--slots", "2") as daemon:
+        for mib in (100, 180):  # the second time far more than was expected
+            (tmp_path / "size").write_text(str(mib))
+            found = run(daemon, tmp_path, "hungry.py")
+            assert (found["state"], found["attempt"]) == ("succeeded", 1)
+        for _ in range(2):  # more in all than its largest process has, which was learned
+            found = run(daemon, tmp_path, "children.py")
+            assert (found["state"], found["attempt"]) == ("succeeded", 1)
 
-        def submit() -> str:
-            command = [sys.executable, "-S", "hungry.py", str(size)]
-            return daemon.submit(command=command, workdir=str(tmp_path), retries=0)
 
-        if "limits no host memory" in str(daemon.call("GET", "/api/v1/status")):
-            pytest.skip("this machine lets us limit no memory")
-        size.write_text("100")
-        daemon.until_state(submit(), "succeeded")
-        second = daemon.until_state(submit(), "succeeded")
-        assert second["attempt"] == 1
-        size.write_text("180")  # more than the 10 % above what it needed
-        third = daemon.until_state(submit(), "succeeded", "failed")
-        assert (third["state"], third["attempt"], third["failures"]) == ("succeeded", 2, 0)
-        fourth = daemon.until_state(submit(), "succeeded", "failed")
-        assert (fourth["state"], fourth["attempt"]) == ("succeeded", 1)  # it has learned
+def test_one_process_with_four_slots_books_what_it_used_in_all(tmp_path: Path) -> None:
+    (tmp_path / "hungry.py").write_text(HUNGRY)
+    (tmp_path / "size").write_text("400")
+    with live(tmp_path / "data", "--slots", "4") as daemon:
+        assert run(daemon, tmp_path, "hungry.py", gpus=4)["state"] == "succeeded"
+        command = [sys.executable, "-S", "hungry.py", "size"]
+        held = daemon.submit(command=command, workdir=str(tmp_path), gpus=4, held=True)
+        said = " ".join(daemon.job(held)["remarks"])
+        assert "of host memory for each slot, judging by 1 earlier run" in said
+        booked = float(said.partition(" MiB is reserved")[0].rpartition(" ")[2])
+        assert 100 <= booked <= 125  # a quarter of the process on each, and a margin
+        assert run(daemon, tmp_path, "hungry.py", gpus=4)["state"] == "succeeded"

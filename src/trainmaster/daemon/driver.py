@@ -29,7 +29,7 @@ from trainmaster.daemon.failure_history import with_cost
 from trainmaster.daemon.gpu_activity import GpuActivity
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.hang_remarks import hang_notes
-from trainmaster.daemon.host_bookings import HostBookings, needed
+from trainmaster.daemon.host_bookings import HostBookings, of_each_device
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.input_watch import FACTS as INPUT_FACTS
 from trainmaster.daemon.input_watch import InputWatch
@@ -489,7 +489,8 @@ class Driver:
             isinstance(each.event, e.RunSucceeded | e.RunPassed) for each in found
         ):
             peak = report.peak_memory if isinstance(report, Ended) else None
-            measured = with_host_memory(self.measurements.at_end(record), needed(record, peak))
+            peak = of_each_device(peak, live, record.placement)
+            measured = with_host_memory(self.measurements.at_end(record), peak)
             if measured is not None:
                 yield LoggedEvent(e.JobProfiled(live.id, profile=measured))
         for logged in found:

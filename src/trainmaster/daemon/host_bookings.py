@@ -1,22 +1,24 @@
-"""Host memory of jobs on CPU slots whose users state none: booked, and limited, by what earlier runs needed.
+"""Host memory of jobs on CPU slots whose users state none: booked by earlier runs, and never limited.
 
-Where control groups limit memory, a slot's host memory is to its job what a GPU's is to a job on GPUs. A job
-of which nothing is known books the usual part of its slot and is not limited; the next ones get what the
-program was seen to need. One that needs more is tried again with twice as much, and the next ones book that.
+A job of which nothing is known books the usual part of its slot; the next ones book what the program was seen
+to use. A booking decides who finds room beside it. It is no limit: what is known is the peak of the largest
+process, and a run may have several.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainmaster.core.job_record import MEMORY_MARGIN_PERCENT, JobRecord
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
+from trainmaster.model.launch_spec import Ranks
 from trainmaster.model.memory_estimate import MemoryEstimate
+from trainmaster.model.placement import Placement
 from trainmaster.model.topology import SLOT_TYPE
-from trainmaster.model.units import MIB
+from trainmaster.model.units import MIB, ceil_div
 from trainmaster.text.formatting import size
 
 if TYPE_CHECKING:
@@ -32,35 +34,42 @@ class HostBookings:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
 
-    def book(self, live: LiveJob) -> MemoryEstimate | None:
-        """Change a job that holds nothing to what it is expected to need; None: that is no news."""
-        topology, demand = self._driver.controller.state.topology, live.job.demand
-        is_stated = live.recipe.memory is not None and not live.recipe.is_memory_estimated
-        slots = [node for node in topology.nodes if node.type.name == SLOT_TYPE]
-        if is_stated or not slots or not self._driver.engine.abilities.limits_memory:
+    def estimate(self, live: LiveJob) -> MemoryEstimate | None:
+        """What it is expected to use for each device; None: its user knows, or nobody does."""
+        types = self._driver.controller.state.topology.types
+        if live.recipe.memory is not None or all(kind.name != SLOT_TYPE for kind in types):
             return None
-        estimate = self._driver.memory_forecasts.host_estimate(live)
+        return self._driver.memory_forecasts.host_estimate(live)
+
+    def book(self, live: LiveJob) -> bool:
+        """Let a job that holds nothing ask for what it is expected to use; whether that is news."""
+        estimate, demand = self.estimate(live), live.job.demand
         if estimate is None:
-            return None
+            return False
         count = demand.nominal.count
+        nodes = self._driver.controller.state.topology.nodes
+        slots = [node for node in nodes if node.type.name == SLOT_TYPE]
         fits = max(node.memory // min(count, node.gpus) for node in slots)
         memory = min(fits, max(LEAST, estimate.high))
-        if memory == live.recipe.memory:
-            return None
-        live.expect_memory(memory)
-        return estimate
+        expected = replace(demand, host_memory=demand.for_whole_gpu(memory))
+        live.job = replace(live.job, demand=expected)
+        return expected != demand
 
     def news(self, live: LiveJob) -> Iterator[LoggedEvent]:
         """The same for one that waits, as facts."""
-        estimate = self.book(live)
-        if estimate is not None:
-            yield LoggedEvent(e.JobChanged(live.job), {"memory": size(live.recipe.memory or 0)})
+        if self.book(live):
+            demand = live.job.demand
+            booked = size(demand.for_piece(demand.host_memory or 0))
+            yield LoggedEvent(e.JobChanged(live.job), {"memory": booked})
 
 
-def needed(record: JobRecord, peak: int | None) -> int | None:
-    """What a run that has ended needed: at least what it was given after it had been out of memory."""
-    now, first = (each.host_memory or 0 for each in (record.demand, record.job.demand))
-    given = record.demand.for_piece(now)
-    if peak is None or now <= first:
+def of_each_device(peak: int | None, live: LiveJob, placement: Placement | None) -> int | None:
+    """The part of a process's peak that each of its devices stands for, on the node where it had the fewest.
+
+    A launcher, and a gang with a rank for each device, has a process for each of them.
+    """
+    is_one_for_each = live.recipe.ranks is Ranks.PER_GPU or live.recipe.launcher
+    if peak is None or placement is None or is_one_for_each:
         return peak
-    return max(peak, given * 100 // (100 + MEMORY_MARGIN_PERCENT))
+    nodes = [piece.node for piece in placement.slices]
+    return ceil_div(peak, min(map(nodes.count, nodes)))

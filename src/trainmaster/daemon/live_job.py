@@ -229,13 +229,6 @@ class LiveJob:
     def with_runtime(self, max_runtime_ms: int) -> None:
         self._with_recipe(replace(self.recipe, max_runtime_ms=max_runtime_ms))
 
-    def expect_memory(self, memory: int) -> None:
-        """Book and allow so much host memory for each of its devices, because its user has stated none."""
-        demand = self.job.demand
-        demand = replace(demand, host_memory=demand.for_whole_gpu(memory))
-        self.job = replace(self.job, demand=demand)
-        self._with_recipe(replace(self.recipe, memory=memory, is_memory_estimated=True))
-
     def with_grace(self, grace_ms: int) -> None:
         """From now on it has this long to end; 0: it is killed at once."""
         self._with_recipe(replace(self.recipe, grace_ms=grace_ms))

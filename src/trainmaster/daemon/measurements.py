@@ -160,7 +160,7 @@ def profile_of_peak(peak: int) -> Profile:
 
 
 def with_host_memory(measured: Profile | None, peak: int | None) -> Profile | None:
-    """With the host memory that its run has told of at its end."""
+    """With the host memory of each device that its run has told of at its end."""
     return replace(measured or Profile(), host_memory=peak) if peak else measured
 
 

@@ -375,10 +375,10 @@ class Queries:
         estimate = None if record.profile is None else record.profile.memory_estimate
         if estimate is not None and not live.job.demand.states_gpu_memory:
             said = (*said, memory_sentence(estimate, reserved_memory(record)))
-        if live.recipe.is_memory_estimated:
-            of_host = self._driver.memory_forecasts.host_estimate(live)
+        of_host = self._driver.host_bookings.estimate(live)
+        if of_host is not None:
             booked = record.demand.for_piece(record.demand.host_memory or 0)
-            said = said if of_host is None else (*said, host_memory_sentence(of_host, booked))
+            said = (*said, host_memory_sentence(of_host, booked))
         room = self._making_room(live, record)
         if speaks or record.first_start_ms is None:
             return (*said, room)

@@ -77,9 +77,7 @@ class Resources:
     largest_node: int = 0
     """The same of the host memory of nodes."""
     is_gpu_memory_stated: bool = True
-    """Whether its user said how much GPU memory it needs; else what it had was our estimate, ..."""
-    is_memory_stated: bool = True
-    """... and the same of host memory."""
+    """Whether its user said how much GPU memory it needs; else what it had was our estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +127,8 @@ def decide(
 
 
 def _is_ours(decision: RetryDecision, had: Resources) -> bool:
-    """Whether it had too little memory by our estimate, and gets more: that is no failure of its user's."""
-    if decision.gpu_memory:
-        return not had.is_gpu_memory_stated
-    return decision.memory > 0 and not had.is_memory_stated
+    """Whether it had too little GPU memory by our estimate, and gets more: not its user's failure."""
+    return decision.gpu_memory > 0 and not had.is_gpu_memory_stated
 
 
 def _what_helps(

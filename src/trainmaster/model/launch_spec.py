@@ -75,8 +75,6 @@ class LaunchSpec:
     grace_ms: int = 30 * SECOND
     memory: int | None = None
     """Most bytes of host memory that each rank may use; None = not limited."""
-    is_memory_estimated: bool = False
-    """Whether the manager has estimated that, and its user has not stated it."""
     limits_gpu_memory: bool = True
     """Whether MPS keeps each rank to the GPU memory that is booked for it: not where nobody stated that."""
     cpus: int | None = None

@@ -16,10 +16,10 @@ def memory_sentence(estimate: MemoryEstimate, reserved: int) -> str:
 
 
 def host_memory_sentence(estimate: MemoryEstimate, reserved: int) -> str:
-    """The same of host memory on CPU slots, where what is reserved is also the most that it may use."""
+    """The same of host memory on CPU slots, where what is reserved limits nothing."""
     return (
         f"It is expected to need {_span(estimate)} of host memory for each slot, judging by"
-        f" {judged_by(estimate)}; {size(reserved)} is reserved, and it may use no more."
+        f" {judged_by(estimate)}; {size(reserved)} is reserved, and it may use more."
     )
 
 

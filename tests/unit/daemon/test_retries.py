@@ -310,4 +310,5 @@ def test_what_a_user_states_is_held_against_the_retries() -> None:
     failed = FailedAttempt(HOST_OUT, 3 * SECOND)
     said = judged(world.job("a"), failed, (), of_host, LIMITS, terms)
     assert said.decision.why is RetryWhy.NO_RETRIES
-    assert not judge(world, HOST_OUT).event.is_counted
+    none_stated = judge(world, HOST_OUT)  # a booking of host memory limits nobody
+    assert none_stated.decision.why is RetryWhy.NO_RETRIES
