@@ -109,7 +109,7 @@ def of_slots(read: Found | None) -> list[str]:
         (
             f"{each['slots']} slot{'s' * (each['slots'] > 1)}",
             f"{each['succeeded']} of {len(each['jobs'])}",
-            each["tried_again_for_memory"],
+            each["out_of_memory"],
             each["wall_s"],
             each["steps_per_s"],
             each["jobs_at_once"],
@@ -119,11 +119,11 @@ def of_slots(read: Found | None) -> list[str]:
     return [
         f"`python -m benchmarks.zero_estimate_slots`: {read['date']}, {read['cpus']} cores, with a load of"
         f" {read['load_before']:.1f} by others; [raw](../../benchmarks/results/zero_estimate_slots.json)."
-        " Five programs, four runs of each. One needs half as much again from its third run on, more than"
-        " control groups then allow it by what was learned: it is tried again with twice as much, which uses"
-        " up none of its `retries`.",
+        " Five programs, four runs of each, which book what was learned and are not limited: one needs"
+        " half as much again from its third run on. A step computes for some milliseconds and sleeps for 30,"
+        " as if it waited for input: that is why several at once gain so much on few cores.",
         "",
-        *table("how | succeeded | tried again with more | s | steps/s | jobs at once", rows),
+        *table("how | succeeded | out of memory | s | steps/s | jobs at once", rows),
     ]
 
 

@@ -107,13 +107,19 @@ def run(daemon: LiveDaemon, folder: Path, program: str, **more: object) -> dict[
 
 def test_host_memory_that_nobody_stated_is_booked_and_not_limited(tmp_path: Path) -> None:
     (tmp_path / "hungry.py").write_text(HUNGRY)
-    (tmp_path / "children.py").write_text(CHILDREN)
     with live(tmp_path / "data", "--slots", "2") as daemon:
         for mib in (100, 180):  # the second time far more than was expected
             (tmp_path / "size").write_text(str(mib))
             found = run(daemon, tmp_path, "hungry.py")
             assert (found["state"], found["attempt"]) == ("succeeded", 1)
-        for _ in range(2):  # more in all than its largest process has, which was learned
+
+
+def test_a_program_keeps_all_its_children_after_its_largest_process_was_learned(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "children.py").write_text(CHILDREN)
+    with live(tmp_path / "data", "--slots", "2") as daemon:
+        for _ in range(2):
             found = run(daemon, tmp_path, "children.py")
             assert (found["state"], found["attempt"]) == ("succeeded", 1)
 
