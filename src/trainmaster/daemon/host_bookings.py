@@ -60,7 +60,7 @@ class HostBookings:
         if self.book(live):
             demand = live.job.demand
             booked = size(demand.for_piece(demand.host_memory or 0))
-            yield LoggedEvent(e.JobChanged(live.job), {"memory": booked})
+            yield LoggedEvent(e.JobChanged(live.job), {"booked": f"{booked} of host memory"})
 
 
 def of_each_device(peak: int | None, live: LiveJob, placement: Placement | None) -> int | None:
