@@ -1,4 +1,4 @@
-"""Conversions of models (`.to()`, `.half()`): PyTorch swaps fake parameters, which fails if they are watched."""
+"""Conversions of models (`.to()`, `.half()`): fake parameters that are watched cannot be swapped as usual."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def without_swapping() -> Iterator[None]:
 def _apply(module: torch.nn.Module, function: Callable[..., Any], recurse: bool = True) -> Any:
     if recurse:
         for child in module.children():
-            child._apply(function)
+            child._apply(function)  # type: ignore[no-untyped-call]
     for name, parameter in module._parameters.items():
         if parameter is not None:
             module._parameters[name] = _converted(parameter, function)
