@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from trainmaster.store.store import Store
 
 Key = tuple[str, str, tuple[str, ...]]
 """User, folder, command."""
+SHELL = ("/bin/sh", "-c")
+PLAIN = re.compile(r"\s*[\w./+@%:-]+(\s+[\w./+@%:,=-]+)*\s*", re.ASCII)
+"""Words that mean themselves: without quotes, variables, patterns and assignments."""
 US_PER_MS = 1_000
 LOOKED_THROUGH = 20
 """Ended jobs of a user and name among which an earlier run of the program is looked for."""
@@ -119,7 +123,13 @@ def key_of(live: LiveJob) -> Key:
 
 
 def program_key(user: str, spec: Mapping[str, object], command: tuple[str, ...]) -> Key:
-    return user, str(spec.get("workdir") or ""), command
+    return user, str(spec.get("workdir") or ""), words_of(command)
+
+
+def words_of(command: tuple[str, ...]) -> tuple[str, ...]:
+    """A text for the shell that has plain words only is the same program as those words."""
+    is_plain = command[:-1] == SHELL and PLAIN.fullmatch(command[-1])
+    return tuple(command[-1].split()) if is_plain else command
 
 
 def _steps(history: JobHistory, state: str) -> int | None:
