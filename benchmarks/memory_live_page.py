@@ -20,6 +20,7 @@ Found = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
 GIB = 1 << 30
 GPU, LONGER = "zero_estimate.json", "zero_estimate_long.json"
+ALONE_AT_FIRST = "a program that nobody has measured has its GPU for itself"
 PARTS = {
     "alone": "one at a time (`fifo`)",
     "known": "packed, each program has run once",
@@ -69,6 +70,14 @@ def of_gpu(read: Found | None, file: str) -> list[str]:
     cut = [PARTS[name] for name, each in parts.items() if not each["all_ended"]]
     if cut:
         lines += [f"Ended by the time limit before all jobs were done: {'; '.join(cut)}.", ""]
+    most = max(each["gpu_memory_most_gib"] for each in parts.values())
+    held = f"At most {most:.0f} GiB of the GPU's {machine['gpu_memory'] / GIB:.0f} GiB were in use"
+    lines += [f"{held}: memory was never short, so little depended on the estimates.", ""]
+    for name in ("known", "new"):
+        if name in parts and parts[name]["jobs_at_once_most"] == 1:
+            lines += [f"{PARTS[name].capitalize()}: nothing was packed, for {ALONE_AT_FIRST}.", ""]
+        if not parts.get(name, {}).get("against_alone", {}).get("is_same_work", True):
+            lines += [f"{PARTS[name].capitalize()}: not the same work as one at a time.", ""]
     for name in ("known", "new"):
         if name in parts:
             lines += [f"### {PARTS[name].capitalize()}", "", *jobs_of(parts[name]["jobs"]), ""]

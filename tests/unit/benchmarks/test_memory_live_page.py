@@ -32,8 +32,10 @@ PART = {
     "jobs_per_min": 6.0,
     "gpu_busy": 0.5,
     "jobs_at_once_mean": 1.9,
+    "jobs_at_once_most": 2,
+    "gpu_memory_most_gib": 30.0,
 }
-MACHINE = {"gpu": "NVIDIA H200", "driver": "580", "is_fake": False}
+MACHINE = {"gpu": "NVIDIA H200", "gpu_memory": 140 * GIB, "driver": "580", "is_fake": False}
 
 
 def results(**steps: Any) -> dict[str, Any]:
@@ -48,12 +50,21 @@ def test_what_was_measured_is_shown_and_the_rest_is_said_to_be_missing() -> None
     assert "takes 4.5 s (median) to start, and trains alone for 2.0 s" in text
     assert "| packed, each program has run once | 1 of 1 | 0 | 0 | 10.0 |" in text
     assert "Ended by the time limit" not in text
+    assert "At most 30 GiB of the GPU's 140 GiB were in use" in text
+    assert "nothing was packed" not in text
     assert "Not measured yet: `python -m benchmarks.zero_estimate_slots`." in text
 
 
 def test_a_part_that_was_cut_short_is_said_to_be() -> None:
     text = memory_live_page.page(results(known=PART, new=PART | {"all_ended": False}), None, None)
     assert "before all jobs were done: packed, by a manager that has seen none." in text
+
+
+def test_what_packed_nothing_or_did_other_work_is_said() -> None:
+    new = PART | {"jobs_at_once_most": 1, "against_alone": {"is_same_work": False}}
+    text = memory_live_page.page(results(known=PART, new=new), None, None)
+    assert "Packed, by a manager that has seen none: nothing was packed" in text
+    assert "not the same work as one at a time" in text
 
 
 def test_a_played_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
