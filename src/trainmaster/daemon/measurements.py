@@ -19,7 +19,7 @@ from trainmaster.core.state import JobRecord, State
 from trainmaster.daemon.observed_memory import best, of_own_run
 from trainmaster.model.engine_reports import Progressed
 from trainmaster.model.job import Run
-from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
+from trainmaster.model.memory_estimate import MemoryEstimate
 from trainmaster.model.profile import Profile
 from trainmaster.model.units import NOMINAL, SECOND
 
@@ -228,9 +228,10 @@ def _new_estimate(peak: int, known: Profile, steps: int | None) -> MemoryEstimat
     if not peak:
         return None
     before = known.memory_estimate
-    own = of_own_run(peak, steps)
-    earlier = None if before is None or before.source is MemorySource.MEASURED else before
-    found = best([earlier, own], peak) or own
+    most = max(peak, known.gpu_memory)  # another run with its arguments may have shown more
+    own = of_own_run(most, steps)
+    earlier = None if before is None or before.is_own else before
+    found = best([earlier, own], most) or own
     if before is None or _is_near(peak, known) or _differs(found.high, before.high):
         return found if found != before else None
     return None

@@ -18,7 +18,9 @@ from trainmaster.daemon.live_job import LiveJob, stored_submission
 from trainmaster.daemon.observed_memory import (
     Arguments,
     PastRun,
+    best,
     of_earlier_runs,
+    passed_on,
 )
 from trainmaster.daemon.past_runs import without_arguments
 from trainmaster.daemon.report_events import LoggedEvent
@@ -115,25 +117,32 @@ class MemoryForecasts:
         if live.job.demand.states_gpu_memory:
             return known
         peak = 0 if known is None else known.gpu_memory
-        estimate = self.estimate(live, peak)
+        measured = None if known is None else _passed_on(known.memory_estimate)
+        estimate = best([self.estimate(live), measured], peak)
         if estimate is None:
-            return known
+            return known and replace(known, memory_estimate=None)
         util = (
             self._util(live) if known is None or known.gpu_util_ppm is None else known.gpu_util_ppm
         )
         return replace(known or Profile(), memory_estimate=estimate, gpu_util_ppm=util)
 
     def of_live_run(self, live: LiveJob, news: Profile) -> Profile:
-        """What a job learns from a run, which still goes on, of the same program with its arguments."""
-        return replace(news, memory_estimate=self.estimate(live, news.gpu_memory))
+        """What a job learns from a run, which still goes on, of the same program with its arguments.
 
-    def estimate(self, live: LiveJob, peak: int = 0) -> MemoryEstimate | None:
-        """From the runs that have ended; `peak`: of another that had the same arguments, and may not have."""
+        The highest peak of such runs is what all of them may need.
+        """
+        known = (None if live.record is None else live.record.profile) or Profile()
+        peak = max(news.gpu_memory, known.gpu_memory)
+        newer, before = _passed_on(news.memory_estimate), _measured(known.memory_estimate)
+        measured = before if newer is None or newer.high < peak else newer
+        found = best([self.estimate(live), measured], peak)
+        return replace(news, gpu_memory=peak, memory_estimate=found)
+
+    def estimate(self, live: LiveJob) -> MemoryEstimate | None:
+        """From the runs that have ended and succeeded."""
         program, arguments = _split(key_of(live))
         ended = self._runs.get(program, ())
         runs = [PastRun(run.arguments, run.gpu_memory) for run in ended if run.gpu_memory]
-        if peak and all(run.arguments != arguments or run.peak < peak for run in runs):
-            runs.append(PastRun(arguments, peak))
         return of_earlier_runs(runs, arguments, self._ratios)
 
     def host_estimate(self, live: LiveJob) -> MemoryEstimate | None:
@@ -148,7 +157,8 @@ class MemoryForecasts:
         if record is None or live.job.demand.states_gpu_memory:
             return None
         known = record.profile or Profile()
-        found, before = self.estimate(live, known.gpu_memory), known.memory_estimate
+        before = known.memory_estimate
+        found = best([self.estimate(live), _measured(before)], known.gpu_memory)
         if found is None or (before is not None and not _is_news(found, before)):
             return None
         util = self._util(live) if known.gpu_util_ppm is None else None
@@ -165,7 +175,7 @@ class MemoryForecasts:
         if profile is None:
             return False
         measured = profile.memory_estimate
-        is_own = measured is not None and measured.source is MemorySource.MEASURED
+        is_own = measured is not None and measured.is_own
         if not is_own and not profile.host_memory:
             return False
         program, arguments = _split(key)
@@ -179,6 +189,16 @@ class MemoryForecasts:
             known = self._ratios.get(forecast.is_same, ())
             self._ratios[forecast.is_same] = (*known, ratio)[-MOST_RATIOS:]
         return True
+
+
+def _passed_on(estimate: MemoryEstimate | None) -> MemoryEstimate | None:
+    """To others with its arguments, by a run of which this was measured."""
+    measured = _measured(estimate)
+    return None if measured is None else passed_on(measured.low)
+
+
+def _measured(estimate: MemoryEstimate | None) -> MemoryEstimate | None:
+    return estimate if estimate and estimate.source is MemorySource.MEASURED else None
 
 
 def _is_news(found: MemoryEstimate, before: MemoryEstimate) -> bool:

@@ -10,7 +10,7 @@ margin.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainmaster.core.job_record import MEMORY_MARGIN_PERCENT
 from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
@@ -52,6 +52,14 @@ def of_own_run(peak: int, steps: int | None) -> MemoryEstimate:
     return MemoryEstimate(peak, expected, with_percent(peak, margin), MemorySource.MEASURED)
 
 
+def passed_on(peak: int) -> MemoryEstimate:
+    """What a run that goes on, or has failed, says to others with its arguments: as after its first step.
+
+    It has not shown what comes later, so it does not count as an earlier run.
+    """
+    return replace(of_own_run(peak, 1), runs=1)
+
+
 def of_earlier_runs(
     runs: Sequence[PastRun], arguments: Arguments, ratios: Mapping[bool, Sequence[int]]
 ) -> MemoryEstimate | None:
@@ -77,17 +85,18 @@ def of_earlier_runs(
 def best(estimates: Iterable[MemoryEstimate | None], peak: int) -> MemoryEstimate | None:
     """The narrowest of those that the peak so far does not contradict.
 
-    Runs with the same arguments, and its model, go before all else: they have shown what comes later.
+    Runs with the same arguments, and its model, go before all else: they have shown what comes later. What
+    another run passes on that has not succeeded goes after all else: it may have shown its beginning alone.
     """
     possible = [each for each in estimates if each is not None and each.high >= peak]
-    return min(
-        possible, key=lambda each: (not _is_of_all(each), each.width_ppm, each.high), default=None
-    )
+    return min(possible, key=lambda each: (_rank(each), each.width_ppm, each.high), default=None)
 
 
-def _is_of_all(estimate: MemoryEstimate) -> bool:
-    """Whether it knows the whole training, and not its beginning or another one."""
-    return estimate.is_same or estimate.source is MemorySource.STATIC
+def _rank(estimate: MemoryEstimate) -> int:
+    """The lowest counts: how much of this training it has seen."""
+    if estimate.is_same or estimate.source is MemorySource.STATIC:
+        return 0
+    return 2 if estimate.is_passed_on else 1
 
 
 def with_percent(size: int, percent: int) -> int:

@@ -108,7 +108,7 @@ class MemoryRow(ResponseModel):
     source: str
     """measured (its own run), learned (earlier runs of its program) or static."""
     runs: int
-    """Learned: from so many earlier runs."""
+    """Learned: from so many earlier runs; measured: 1 where it is of another run, with the same arguments."""
     same_arguments: bool
     """Learned: whether they had the same arguments."""
     peak_bytes: int | None

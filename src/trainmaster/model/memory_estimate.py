@@ -14,7 +14,7 @@ class MemorySource(Enum):
     STATIC = "static"
     """Traced from the model with fake tensors, without a device."""
     MEASURED = "measured"
-    """The job's own runs, its pre-run included."""
+    """The job's own runs, its pre-run included; or one that has not succeeded, of the same arguments."""
     LEARNED = "learned"
     """Earlier jobs with the same program."""
 
@@ -28,9 +28,19 @@ class MemoryEstimate:
     high: int
     source: MemorySource
     runs: int = 0
-    """Learned: from so many earlier runs."""
+    """Learned: from so many earlier runs. Measured: 1 where it is passed on by another run, 0 for its own."""
     is_same: bool = False
     """Learned: they had the same arguments."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is made from what was read of the job's own runs."""
+        return self.source is MemorySource.MEASURED and not self.runs
+
+    @property
+    def is_passed_on(self) -> bool:
+        """Whether it is made from what was read of another run that has not succeeded."""
+        return self.source is MemorySource.MEASURED and self.runs > 0
 
     @property
     def width_ppm(self) -> int:

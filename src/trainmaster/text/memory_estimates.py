@@ -32,7 +32,11 @@ def _span(estimate: MemoryEstimate) -> str:
 def judged_by(estimate: MemoryEstimate) -> str:
     """What it is made from."""
     if estimate.source is MemorySource.MEASURED:
-        return "what it has used so far"
+        return (
+            "what another run with the same arguments has used so far"
+            if estimate.runs
+            else "what it has used so far"
+        )
     if estimate.source is MemorySource.STATIC:
         return "its model, without a GPU"
     arguments = "the same" if estimate.is_same else "other"

@@ -9,6 +9,7 @@ import pytest
 from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from trainmaster.daemon.measurements import GpuLook, Measurements, is_alone
+from trainmaster.daemon.observed_memory import passed_on
 from trainmaster.model import events as e
 from trainmaster.model.actions import Start
 from trainmaster.model.engine_reports import Progressed
@@ -169,6 +170,22 @@ def test_a_job_that_waits_is_not_measured() -> None:
     assert Measurements().of_gpu(world.job("a"), GpuLook(GIB, 0), 0, is_alone=True) is None
     assert world.job("a").profile is None
     assert Profile() == Profile().updated(Profile())
+
+
+def test_a_run_keeps_what_another_with_its_arguments_has_shown() -> None:
+    world, measurements = a_run(), Measurements()
+    shown = Profile(gpu_memory=7 * GIB, memory_estimate=passed_on(7 * GIB))
+    world.tell(e.JobProfiled("a", profile=shown))
+    for second in range(0, 60, 2):
+        look, at = GpuLook(GIB, 0), second * SECOND
+        news = measurements.of_gpu(world.job("a"), look, at, is_alone=True, step=second)
+        if news is not None:
+            world.tell(e.JobProfiled("a", profile=news))
+    profile = world.job("a").profile
+    assert profile is not None
+    assert profile.memory_estimate is not None
+    assert profile.memory_estimate.low == 7 * GIB
+    assert profile.memory_estimate.is_own
 
 
 @pytest.mark.parametrize(

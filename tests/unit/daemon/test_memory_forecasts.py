@@ -11,6 +11,7 @@ from tests.builders import a_job
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.measurements import profile_of_peak
 from trainmaster.daemon.memory_forecasts import MemoryForecasts
+from trainmaster.daemon.observed_memory import of_own_run, passed_on
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.job_state import JobState
 from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
@@ -60,6 +61,14 @@ def test_a_new_job_starts_with_what_earlier_ones_have_shown() -> None:
         pytest.param(a_live_job("1", "-b 8", ended(3), state=JobState.FAILED), id="it failed"),
         pytest.param(a_live_job("1", "-b 8", Profile(gpu_memory=GIB)), id="not its own peak"),
         pytest.param(a_live_job("1", "-b 8"), id="nothing was measured"),
+        pytest.param(
+            a_live_job(
+                "1",
+                "-b 8",
+                Profile(gpu_memory=GIB, memory_estimate=passed_on(GIB)),
+            ),
+            id="passed on by another",
+        ),
     ],
 )
 def test_only_a_run_that_succeeded_and_was_measured_teaches(teacher: Any) -> None:
@@ -98,8 +107,46 @@ def test_what_was_first_expected_is_kept_and_compared() -> None:
     assert found.high == 8 * GIB  # twice what is expected, as it always was
 
 
-def test_a_live_run_tells_others_with_its_arguments() -> None:
-    found = MemoryForecasts().of_live_run(a_live_job("2", "-b 8"), profile_of_peak(3 * GIB))
-    assert found.gpu_memory == 3 * GIB
-    assert found.memory_estimate is not None
-    assert found.memory_estimate.source is MemorySource.LEARNED
+def after(peak: int, steps: int) -> Profile:
+    return Profile(gpu_memory=peak, memory_estimate=of_own_run(peak, steps))
+
+
+def test_a_live_run_tells_others_with_its_arguments_what_it_has_used() -> None:
+    forecasts, other = MemoryForecasts(), a_live_job("2", "-b 8")
+    early = forecasts.of_live_run(other, after(3 * GIB, 1))
+    assert early.gpu_memory == 3 * GIB
+    assert early.memory_estimate == passed_on(3 * GIB)
+    other.record.profile = early
+    late = forecasts.of_live_run(other, after(4 * GIB, 100))
+    assert late.memory_estimate is not None
+    assert late.memory_estimate.high == 8 * GIB  # it may grow, whatever its steps
+    assert late.memory_estimate == passed_on(4 * GIB)
+    other.record.profile = late
+    second = forecasts.of_live_run(other, after(GIB, 1))
+    assert second == late  # of two that go on, the larger
+
+
+@pytest.mark.parametrize("steps", [1, 1_000])
+def test_the_beginning_of_a_run_does_not_go_before_runs_that_have_ended(steps: int) -> None:
+    forecasts = MemoryForecasts()
+    for batch in (8, 16, 32):
+        assert not [*forecasts.learn(a_live_job(str(batch), f"-b {batch}", ended(10 + batch)))]
+    new, begun = a_live_job("1", "-b 64"), after(GIB, steps)
+    learned = forecasts.estimate(new)
+    assert learned is not None
+    assert learned.expected == 74 * GIB
+    assert forecasts.of_live_run(new, begun).memory_estimate == learned
+    failed = forecasts.profile(new, begun)
+    assert failed is not None
+    assert failed.memory_estimate == learned
+    new.record.profile = Profile(gpu_memory=GIB, memory_estimate=passed_on(GIB))
+    forecasts.register([new])
+    (told,) = forecasts.learn(a_live_job("4", "-b 4", ended(14)))
+    assert told.event.profile.memory_estimate.source is MemorySource.LEARNED
+
+
+def test_a_run_that_shows_more_than_those_that_have_ended_is_believed() -> None:
+    forecasts = MemoryForecasts()
+    assert not [*forecasts.learn(a_live_job("1", "-b 8", ended(3)))]
+    found = forecasts.of_live_run(a_live_job("2", "-b 8"), after(5 * GIB, 10)).memory_estimate
+    assert found == passed_on(5 * GIB)

@@ -13,6 +13,12 @@ from trainmaster.text.memory_estimates import memory_sentence
     ("source", "runs", "is_same", "words"),
     [
         (MemorySource.MEASURED, 0, False, "what it has used so far"),
+        (
+            MemorySource.MEASURED,
+            1,
+            False,
+            "what another run with the same arguments has used so far",
+        ),
         (MemorySource.LEARNED, 1, True, "1 earlier run with the same arguments"),
         (MemorySource.LEARNED, 3, False, "3 earlier runs with other arguments"),
         (MemorySource.STATIC, 0, False, "its model, without a GPU"),
