@@ -112,19 +112,30 @@ class MemoryForecasts:
         there = self._live.get(without_arguments(key_of(live)), {})
         return [*islice((other for other in there.values() if not other.has_started), MOST_TOLD)]
 
-    def profile(self, live: LiveJob, known: Profile | None) -> Profile | None:
-        """What a new job starts with; `known` is what was measured of the same program with its arguments."""
-        if live.job.demand.states_gpu_memory:
-            return known
-        peak = 0 if known is None else known.gpu_memory
-        measured = None if known is None else _passed_on(known.memory_estimate)
-        estimate = best([self.estimate(live), measured], peak)
-        if estimate is None:
-            return known and replace(known, memory_estimate=None)
-        util = (
-            self._util(live) if known is None or known.gpu_util_ppm is None else known.gpu_util_ppm
+    def profile(
+        self, live: LiveJob, known: Profile | None, stated: Profile | None = None
+    ) -> Profile | None:
+        """What a new job starts with.
+
+        `known` is what was measured of the same program with its arguments, `stated` what its job file says.
+        """
+        shown = (
+            stated.updated(known) if stated is not None and known is not None else known or stated
         )
-        return replace(known or Profile(), memory_estimate=estimate, gpu_util_ppm=util)
+        if live.job.demand.states_gpu_memory:
+            return shown
+        measured, of_file = known or Profile(), stated or Profile()
+        candidates = [
+            self.estimate(live),
+            _of(MemorySource.STATIC, of_file.memory_estimate)
+            or _of(MemorySource.STATIC, measured.memory_estimate),
+            _passed_on(measured.memory_estimate),
+        ]
+        estimate = best(candidates, measured.gpu_memory)
+        if estimate is None:
+            return shown and replace(shown, memory_estimate=None)
+        util = self._util(live) if measured.gpu_util_ppm is None else measured.gpu_util_ppm
+        return replace(shown or Profile(), memory_estimate=estimate, gpu_util_ppm=util)
 
     def of_live_run(self, live: LiveJob, news: Profile) -> Profile:
         """What a job learns from a run, which still goes on, of the same program with its arguments.
@@ -133,9 +144,10 @@ class MemoryForecasts:
         """
         known = (None if live.record is None else live.record.profile) or Profile()
         peak = max(news.gpu_memory, known.gpu_memory)
-        newer, before = _passed_on(news.memory_estimate), _measured(known.memory_estimate)
-        measured = before if newer is None or newer.high < peak else newer
-        found = best([self.estimate(live), measured], peak)
+        newer, before = _passed_on(news.memory_estimate), known.memory_estimate
+        is_newer = newer is not None and newer.high >= peak
+        measured = newer if is_newer else _of(MemorySource.MEASURED, before)
+        found = best([self.estimate(live), _of(MemorySource.STATIC, before), measured], peak)
         return replace(news, gpu_memory=peak, memory_estimate=found)
 
     def estimate(self, live: LiveJob) -> MemoryEstimate | None:
@@ -158,7 +170,8 @@ class MemoryForecasts:
             return None
         known = record.profile or Profile()
         before = known.memory_estimate
-        found = best([self.estimate(live), _measured(before)], known.gpu_memory)
+        kept = [_of(source, before) for source in (MemorySource.STATIC, MemorySource.MEASURED)]
+        found = best([self.estimate(live), *kept], known.gpu_memory)
         if found is None or (before is not None and not _is_news(found, before)):
             return None
         util = self._util(live) if known.gpu_util_ppm is None else None
@@ -193,12 +206,13 @@ class MemoryForecasts:
 
 def _passed_on(estimate: MemoryEstimate | None) -> MemoryEstimate | None:
     """To others with its arguments, by a run of which this was measured."""
-    measured = _measured(estimate)
+    measured = _of(MemorySource.MEASURED, estimate)
     return None if measured is None else passed_on(measured.low)
 
 
-def _measured(estimate: MemoryEstimate | None) -> MemoryEstimate | None:
-    return estimate if estimate and estimate.source is MemorySource.MEASURED else None
+def _of(source: MemorySource, estimate: MemoryEstimate | None) -> MemoryEstimate | None:
+    """It, where it comes from there."""
+    return estimate if estimate is not None and estimate.source is source else None
 
 
 def _is_news(found: MemoryEstimate, before: MemoryEstimate) -> bool:

@@ -85,8 +85,9 @@ def of_earlier_runs(
 def best(estimates: Iterable[MemoryEstimate | None], peak: int) -> MemoryEstimate | None:
     """The narrowest of those that the peak so far does not contradict.
 
-    Runs with the same arguments, and its model, go before all else: they have shown what comes later. What
-    another run passes on that has not succeeded goes after all else: it may have shown its beginning alone.
+    Runs with the same arguments, or else its model, go before all else: they have shown what comes later.
+    What another run passes on that has not succeeded goes after all else: it may have shown its beginning
+    alone.
     """
     possible = [each for each in estimates if each is not None and each.high >= peak]
     return min(possible, key=lambda each: (_rank(each), each.width_ppm, each.high), default=None)
@@ -94,9 +95,11 @@ def best(estimates: Iterable[MemoryEstimate | None], peak: int) -> MemoryEstimat
 
 def _rank(estimate: MemoryEstimate) -> int:
     """The lowest counts: how much of this training it has seen."""
-    if estimate.is_same or estimate.source is MemorySource.STATIC:
+    if estimate.is_same:
         return 0
-    return 2 if estimate.is_passed_on else 1
+    if estimate.source is MemorySource.STATIC:
+        return 1
+    return 3 if estimate.is_passed_on else 2
 
 
 def with_percent(size: int, percent: int) -> int:

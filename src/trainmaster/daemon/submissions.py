@@ -194,10 +194,8 @@ class Submissions:
         found: dict[str, Known] = {}
         async for live, program in _yielding(zip(new_jobs, programs, strict=True)):
             stated = stated_profile(live.spec)
-            shown = memory.profile(live, None if program is None else program.profile)
-            if stated is not None and shown is not None:
-                shown = stated.updated(shown)
-            found[live.id] = (shown or stated, estimate(live, program))
+            shown = memory.profile(live, None if program is None else program.profile, stated)
+            found[live.id] = (shown, estimate(live, program))
         return found
 
     async def check(self, asked: Submission, by: Asker | None = None) -> tuple[JobStatus, Forecast]:

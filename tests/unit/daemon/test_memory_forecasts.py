@@ -150,3 +150,42 @@ def test_a_run_that_shows_more_than_those_that_have_ended_is_believed() -> None:
     assert not [*forecasts.learn(a_live_job("1", "-b 8", ended(3)))]
     found = forecasts.of_live_run(a_live_job("2", "-b 8"), after(5 * GIB, 10)).memory_estimate
     assert found == passed_on(5 * GIB)
+
+
+OF_MODEL = MemoryEstimate(70 * GIB, 74 * GIB, 78 * GIB, MemorySource.STATIC)
+
+
+def started_with(
+    forecasts: MemoryForecasts, arguments: str, known: Profile | None
+) -> MemoryEstimate | None:
+    stated = Profile(sync_bytes=8, memory_estimate=OF_MODEL)
+    found = forecasts.profile(a_live_job("9", arguments), known, stated)
+    assert found is not None
+    assert found.sync_bytes == 8
+    return found.memory_estimate
+
+
+def test_the_estimate_from_its_model_goes_before_runs_with_other_arguments() -> None:
+    forecasts = MemoryForecasts()
+    assert started_with(forecasts, "--layers 96", None) == OF_MODEL
+    waiting = a_live_job("8", "--layers 96", Profile(memory_estimate=OF_MODEL))
+    forecasts.register([waiting])
+    for layers in (1, 2, 4):
+        assert not [*forecasts.learn(a_live_job(str(layers), f"--layers {layers}", ended(1)))]
+    assert started_with(forecasts, "--layers 96", None) == OF_MODEL
+    assert started_with(forecasts, "--layers 96", after(GIB, 1_000)) == OF_MODEL
+    assert forecasts.of_live_run(waiting, after(GIB, 1_000)).memory_estimate == OF_MODEL
+
+
+def test_the_estimate_from_its_model_gives_way_to_what_was_seen() -> None:
+    forecasts = MemoryForecasts()
+    more = started_with(forecasts, "--layers 96", after(79 * GIB, 10))
+    assert more == passed_on(79 * GIB)
+    assert not [*forecasts.learn(a_live_job("1", "--layers 96", ended(60)))]
+    same = started_with(forecasts, "--layers 96", None)
+    assert same is not None
+    assert same.is_same
+    waiting = a_live_job("8", "--layers 96", Profile(memory_estimate=OF_MODEL))
+    forecasts.register([waiting])
+    (told,) = forecasts.learn(a_live_job("2", "--layers 96", ended(60)))
+    assert told.event.profile.memory_estimate.is_same
