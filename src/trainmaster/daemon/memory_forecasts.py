@@ -36,7 +36,7 @@ MOST_RUNS = 20
 MOST_PROGRAMS = 4_096
 """Programs that are remembered: those of which a run ended last."""
 MOST_RATIOS = 500
-"""Past estimates that count: the newest."""
+"""Past estimates of a user that count: the newest."""
 MOST_TOLD = 100
 """Waiting jobs of a program that are told what one of its runs has shown: those that came first."""
 
@@ -59,8 +59,8 @@ class MemoryForecasts:
     def __init__(self) -> None:
         self._runs: dict[Key, tuple[EndedRun, ...]] = {}
         """By program, whatever its arguments; the newest last."""
-        self._ratios: dict[bool, tuple[int, ...]] = {}
-        """True over expected memory in percent, of estimates from the same arguments and from others."""
+        self._ratios: dict[tuple[str, bool], tuple[int, ...]] = {}
+        """True over expected memory in percent: by user, from the same arguments and from others."""
         self._live: dict[Key, dict[str, LiveJob]] = {}
         """Jobs that have not ended, by program."""
 
@@ -155,7 +155,8 @@ class MemoryForecasts:
         program, arguments = _split(key_of(live))
         ended = self._runs.get(program, ())
         runs = [PastRun(run.arguments, run.gpu_memory) for run in ended if run.gpu_memory]
-        return of_earlier_runs(runs, arguments, self._ratios)
+        ratios = {same: self._ratios.get((program[0], same), ()) for same in (True, False)}
+        return of_earlier_runs(runs, arguments, ratios)
 
     def host_estimate(self, live: LiveJob) -> MemoryEstimate | None:
         """The same of host memory."""
@@ -199,8 +200,8 @@ class MemoryForecasts:
             del self._runs[next(iter(self._runs))]
         if forecast is not None and peak:
             ratio = -(-100 * peak // forecast.expected)
-            known = self._ratios.get(forecast.is_same, ())
-            self._ratios[forecast.is_same] = (*known, ratio)[-MOST_RATIOS:]
+            of = program[0], forecast.is_same
+            self._ratios[of] = (*self._ratios.get(of, ()), ratio)[-MOST_RATIOS:]
         return True
 
 

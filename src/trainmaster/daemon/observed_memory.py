@@ -24,6 +24,8 @@ OTHERS_PERCENT = 50
 """The margin on the largest of runs with other arguments."""
 LEAST_OTHERS = 3
 """Fewer runs with other arguments say nothing."""
+MOST_PERCENT = EARLY_PERCENT + MEMORY_MARGIN_PERCENT
+"""The largest margin: runs that have ended say no less than the first step of a run."""
 TAIL = 10
 """Percent of past estimates whose truth may be above the top (split conformal prediction)."""
 ENOUGH = 100 // TAIL - 1
@@ -134,7 +136,7 @@ def _margin(assumed: int, ratios: Sequence[int]) -> int:
         return assumed
     known = sorted(ratios)
     worst = known[-((len(known) + 1) * TAIL // 100)]
-    return max(MEMORY_MARGIN_PERCENT, worst - 100)
+    return min(max(MEMORY_MARGIN_PERCENT, worst - 100), MOST_PERCENT)
 
 
 def _by_batch(runs: Sequence[PastRun], arguments: Arguments) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -189,3 +190,20 @@ def test_the_estimate_from_its_model_gives_way_to_what_was_seen() -> None:
     forecasts.register([waiting])
     (told,) = forecasts.learn(a_live_job("2", "--layers 96", ended(60)))
     assert told.event.profile.memory_estimate.is_same
+
+
+def test_what_was_missed_for_one_user_says_nothing_of_the_jobs_of_another() -> None:
+    forecasts = MemoryForecasts()
+    forecast = MemoryEstimate(GIB, GIB, GIB, MemorySource.LEARNED, 1, is_same=True)
+    history = JobHistory(memory_forecast=forecast)
+    eve = {"job": replace(a_job("1", 1), user="eve")}
+    ann = a_live_job("2", "-b 8", ended(4))
+    assert not [*forecasts.learn(ann)]
+    before = forecasts.estimate(ann)
+    for number in range(9):
+        live = a_live_job(str(number), "-b 8", ended(40), history=history, **eve)
+        assert not [*forecasts.learn(live)]
+    assert forecasts.estimate(ann) == before
+    of_eve = forecasts.estimate(a_live_job("3", "-b 8", **eve))
+    assert of_eve is not None
+    assert of_eve.high == 80 * GIB

@@ -100,6 +100,7 @@ def test_what_earlier_runs_say(
         ([90] * 9, 4.4),  # no less than what a run's own peak gets
         ([100, 101, 101, 102, 102, 103, 104, 105, 150], 6.0),
         ([100] * 17 + [130, 300], 5.2),  # one of twenty may be above
+        ([4_000] * 9, 8.0),  # no more than after the first step of a run
     ],
 )
 def test_the_top_is_what_past_estimates_have_missed(ratios: list[int], top: float) -> None:
