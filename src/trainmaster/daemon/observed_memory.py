@@ -18,6 +18,8 @@ from trainmaster.model.units import MIB, ceil_div
 
 EARLY_PERCENT = 90
 """What is added to the margin for a run of one step; for n steps, the n-th part."""
+LEAST_GROWTH = 2 * MIB
+"""PyTorch takes memory of a GPU in pieces of this size: what grows by less does not grow."""
 BATCH_PERCENT = 15
 """The margin on what follows from two batches."""
 OTHERS_PERCENT = 50
@@ -140,7 +142,10 @@ def _margin(assumed: int, ratios: Sequence[int]) -> int:
 
 
 def _by_batch(runs: Sequence[PastRun], arguments: Arguments) -> int | None:
-    """From runs that differ only in the batch; None where they have one batch, or do not grow with it."""
+    """From runs that differ only in the batch; None where they have one batch, or fall with it.
+
+    Runs that do not grow with it say nothing of a larger batch: their peak was not that of the training step.
+    """
     asked = batch_of(arguments)
     if asked is None:
         return None
@@ -153,9 +158,12 @@ def _by_batch(runs: Sequence[PastRun], arguments: Arguments) -> int | None:
     if len(peaks) < 2:
         return None
     less, more = min(peaks), max(peaks)
-    slope = (peaks[more] - peaks[less]) // (more - less)
+    growth = peaks[more] - peaks[less]
+    if growth < (LEAST_GROWTH if batch > more else 0):
+        return None
+    slope = growth // (more - less)
     found = peaks[less] + slope * (batch - less)
-    return found if slope >= 0 and found > 0 else None
+    return found if found > 0 else None
 
 
 def _at_most(run: PastRun, arguments: Arguments) -> int:

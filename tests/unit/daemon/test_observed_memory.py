@@ -85,6 +85,30 @@ def test_the_interval_of_its_own_run_narrows_with_its_steps() -> None:
             None,
             id="memory that falls with the batch is no line",
         ),
+        pytest.param(
+            "--batch 4096",
+            [("--batch 1", 2), ("--batch 2", 2)],
+            None,
+            id="what does not grow says nothing of a larger batch",
+        ),
+        pytest.param(
+            "--batch 4096",
+            [("--batch 1", 2), ("--batch 2", 2 + 1 / 1024)],
+            None,
+            id="a MiB is no growth",
+        ),
+        pytest.param(
+            "--batch 4",
+            [("--batch 1", 2), ("--batch 2", 2), ("--batch 2", 2)],
+            (2, 8, 12),
+            id="three such runs: the largest in proportion",
+        ),
+        pytest.param(
+            "--batch 3",
+            [("--batch 2", 2), ("--batch 4", 2)],
+            (2, 2, 2.3),
+            id="but of one in between",
+        ),
     ],
 )
 def test_what_earlier_runs_say(
