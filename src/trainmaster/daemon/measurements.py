@@ -21,7 +21,7 @@ from trainmaster.model.engine_reports import Progressed
 from trainmaster.model.job import Run
 from trainmaster.model.memory_estimate import MemoryEstimate
 from trainmaster.model.profile import Profile
-from trainmaster.model.units import NOMINAL, SECOND
+from trainmaster.model.units import NOMINAL, SECOND, ceil_div
 
 WARM_UP_MS = 10 * SECOND
 """A program that has just started loads data and compiles."""
@@ -33,7 +33,7 @@ TRAINING_MS = 4 * SECOND
 LEAST_STEPS = 3
 """After so many steps a run trains, and its allocator has what a step needs."""
 NEAR_PERCENT = 95
-"""Of what is reserved: from there on it is told at once."""
+"""Of what is reserved: from there on it is told at once, and what it has used says how much it needs."""
 LEAST_UTIL_PPM = NOMINAL // 50
 """Smaller differences of the utilisation are noise, however small it is."""
 STEP_REPORTS = 10
@@ -231,7 +231,7 @@ def _new_estimate(peak: int, known: Profile, steps: int | None) -> MemoryEstimat
     most = max(peak, known.gpu_memory)  # another run with its arguments may have shown more
     own = of_own_run(most, steps)
     earlier = None if before is None or before.is_own else before
-    found = best([earlier, own], most) or own
+    found = best([earlier, own], ceil_div(most * 100, NEAR_PERCENT)) or own
     if before is None or _is_near(peak, known) or _differs(found.high, before.high):
         return found if found != before else None
     return None

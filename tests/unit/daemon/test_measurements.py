@@ -17,7 +17,7 @@ from trainmaster.model.job import Demand, Run, Shape
 from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
 from trainmaster.model.placement import Sharing
 from trainmaster.model.profile import Profile
-from trainmaster.model.units import GIB, HOUR, NOMINAL, SECOND, WHOLE
+from trainmaster.model.units import GIB, HOUR, MIB, NOMINAL, SECOND, WHOLE
 
 Look = tuple[int, int, float | None]
 """(second, GiB, utilisation)"""
@@ -170,6 +170,30 @@ def test_a_job_that_waits_is_not_measured() -> None:
     assert Measurements().of_gpu(world.job("a"), GpuLook(GIB, 0), 0, is_alone=True) is None
     assert world.job("a").profile is None
     assert Profile() == Profile().updated(Profile())
+
+
+@pytest.mark.parametrize(
+    ("mib", "steps", "want_mib"),
+    [
+        pytest.param(10_400, None, 11_000, id="below 95 %"),
+        pytest.param(10_500, None, 11_550, id="of runs with the same arguments 95 % are used"),
+        pytest.param(10_500, 9, 12_600, id="early: it may grow further"),
+    ],
+)
+def test_more_is_reserved_before_all_of_it_is_used(
+    mib: int, steps: int | None, want_mib: int
+) -> None:
+    world, measurements = a_run(), Measurements()
+    learned = MemoryEstimate(
+        9_000 * MIB, 10_000 * MIB, 11_000 * MIB, MemorySource.LEARNED, 3, is_same=True
+    )
+    world.tell(e.JobProfiled("a", profile=Profile(memory_estimate=learned)))
+    for second in range(0, 14, 2):
+        look, at = GpuLook(mib * MIB, 0), second * SECOND
+        news = measurements.of_gpu(world.job("a"), look, at, is_alone=True, step=steps)
+        if news is not None:
+            world.tell(e.JobProfiled("a", profile=news))
+    assert world.job("a").measured_memory == want_mib * MIB
 
 
 def test_a_run_keeps_what_another_with_its_arguments_has_shown() -> None:
