@@ -49,8 +49,10 @@ class StepProfile:
         """They remove the hooks."""
         self._torch = torch
         self._owner = os.getpid()
+        self._known: set[int] = set()
+        """Optimizers whose parameters have been counted."""
         self._sizes: dict[int, int] = {}
-        """Bytes of the parameters of each optimizer."""
+        """Bytes of each parameter: several optimizers may train it, one after another."""
         self._stepped: set[int] = set()
         """Optimizers that have stepped in the present iteration, as in step_counter.py."""
         self._steps = 0
@@ -62,8 +64,9 @@ class StepProfile:
         """After each `optimizer.step()`."""
         try:
             number = id(optimizer)
-            if number not in self._sizes:
-                self._sizes[number] = parameter_bytes(optimizer)
+            if number not in self._known:
+                self._known.add(number)
+                self._sizes |= parameter_bytes(optimizer)
             if number in self._stepped or not self._stepped:
                 self._stepped = {number}
                 self._end_iteration()
@@ -167,14 +170,14 @@ class ForwardPasses:
         return self._model == id(module)
 
 
-def parameter_bytes(optimizer: Any) -> int:
-    """Bytes of the parameters that it trains."""
-    return sum(
-        each.numel() * each.element_size()
+def parameter_bytes(optimizer: Any) -> dict[int, int]:
+    """Bytes of each of the parameters that it trains."""
+    return {
+        id(each): each.numel() * each.element_size()
         for group in optimizer.param_groups
         for each in group["params"]
         if each.requires_grad
-    )
+    }
 
 
 def activation_bytes(torch: Any) -> int:

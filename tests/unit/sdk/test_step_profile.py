@@ -42,6 +42,12 @@ PASSES = {
         "    optimizer.step()",
         16,
     ),
+    "one optimizer after another": (
+        "for _ in range(3): step()\n"
+        "optimizer = torch.optim.Adam(body.parameters())\n"
+        "for _ in range(27): step()",
+        16,
+    ),
     "two optimizers": (
         "head = nn.Linear(2, 2, bias=False); other = torch.optim.SGD(head.parameters(), lr=0.1)\n"
         "for _ in range(30):\n    optimizer.zero_grad(); head(body(torch.randn(16, 8))).sum().backward()\n"
