@@ -49,6 +49,8 @@ class TrainingSetup:
     """By `torch.compile`."""
     zero_grad: str = "unknown"
     """When gradients are cleared: `early`, before the forward pass, or `late`, before the backward pass."""
+    import_s: int = 60
+    """How long the module may take to be imported."""
 
 
 def trace_training(setup: TrainingSetup, python: str) -> TracedSteps:

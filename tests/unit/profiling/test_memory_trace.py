@@ -257,3 +257,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_python_that_does_not_exist(program: Path) -> None:
     with pytest.raises(CannotEstimate, match="name a Python with --python"):
         trace_training(TrainingSetup(f"{program}:mlp", 1), "/nowhere/python")
+
+
+def test_a_module_that_trains_when_it_is_imported_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("while True:\n    pass\n")
+    setup = TrainingSetup(f"{tmp_path}/train.py:make", 1, import_s=1)
+    with pytest.raises(CannotEstimate, match=r"still runs after 1 s.* out of its top level"):
+        trace_training(setup, sys.executable)

@@ -7,8 +7,10 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -71,7 +73,8 @@ class CannotTrace(Exception):
 def trace(request: dict[str, Any]) -> dict[str, Any]:
     """The storages of a few training steps, and when each appears and goes."""
     installed = cuda_kernels.install()
-    module = _module(request["factory"])
+    with _at_most(request["import_s"]):
+        module = _module(request["factory"])
     recorder = Recorder()
     with FakeTensorMode(allow_non_fake_inputs=True), recorder, without_swapping():
         with recorder.on_host():
@@ -156,6 +159,21 @@ def _train(request: dict[str, Any], module: Any, model: Any, recorder: Recorder)
 def _moved(value: Any) -> Any:
     """Its copy on the GPU."""
     return value.clone() if torch.is_tensor(value) else value
+
+
+@contextmanager
+def _at_most(seconds: int) -> Iterator[None]:
+    """TimeoutError where it takes longer: a module that trains when it is imported does so for ever."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"it still runs after {seconds} s")
+
+    signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 def _module(factory: str) -> Any:
