@@ -202,7 +202,7 @@ def test_up_in_the_background_and_down(tmp_path: Path) -> None:
         assert json.loads(tm.ok("show", job, "--json"))["restarts"] == 0
         second = tm.ok("up", "-d", *arguments)
         assert "a standby: another one leads on this database" in second
-        assert "`trainmaster down --url http://127.0.0.1:" in second
+        assert re.search(r"`kill \d+` stops it", second)
         said = tm.ok("down", "--jobs")
         assert said.startswith("1 job cancelled. The manager at http://127.0.0.1:")
         assert re.search(r"Its standby \(process \d+\) takes over: `trainmaster down` stops", said)
