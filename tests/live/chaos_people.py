@@ -38,6 +38,8 @@ MUCH_GPU_S = 360_000
 PER_ORDER_S = 1.0
 """How far the charged time of one stretch may be from that of the journal, for each GPU: the manager learns
 of a start or an end by a message, on a machine that is busy."""
+ORDERED_MS = 2_000
+"""How long after new limits a run may still start that was ordered before them."""
 REFUSED_WELL = range(400, 500)
 NOT_ANSWERED = {500, 502, 503, 504}
 NOTED = {401, 403}
@@ -202,7 +204,7 @@ class People:
         }
         self._rule(terms, self.budget_gpu_s, QUEUE_GPUS_PER_USER)
         if self.lifted_ms is not None:
-            self.unbounded.append(Span(self.lifted_ms, steady_ms()))
+            self.unbounded.append(Span(self.lifted_ms, steady_ms() + ORDERED_MS))
             self.lifted_ms = None
 
     def lift(self) -> None:
