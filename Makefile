@@ -1,5 +1,5 @@
 # All commands for contributors. Each layer of dependencies is installed once and remembered by a stamp file:
-# `run` and `bench` need the base, `test` and its parts need [dev] on top.
+# `run` and `bench` need the base, `test` and its parts need [dev] on top, `test-ray` needs [ray] on top of both.
 
 PYTHON ?= python3
 PORT   ?= 8470
@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint type unit chaos crashes containers bench bench-live reality gpu-bundle results results-large docs format clean
+.PHONY: help setup run test test-ray lint type unit chaos crashes containers bench bench-live reality gpu-bundle results results-large docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -37,6 +37,11 @@ help: ## Show this list
 .stamps/dev: pyproject.toml .stamps/base
 	@echo 'Installing the tools for tests'
 	@$(PIP) install --editable ./sdk --editable '.[dev]'
+	@mkdir -p .stamps && touch $@
+
+.stamps/ray: pyproject.toml .stamps/dev
+	@echo 'Installing Ray'
+	@$(PIP) install --editable ./sdk --editable '.[dev,ray]'
 	@mkdir -p .stamps && touch $@
 
 setup: .stamps/base .stamps/dev ## Install everything into .venv
@@ -83,6 +88,9 @@ type: .stamps/dev ## Check the types of src
 unit: .stamps/dev ## Run the tests (TESTS=path narrows them); the few that fail run once more, alone
 	@rm -f .pytest_cache/v/cache/lastfailed
 	@$(BIN)/python -m pytest --quiet $(TESTS) || { [ $$? = 1 ] && $(BIN)/python -m tests.second_try; }
+
+test-ray: .stamps/ray ## Test on Ray clusters of this machine, or on yours: TRAINMASTER_TEST_RAY_ADDRESS (TESTS=path)
+	@$(BIN)/python -m tests.ray --quiet -n0 $(TESTS)
 
 chaos: .stamps/dev ## Run jobs under 29 kinds of fault, on SQLite and on PostgreSQL (MINUTES=30 SEED=N)
 	@$(BIN)/python -m tests.live.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
