@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trainmaster.model.actions import Order
-from trainmaster.model.engine_reports import Report
+from trainmaster.model.engine_reports import NodeReport, Report
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.topology import Topology
@@ -18,6 +18,9 @@ from trainmaster.model.topology import Topology
 Tell = Callable[[Report, int], None]
 """How an engine reports: called in the manager's event loop, in the order in which things happened. The
 number is the report's place in its run's journal, from 1: the manager keeps the last one that it has seen."""
+
+TellNode = Callable[[NodeReport], None]
+"""How an engine of several machines reports what becomes of its nodes, in the manager's event loop."""
 
 
 class EngineError(ValueError):

@@ -13,6 +13,7 @@ from enum import Enum
 
 from trainmaster.model.job import Run
 from trainmaster.model.stop_reasons import EndReason
+from trainmaster.model.topology import GpuType
 
 
 class StopOrder(Enum):
@@ -267,3 +268,51 @@ Report = (
     | Ended
     | Lost
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """A node of the cluster as its engine found it."""
+
+    name: str
+    host: str
+    """The address at which other nodes reach it."""
+    gpus: int
+    type: GpuType
+    cpus: int
+    """Thousandths of a core."""
+    memory: int
+    """Host memory in bytes."""
+    uuids: tuple[str, ...] = ()
+    domains: tuple[tuple[str, str], ...] = ()
+    """The domains around it, outermost first: their level and their name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCame:
+    """A node is there and takes runs: a new one, or one that was gone."""
+
+    node: ClusterNode
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFell:
+    """A node takes nothing now. Its runs are reported as lost once nothing of them is left."""
+
+    name: str
+    at_ms: int
+    why: str
+    """A sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesTaken:
+    """Other users of the cluster hold so many of a node's devices; 0: none any more."""
+
+    name: str
+    at_ms: int
+    gpus: int
+
+
+NodeReport = NodeCame | NodeFell | DevicesTaken

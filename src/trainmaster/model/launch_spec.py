@@ -54,6 +54,19 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class GangPart:
+    """The part of a gang that is on one node: how its ranks are counted, and where all of them meet."""
+
+    first_rank: int
+    world: int
+    node_rank: int
+    nodes: int
+    host: str
+    """The address of the first node, as the others reach it."""
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchSpec:
     """One job's program with its environment. Every attempt is started from the same one."""
 
@@ -112,6 +125,8 @@ class LaunchSpec:
     """Who its processes run as; None: the manager's own account."""
     secrets: tuple[tuple[str, str], ...] = ()
     """Variables whose values its processes read from files when they start: names and paths."""
+    part: GangPart | None = None
+    """Which part of a gang on several machines; only in what a node's launcher is given. None: all of it."""
 
     @property
     def container_engine(self) -> str:
