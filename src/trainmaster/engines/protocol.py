@@ -23,6 +23,10 @@ TellNode = Callable[[NodeReport], None]
 """How an engine of several machines reports what becomes of its nodes, in the manager's event loop."""
 
 
+def ignore(_report: NodeReport) -> None:
+    """For an engine that has one machine, or a manager that does not follow its nodes."""
+
+
 class EngineError(ValueError):
     """An engine that cannot work here: one sentence for the user."""
 
@@ -38,6 +42,8 @@ class Abilities:
     """Whether its nodes see the folder that a job is submitted from: then the job runs there."""
     can_move_frozen: bool = False
     """Whether a frozen run can go on on another GPU of its kind, on its node."""
+    spans_machines: bool = False
+    """Whether its nodes are machines of their own, which come and go."""
     remarks: tuple[str, ...] = ()
     """One sentence for each thing that a user would expect and this machine does not let us do."""
 
@@ -102,7 +108,9 @@ class Engine(Protocol):
     def name(self) -> str: ...
 
     @property
-    def topology(self) -> Topology: ...
+    def topology(self) -> Topology:
+        """What it found when it was made. An engine of several machines tells of later nodes by NodeCame."""
+        ...
 
     @property
     def abilities(self) -> Abilities: ...
@@ -111,8 +119,19 @@ class Engine(Protocol):
         """What of the engine does not work now, one sentence each."""
         ...
 
-    async def open(self, tell: Tell) -> None:
-        """Be ready to take orders; EngineError where that cannot be."""
+    def number_nodes(self, topology: Topology) -> None:
+        """How orders number nodes and GPUs from now on: the manager's topology, which only grows.
+
+        Called before `open`, and after each change before the orders that follow it. An engine of one
+        machine has one numbering, and need not listen.
+        """
+        ...
+
+    async def open(self, tell: Tell, tell_node: TellNode = ignore) -> None:
+        """Be ready to take orders; EngineError where that cannot be.
+
+        An engine of several machines tells of every node that is there, and again of each that changes.
+        """
         ...
 
     async def execute(self, order: Order, spec: LaunchSpec) -> None:

@@ -22,7 +22,7 @@ from trainmaster.daemon.policies import policy_of
 from trainmaster.daemon.recovery import snapshot_of_driver
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.engines.local.engine import LocalEngine
-from trainmaster.engines.protocol import Known, StrayRun, Tell, any_job
+from trainmaster.engines.protocol import Known, StrayRun, Tell, TellNode, any_job, ignore
 from trainmaster.model import events as e
 from trainmaster.model.actions import Order
 from trainmaster.model.job import Run, gpus
@@ -163,7 +163,7 @@ def test_a_manager_that_was_replaced_while_it_recovered_sends_nothing(tmp_path: 
     other = open_store(path)
 
     class Replaced(SlowEngine):
-        async def open(self, tell: Tell) -> None:
+        async def open(self, tell: Tell, tell_node: TellNode = ignore) -> None:
             assert other.acquire_leadership(by_force=True)
 
         async def observe(

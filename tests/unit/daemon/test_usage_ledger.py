@@ -27,7 +27,7 @@ from trainmaster.daemon.usage_ledger import UsageLedger
 from trainmaster.daemon.usage_report import usage_report
 from trainmaster.engines.local.engine import LIVE, LocalEngine
 from trainmaster.engines.local.journal import Journal, JournalEntry
-from trainmaster.engines.protocol import Tell
+from trainmaster.engines.protocol import Tell, TellNode, ignore
 from trainmaster.model import events as e
 from trainmaster.model.actions import Order
 from trainmaster.model.engine_reports import Started
@@ -57,7 +57,7 @@ ENDED = {
 class Reader(LocalEngine):
     """Reads what runs have left, and starts nothing."""
 
-    async def open(self, tell: Tell) -> None:
+    async def open(self, tell: Tell, tell_node: TellNode = ignore) -> None:
         self._tell = tell
         (self._folder / LIVE).mkdir(parents=True, exist_ok=True)
 

@@ -36,7 +36,16 @@ from trainmaster.engines.local.path_entry import PATH_ENTRY
 from trainmaster.engines.local.run_follower import LaunchSteps, RunFollower, report_of
 from trainmaster.engines.local.runfile import RunFile
 from trainmaster.engines.local.supervisor_watch import SupervisorWatch
-from trainmaster.engines.protocol import Abilities, Known, RecordedRun, StrayRun, Tell, any_job
+from trainmaster.engines.protocol import (
+    Abilities,
+    Known,
+    RecordedRun,
+    StrayRun,
+    Tell,
+    TellNode,
+    any_job,
+    ignore,
+)
 from trainmaster.failures.hang_rule import DEFAULT_LIMITS, HangLimits
 from trainmaster.gpu.freezing_ability import FreezingAbility, freezing_ability
 from trainmaster.gpu.mps import MpsPlace
@@ -240,7 +249,10 @@ class LocalEngine:
 
     # -- the contract --------------------------------------------------------------------------------
 
-    async def open(self, tell: Tell) -> None:
+    def number_nodes(self, topology: Topology) -> None:
+        """Nothing: this machine has one numbering."""
+
+    async def open(self, tell: Tell, tell_node: TellNode = ignore) -> None:
         def tell_judged(report: Report, number: int) -> None:
             tell(self._mps.judged(report, str(self.folder_of(report.run))), number)
 
