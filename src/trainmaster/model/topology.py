@@ -91,6 +91,8 @@ class Topology:
     nodes: tuple[Node, ...]
     links: tuple[tuple[str, Link], ...] = ()
     """Measured links by level; usual figures are assumed of the others."""
+    domain_names: tuple[tuple[str, ...], ...] = ()
+    """For each level above `node`, what its domains are called, by index; empty: they have no names."""
 
     @cached_property
     def node_level(self) -> int:
