@@ -36,6 +36,7 @@ from trainmaster.daemon.input_watch import InputWatch
 from trainmaster.daemon.job_events import job_of, story_of, thinned
 from trainmaster.daemon.known_profiles import KnownProfiles, key_of
 from trainmaster.daemon.live_job import Hold, LiveJob
+from trainmaster.daemon.live_programs import LivePrograms
 from trainmaster.daemon.measurements import (
     GpuLook,
     Measurements,
@@ -164,8 +165,9 @@ class Driver:
         self.readings = GpuReadings(engine, lambda: holders_of(self.controller.state))
         self.measurements = Measurements()
         self.readings.listeners.append(self._measure)
-        self.known_profiles = KnownProfiles(store)
-        self.memory_forecasts = MemoryForecasts()
+        self.live_programs = LivePrograms()
+        self.known_profiles = KnownProfiles(store, self.live_programs.with_arguments)
+        self.memory_forecasts = MemoryForecasts(self.live_programs)
         self.host_bookings = HostBookings(self)
         self.run_times = RunTimes()
         self.memory_watch = MemoryWatch(self)
@@ -320,8 +322,7 @@ class Driver:
         for request in arrived.requests:
             for live in request.new_jobs:
                 self.jobs[live.id] = live
-            self.known_profiles.register(request.new_jobs)
-            self.memory_forecasts.register(request.new_jobs)
+            self.live_programs.register(request.new_jobs)
             timely = self._without_ended(request.events)
             request.is_late = bool(request.events) and not timely
             events.extend(self.inputs.at_arrival(timely))
@@ -554,7 +555,7 @@ class Driver:
 
     def _told_to_others(self, live: LiveJob, news: Profile) -> Iterator[LoggedEvent]:
         """Those of the same program that have not started."""
-        for other in self.known_profiles.live_of(key_of(live)):
+        for other in self.live_programs.with_arguments(key_of(live)):
             if other is not live and not other.has_started:
                 theirs = self.memory_forecasts.of_live_run(other, news)
                 yield LoggedEvent(e.JobProfiled(other.id, profile=theirs))
@@ -641,7 +642,7 @@ class Driver:
             self.dispatcher.forget(live.id)
             self.limits.forget(live.id)
             self.measurements.forget(live.id)
-            self.known_profiles.forget(live)
+            self.live_programs.forget(live)
             is_first |= self.run_times.learn(live)
             self.inbox.follow_up([*self.memory_forecasts.learn(live)])
             for other in self.memory_forecasts.waiting(live):

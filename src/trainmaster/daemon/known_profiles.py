@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from trainmaster.daemon.job_history import JobHistory
@@ -51,32 +51,12 @@ class KnownProfiles:
     Safe to call from several threads: `of` asks the store beside the event loop.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, live_of: Callable[[Key], Iterable[LiveJob]]) -> None:
         self._store = store
-        self._live: dict[Key, dict[str, LiveJob]] = {}
-        """The live jobs of each program."""
+        self._live_of = live_of
+        """The live jobs of a program with its arguments."""
         self._known: dict[Key, KnownProgram | None] = {}
         self._lock = threading.Lock()
-
-    def register(self, new_jobs: Iterable[LiveJob]) -> None:
-        """New jobs, or those of before a restart."""
-        with self._lock:
-            for live in new_jobs:
-                self._live.setdefault(key_of(live), {})[live.id] = live
-
-    def forget(self, ended: LiveJob) -> None:
-        """It lives no longer; what was learnt of it stays known."""
-        key = key_of(ended)
-        with self._lock:
-            of_program = self._live.get(key, {})
-            of_program.pop(ended.id, None)
-            if not of_program:
-                self._live.pop(key, None)
-
-    def live_of(self, key: Key) -> list[LiveJob]:
-        """The live jobs of a program."""
-        with self._lock:
-            return [*self._live.get(key, {}).values()]
 
     def learn(self, live: LiveJob) -> None:
         """Take in what is known of a live job."""
@@ -92,7 +72,7 @@ class KnownProfiles:
         key = key_of(live)
         if key not in self._known:
             self._keep(key, self._stored(key, live.name), unless_known=True)
-            for other in self.live_of(key):
+            for other in self._live_of(key):
                 self.learn(other)
         with self._lock:
             return self._known.get(key)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord, State
-from trainmaster.daemon.observed_memory import best, of_own_run
+from trainmaster.estimators.memory.observed_memory import best, of_own_run
 from trainmaster.model.engine_reports import Progressed
 from trainmaster.model.job import Run
 from trainmaster.model.memory_estimate import MemoryEstimate

@@ -7,7 +7,7 @@ controller as facts: with a job's submission, or as `JobProfiled` while it waits
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import median
@@ -15,16 +15,17 @@ from statistics import median
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.known_profiles import Key, key_of, program_key
 from trainmaster.daemon.live_job import LiveJob, stored_submission
-from trainmaster.daemon.observed_memory import (
+from trainmaster.daemon.live_programs import LivePrograms
+from trainmaster.daemon.past_runs import without_arguments
+from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.run_times import SUCCEEDED
+from trainmaster.estimators.memory.observed_memory import (
     Arguments,
     PastRun,
     best,
     of_earlier_runs,
     passed_on,
 )
-from trainmaster.daemon.past_runs import without_arguments
-from trainmaster.daemon.report_events import LoggedEvent
-from trainmaster.daemon.run_times import SUCCEEDED
 from trainmaster.model import events as e
 from trainmaster.model.job_state import JobState
 from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
@@ -56,13 +57,12 @@ class MemoryForecasts:
     """What past runs say about the memory of jobs. Values are replaced, never changed, so `profile` and
     `estimate` may be called beside the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, live_programs: LivePrograms) -> None:
+        self._live_programs = live_programs
         self._runs: dict[Key, tuple[EndedRun, ...]] = {}
         """By program, whatever its arguments; the newest last."""
         self._ratios: dict[tuple[str, bool], tuple[int, ...]] = {}
         """True over expected memory in percent: by user, from the same arguments and from others."""
-        self._live: dict[Key, dict[str, LiveJob]] = {}
-        """Jobs that have not ended, by program."""
 
     def read_back(self, store: Store) -> None:
         """Learn from the jobs that have succeeded, the oldest first."""
@@ -71,11 +71,6 @@ class MemoryForecasts:
             key = program_key(row.user, json.loads(row.spec_json)["spec"], command)
             history = JobHistory.from_json(row.record_json)
             self._learn(key, history.profile, history.memory_forecast)
-
-    def register(self, new_jobs: Iterable[LiveJob]) -> None:
-        """New jobs, or those of before a restart."""
-        for live in new_jobs:
-            self._live.setdefault(without_arguments(key_of(live)), {})[live.id] = live
 
     def record(self, live: LiveJob) -> None:
         """Record with its history what was first expected of a job from earlier runs."""
@@ -91,16 +86,10 @@ class MemoryForecasts:
 
     def learn(self, live: LiveJob) -> Iterator[LoggedEvent]:
         """A job has ended: what that says about those of its program that wait."""
-        key = key_of(live)
-        program = without_arguments(key)
-        there = self._live.get(program, {})
-        there.pop(live.id, None)
-        if not there:
-            self._live.pop(program, None)
         profile = None if live.record is None else live.record.profile
         if live.state != JobState.SUCCEEDED:
             return
-        if not self._learn(key, profile, live.history.memory_forecast):
+        if not self._learn(key_of(live), profile, live.history.memory_forecast):
             return
         for other in self.waiting(live):
             news = self._news(other)
@@ -109,8 +98,8 @@ class MemoryForecasts:
 
     def waiting(self, live: LiveJob) -> Sequence[LiveJob]:
         """Jobs of the same program that have not started: those that came first."""
-        there = self._live.get(without_arguments(key_of(live)), {})
-        return [*islice((other for other in there.values() if not other.has_started), MOST_TOLD)]
+        there = self._live_programs.of_program(key_of(live))
+        return [*islice((other for other in there if not other.has_started), MOST_TOLD)]
 
     def profile(
         self, live: LiveJob, known: Profile | None, stated: Profile | None = None

@@ -12,7 +12,8 @@ from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from trainmaster.daemon import known_profiles
 from trainmaster.daemon.job_history import JobHistory
-from trainmaster.daemon.known_profiles import KnownProfiles, KnownProgram, key_of, words_of
+from trainmaster.daemon.known_profiles import KnownProfiles, KnownProgram, words_of
+from trainmaster.daemon.live_programs import LivePrograms
 from trainmaster.daemon.report_events import measured_speed
 from trainmaster.model.engine_reports import Progressed
 from trainmaster.model.events import JobProfiled
@@ -106,21 +107,20 @@ def test_what_is_learnt_while_a_submission_looks_does_not_fail_it(
         return []
 
     store: Any = SimpleNamespace(jobs=jobs)
-    known = KnownProfiles(store)
+    known = KnownProfiles(store, lambda key: ())
     assert known.of(a_live_job("mine")) is None
     assert known.of(a_live_job("other")) == KnownProgram(STEP)
 
 
 def test_of_all_live_jobs_only_those_of_the_program_are_asked() -> None:
     store: Any = SimpleNamespace(jobs=lambda wanted: [])
-    known = KnownProfiles(store)
+    live_programs = LivePrograms()
+    known = KnownProfiles(store, live_programs.with_arguments)
     mine, other = a_live_job("mine", STEP), a_live_job("other", STEP)
-    known.register([mine, other])
+    live_programs.register([mine, other])
     other.recipe = None  # nobody looks at it again
     assert known.of(a_live_job("mine")) == KnownProgram(STEP)
-    assert known.live_of(key_of(mine)) == [mine]
-    known.forget(mine)
-    assert known.live_of(key_of(mine)) == []
+    live_programs.forget(mine)
     assert known.of(a_live_job("mine")) == KnownProgram(STEP), "what was learnt stays known"
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from trainmaster.daemon.measurements import GpuLook, Measurements, is_alone
-from trainmaster.daemon.observed_memory import passed_on
+from trainmaster.estimators.memory.observed_memory import passed_on
 from trainmaster.model import events as e
 from trainmaster.model.actions import Start
 from trainmaster.model.engine_reports import Progressed

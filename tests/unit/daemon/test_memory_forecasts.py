@@ -10,9 +10,10 @@ import pytest
 
 from tests.builders import a_job
 from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.live_programs import LivePrograms
 from trainmaster.daemon.measurements import profile_of_peak
 from trainmaster.daemon.memory_forecasts import MemoryForecasts
-from trainmaster.daemon.observed_memory import of_own_run, passed_on
+from trainmaster.estimators.memory.observed_memory import of_own_run, passed_on
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.job_state import JobState
 from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
@@ -40,7 +41,7 @@ def ended(gib: int, util_ppm: int | None = None) -> Profile:
 
 
 def test_a_new_job_starts_with_what_earlier_ones_have_shown() -> None:
-    forecasts = MemoryForecasts()
+    forecasts = MemoryForecasts(LivePrograms())
     new = a_live_job("9", "--batch 32")
     assert forecasts.profile(new, None) is None
     for id, batch, gib in (("1", 8, 3), ("2", 16, 5)):
@@ -73,17 +74,18 @@ def test_a_new_job_starts_with_what_earlier_ones_have_shown() -> None:
     ],
 )
 def test_only_a_run_that_succeeded_and_was_measured_teaches(teacher: Any) -> None:
-    forecasts = MemoryForecasts()
+    forecasts = MemoryForecasts(LivePrograms())
     assert not [*forecasts.learn(teacher)]
     assert forecasts.estimate(a_live_job("2", "-b 8")) is None
 
 
 def test_jobs_that_wait_are_told_when_it_is_news() -> None:
-    forecasts = MemoryForecasts()
+    live_programs = LivePrograms()
+    forecasts = MemoryForecasts(live_programs)
     first, started = a_live_job("1", "-b 8", ended(3)), a_live_job("2", "-b 8", has_started=True)
     waiting = a_live_job("3", "-b 8")
     other = a_live_job("4", "-b 8", spec={"workdir": "/elsewhere"})
-    forecasts.register([first, started, waiting, other])
+    live_programs.register([started, waiting, other])
     (told,) = forecasts.learn(first)
     assert told.event.job == "3"
     estimate = told.event.profile.memory_estimate
@@ -94,7 +96,7 @@ def test_jobs_that_wait_are_told_when_it_is_news() -> None:
 
 
 def test_what_was_first_expected_is_kept_and_compared() -> None:
-    forecasts = MemoryForecasts()
+    forecasts = MemoryForecasts(LivePrograms())
     expected = MemoryEstimate(GIB, 2 * GIB, 3 * GIB, MemorySource.LEARNED, 1, is_same=True)
     for number in range(9):
         live = a_live_job(str(number), "-b 8", Profile(memory_estimate=expected))
@@ -113,7 +115,7 @@ def after(peak: int, steps: int) -> Profile:
 
 
 def test_a_live_run_tells_others_with_its_arguments_what_it_has_used() -> None:
-    forecasts, other = MemoryForecasts(), a_live_job("2", "-b 8")
+    forecasts, other = MemoryForecasts(LivePrograms()), a_live_job("2", "-b 8")
     early = forecasts.of_live_run(other, after(3 * GIB, 1))
     assert early.gpu_memory == 3 * GIB
     assert early.memory_estimate == passed_on(3 * GIB)
@@ -129,7 +131,8 @@ def test_a_live_run_tells_others_with_its_arguments_what_it_has_used() -> None:
 
 @pytest.mark.parametrize("steps", [1, 1_000])
 def test_the_beginning_of_a_run_does_not_go_before_runs_that_have_ended(steps: int) -> None:
-    forecasts = MemoryForecasts()
+    live_programs = LivePrograms()
+    forecasts = MemoryForecasts(live_programs)
     for batch in (8, 16, 32):
         assert not [*forecasts.learn(a_live_job(str(batch), f"-b {batch}", ended(10 + batch)))]
     new, begun = a_live_job("1", "-b 64"), after(GIB, steps)
@@ -141,13 +144,13 @@ def test_the_beginning_of_a_run_does_not_go_before_runs_that_have_ended(steps: i
     assert failed is not None
     assert failed.memory_estimate == learned
     new.record.profile = Profile(gpu_memory=GIB, memory_estimate=passed_on(GIB))
-    forecasts.register([new])
+    live_programs.register([new])
     (told,) = forecasts.learn(a_live_job("4", "-b 4", ended(14)))
     assert told.event.profile.memory_estimate.source is MemorySource.LEARNED
 
 
 def test_a_run_that_shows_more_than_those_that_have_ended_is_believed() -> None:
-    forecasts = MemoryForecasts()
+    forecasts = MemoryForecasts(LivePrograms())
     assert not [*forecasts.learn(a_live_job("1", "-b 8", ended(3)))]
     found = forecasts.of_live_run(a_live_job("2", "-b 8"), after(5 * GIB, 10)).memory_estimate
     assert found == passed_on(5 * GIB)
@@ -167,10 +170,11 @@ def started_with(
 
 
 def test_the_estimate_from_its_model_goes_before_runs_with_other_arguments() -> None:
-    forecasts = MemoryForecasts()
+    live_programs = LivePrograms()
+    forecasts = MemoryForecasts(live_programs)
     assert started_with(forecasts, "--layers 96", None) == OF_MODEL
     waiting = a_live_job("8", "--layers 96", Profile(memory_estimate=OF_MODEL))
-    forecasts.register([waiting])
+    live_programs.register([waiting])
     for layers in (1, 2, 4):
         assert not [*forecasts.learn(a_live_job(str(layers), f"--layers {layers}", ended(1)))]
     assert started_with(forecasts, "--layers 96", None) == OF_MODEL
@@ -179,7 +183,8 @@ def test_the_estimate_from_its_model_goes_before_runs_with_other_arguments() -> 
 
 
 def test_the_estimate_from_its_model_gives_way_to_what_was_seen() -> None:
-    forecasts = MemoryForecasts()
+    live_programs = LivePrograms()
+    forecasts = MemoryForecasts(live_programs)
     more = started_with(forecasts, "--layers 96", after(79 * GIB, 10))
     assert more == passed_on(79 * GIB)
     assert not [*forecasts.learn(a_live_job("1", "--layers 96", ended(60)))]
@@ -187,13 +192,13 @@ def test_the_estimate_from_its_model_gives_way_to_what_was_seen() -> None:
     assert same is not None
     assert same.is_same
     waiting = a_live_job("8", "--layers 96", Profile(memory_estimate=OF_MODEL))
-    forecasts.register([waiting])
+    live_programs.register([waiting])
     (told,) = forecasts.learn(a_live_job("2", "--layers 96", ended(60)))
     assert told.event.profile.memory_estimate.is_same
 
 
 def test_what_was_missed_for_one_user_says_nothing_of_the_jobs_of_another() -> None:
-    forecasts = MemoryForecasts()
+    forecasts = MemoryForecasts(LivePrograms())
     forecast = MemoryEstimate(GIB, GIB, GIB, MemorySource.LEARNED, 1, is_same=True)
     history = JobHistory(memory_forecast=forecast)
     eve = {"job": replace(a_job("1", 1), user="eve")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.daemon.observed_memory import (
+from trainmaster.estimators.memory.observed_memory import (
     Arguments,
     PastRun,
     batch_of,

@@ -1,0 +1,54 @@
+"""The jobs that have not ended, by program: those with the same arguments, and those with any."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from trainmaster.daemon.known_profiles import Key, key_of
+from trainmaster.daemon.live_job import LiveJob
+from trainmaster.daemon.past_runs import without_arguments
+
+Index = dict[Key, dict[str, LiveJob]]
+"""By program, then by id: those that came first are first."""
+
+
+class LivePrograms:
+    """An index of the live jobs.
+
+    Safe to call from several threads: submissions look beside the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._same: Index = {}
+        self._any: Index = {}
+        self._lock = threading.Lock()
+
+    def register(self, new_jobs: Iterable[LiveJob]) -> None:
+        """New jobs, or those of before a restart."""
+        with self._lock:
+            for live in new_jobs:
+                for index, key in self._places(live):
+                    index.setdefault(key, {})[live.id] = live
+
+    def forget(self, ended: LiveJob) -> None:
+        with self._lock:
+            for index, key in self._places(ended):
+                there = index.get(key, {})
+                there.pop(ended.id, None)
+                if not there:
+                    index.pop(key, None)
+
+    def with_arguments(self, key: Key) -> list[LiveJob]:
+        """Jobs of the program that have these arguments."""
+        with self._lock:
+            return [*self._same.get(key, {}).values()]
+
+    def of_program(self, key: Key) -> list[LiveJob]:
+        """Jobs of the program, whatever their arguments."""
+        with self._lock:
+            return [*self._any.get(without_arguments(key), {}).values()]
+
+    def _places(self, live: LiveJob) -> tuple[tuple[Index, Key], ...]:
+        key = key_of(live)
+        return (self._same, key), (self._any, without_arguments(key))
