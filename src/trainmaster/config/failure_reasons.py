@@ -18,14 +18,16 @@ from trainmaster.config.validation import (
 )
 from trainmaster.config.yaml_file import read_mapping
 from trainmaster.failures.reason_table import Accuses, FailureReason, Memory, ReasonTable, Strength
-from trainmaster.model.failure import UNKNOWN_REASON, Blame, RetryRule
+from trainmaster.model.failure import MEMORY_TAKEN_REASON, UNKNOWN_REASON, Blame, RetryRule
 
 KEY = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 SIGNAL = re.compile(r"SIG[A-Z0-9]+")
 NEEDED = ("title", "blame", "retry", "advice")
 """What a reason that is not in our table must say, ..."""
 SIGNS = ("exceptions", "words", "origins", "frames", "lines", "exit_codes", "signals")
-"""... together with one of these, by which it is recognised."""
+"""... together with one of these, by which it is recognised, ..."""
+NOT_SHOWN = frozenset({MEMORY_TAKEN_REASON})
+"""... but for what the manager finds by itself: what a program writes never shows it."""
 PAGE = "docs/failures.md"
 
 
@@ -102,7 +104,7 @@ def table_from(
     for at, entry in enumerate(found.reasons):
         missing = [name for name in NEEDED if getattr(entry, name) is None]
         shows = any(getattr(entry, name) for name in SIGNS)
-        if entry.key not in ours.by_key and not shows:
+        if entry.key not in {*ours.by_key, *NOT_SHOWN} and not shows:
             missing.append("what shows it (such as exceptions, lines, exit_codes or signals)")
         if entry.key not in ours.by_key and missing:
             _refuse(where, lines, f"{{}} is a new reason, so it needs: {', '.join(missing)}", at)

@@ -329,6 +329,7 @@ class Driver:
         progress: list[StoredProgress] = []
         for report, number in arrived.reports:
             failure = self.health.blamed(report.run, failures.get(report.run), now)
+            failure = self.memory_watch.blamed(report.run, failure)
             events.extend(self._events_of_report(report, number, now, progress, failure))
         events.extend(self.limits.overdue(now))
         events.extend(self.health.events_after(events, now))

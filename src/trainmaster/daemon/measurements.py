@@ -84,6 +84,11 @@ class Measurements:
     def forget(self, job: str) -> None:
         self._watched.pop(job, None)
 
+    def peak_of(self, run: Run) -> int:
+        """The most GPU memory that was read of a run, on the GPU where it has most; 0: nothing was."""
+        watched = self._watched.get(run.job)
+        return watched.peak if watched is not None and watched.run == run else 0
+
     def of_gpu(
         self, record: JobRecord, use: GpuLook, now: int, *, is_alone: bool, step: int | None = None
     ) -> Profile | None:

@@ -5,12 +5,12 @@ This is how memory is enforced where MPS does not: by what the driver says, befo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trainmaster.core.job_record import JobRecord, with_margin
 from trainmaster.model.job import Run
-from trainmaster.model.placement import Sharing
+from trainmaster.model.placement import Placement, Sharing
 from trainmaster.text.formatting import first_of, size
 
 TOLERANCE_PERCENT = 5
@@ -37,13 +37,53 @@ class Tenant:
 
     @property
     def is_over(self) -> bool:
-        is_watched = self.booked > 0 and not self.by_mps
-        return is_watched and self.excess * 100 > self.booked * TOLERANCE_PERCENT
+        return self.booked > 0 and not self.by_mps and exceeds(self.used, self.booked)
 
     @property
     def unused(self) -> int:
         """Of its booking: it may ask for it at any time."""
         return max(0, -self.excess)
+
+
+@dataclass(frozen=True, slots=True)
+class Overuse:
+    """A run that was over its booking on a GPU, and the other runs that were there."""
+
+    gpu: int
+    by: Tenant
+    beside: frozenset[Run]
+
+
+def exceeds(used: int, booked: int) -> bool:
+    """Whether so much is more than was booked, by more than allocators round up."""
+    return (used - booked) * 100 > booked * TOLERANCE_PERCENT
+
+
+def overuses(gpu: int, tenants: Sequence[Tenant]) -> list[Overuse]:
+    """Those on one GPU at one look."""
+    runs = frozenset(each.run for each in tenants)
+    return [Overuse(gpu, each, runs - {each.run}) for each in tenants if each.is_over]
+
+
+def who_took(
+    run: Run, placement: Placement, needed: int, known: Iterable[Overuse]
+) -> Overuse | None:
+    """By whom memory was taken that a run had booked; None: by nobody who is known, or it is over itself.
+
+    `needed`: what it had of a GPU and what it could not have besides.
+    """
+    booked = {piece.gpu: piece.memory for piece in placement.slices}
+    owed = {gpu for gpu, memory in booked.items() if not memory or not exceeds(needed, memory)}
+    found = [each for each in known if each.gpu in owed and run in each.beside]
+    return max(found, key=lambda each: each.by.excess, default=None)
+
+
+def taking_words(tenant: Tenant) -> str:
+    """What a run did to another one, in a sentence."""
+    return (
+        f"Job {tenant.run.job} used {size(tenant.used)} of the {size(tenant.booked)} it had booked on"
+        " the same GPU."
+    )
 
 
 def over_its_share(free: int, tenants: Sequence[Tenant]) -> Tenant | None:

@@ -2,12 +2,13 @@
 
 A run that is over its share at a look at the GPUs is held, which ends it with its work saved where its
 program can; once it is gone, which needs no look, its booking is raised and the hold removed. The hold is
-stored with the job, so a restart in between changes nothing.
+stored with the job, so a restart in between changes nothing. A neighbour that was out of memory by then has
+not failed by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,15 +20,24 @@ from trainmaster.core.state import JobRecord
 from trainmaster.daemon.live_job import Hold, LiveJob
 from trainmaster.daemon.measurements import profile_of_peak
 from trainmaster.daemon.memory_overuse import (
+    Overuse,
     Tenant,
     booking_after,
     over_its_share,
     overuse_words,
+    overuses,
+    taking_words,
+    who_took,
 )
 from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.failures.reason_table import Memory
+from trainmaster.failures.retry_rules import asked_memory, used_memory
 from trainmaster.model import events as e
+from trainmaster.model.failure import MEMORY_TAKEN_REASON, Blame, Failure
+from trainmaster.model.job import Run
 from trainmaster.model.placement import Sharing
 from trainmaster.model.stop_reasons import Suspender, Suspension
+from trainmaster.model.units import SECOND
 from trainmaster.text.formatting import size
 
 if TYPE_CHECKING:
@@ -36,25 +46,66 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("trainmaster.daemon")
 
+KEPT_MS = 10 * SECOND
+"""How long after it has left the GPU a run that was over its booking may have been what harmed another."""
+
 
 class MemoryWatch:
     """Listens to the readings of a driver's GPUs, and to the ends of the runs that it has stopped."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
+        self._overuses: dict[tuple[int, Run], tuple[Overuse, int]] = {}
+        """By GPU and run: what was seen of it, and when it was last seen there."""
 
     def look(self, readings: GpuReadings) -> None:
         """Stop what is over its share."""
-        self._driver.inbox.follow_up([*self._stops(readings)])
+        tenants = self._tenants(readings)
+        self._note(readings, tenants)
+        self._driver.inbox.follow_up([*self._stops(readings, tenants)])
+
+    def blamed(self, run: Run, failure: Failure | None) -> Failure | None:
+        """The failure of a run; that of a neighbour, where that used GPU memory that the run had booked."""
+        record = self._driver.controller.state.jobs.get(run.job)
+        placement = None if record is None or record.run != run else record.placement
+        if failure is None or placement is None:
+            return failure
+        if self._driver.failures.table.of(failure.reason).memory is not Memory.GPU:
+            return failure
+        used = used_memory(failure) or self._driver.measurements.peak_of(run)
+        known = (overuse for overuse, _ in self._overuses.values())
+        found = who_took(run, placement, used + asked_memory(failure), known)
+        if found is None:
+            return failure
+        lines = (taking_words(found.by), *failure.lines)
+        return replace(failure, reason=MEMORY_TAKEN_REASON, blame=Blame.PLATFORM, lines=lines)
+
+    def _note(self, readings: GpuReadings, tenants: Mapping[int, Sequence[Tenant]]) -> None:
+        """Remember who was over its booking, for as long as it is there: its booking may be raised since."""
+        now, uuids = self._driver.clock.now(), self._driver.controller.state.topology.uuids
+        for (gpu, run), (overuse, seen_ms) in [*self._overuses.items()]:
+            use = readings.of_run(run)
+            if use is not None and use.memory.get(uuids[gpu]):
+                self._overuses[gpu, run] = overuse, now
+            elif now - seen_ms > KEPT_MS:
+                del self._overuses[gpu, run]
+        for gpu, there in tenants.items():
+            for found in overuses(gpu, there):
+                key = gpu, found.by.run
+                before = self._overuses.get(key)
+                beside = found.beside if before is None else found.beside | before[0].beside
+                self._overuses[key] = replace(found, beside=beside), now
 
     def release(self, jobs: Iterable[LiveJob]) -> None:
         """Let those of them start again that were stopped and are gone."""
         self._driver.inbox.follow_up([*self._releases(jobs)])
 
-    def _stops(self, readings: GpuReadings) -> Iterator[LoggedEvent]:
+    def _stops(
+        self, readings: GpuReadings, on: Mapping[int, Sequence[Tenant]]
+    ) -> Iterator[LoggedEvent]:
         state = self._driver.controller.state
         leaving = {piece.gpu for slices in state.leaving.values() for piece in slices}
-        for gpu, tenants in self._tenants(readings).items():
+        for gpu, tenants in on.items():
             reading = readings.device(state.topology.uuids[gpu])
             if gpu in leaving or reading is None or not reading.memory_total:
                 continue

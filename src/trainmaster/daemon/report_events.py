@@ -26,7 +26,7 @@ from trainmaster.failures.classification import BRIEF_MS, NOT_FOUND_REASON
 from trainmaster.failures.retry_rules import FailedAttempt
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
-from trainmaster.model.failure import Failure
+from trainmaster.model.failure import MEMORY_TAKEN_REASON, Failure
 from trainmaster.model.job import Demand, Estimate, Source
 from trainmaster.model.launch_spec import OnHang
 from trainmaster.model.placement import Placement, Sharing
@@ -514,7 +514,10 @@ def _end_detail(said: r.Ended, failure: Failure | None) -> dict[str, object]:
     rank = _first_rank(said, failure)
     if rank is not None:
         detail["rank"] = rank
-    detail |= {key: text for key, text in (("why", said.why), ("tail", said.tail)) if text}
+    why = said.why
+    if failure is not None and failure.reason == MEMORY_TAKEN_REASON:
+        why = failure.lines[0].rstrip(".")
+    detail |= {key: text for key, text in (("why", why), ("tail", said.tail)) if text}
     if said.was_killed:
         detail["killed"] = "it did not end within its grace period"
     return detail

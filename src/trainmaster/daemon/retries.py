@@ -106,7 +106,7 @@ def judged(
         record.run,
         record.saved_work,
         decision.is_retried,
-        bounds.delay_after(row) if decision.is_counted else 0,
+        bounds.delay_after(row) if decision.is_counted else decision.delay_ms,
         failed.failure,
         avoid if decision.is_retried else (),
         decision.gpu_memory,

@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 
 from trainmaster.failures.reason_table import FailureReason, Memory
 from trainmaster.model.codec import stored_as
-from trainmaster.model.failure import UNKNOWN_REASON, Blame, Failure, RetryRule
+from trainmaster.model.failure import (
+    MEMORY_TAKEN_REASON,
+    UNKNOWN_REASON,
+    Blame,
+    Failure,
+    RetryRule,
+)
 from trainmaster.model.retry import RetryDecision, RetryWhy
 from trainmaster.model.units import MINUTE, SECOND
 
@@ -33,6 +39,10 @@ PYTHON_ERROR = re.compile(
 """A line of a Python exception that nobody caught."""
 ALLOCATION = re.compile(r"\ballocate (\d+(?:\.\d*)?) ?(bytes?\b|[KMGTPE]i?B\b)", re.IGNORECASE)
 """How PyTorch and NumPy say what they could not have."""
+IN_USE = re.compile(
+    r"\bthis process has (\d+(?:\.\d*)?) ?(bytes?\b|[KMGTPE]i?B\b) memory in use", re.IGNORECASE
+)
+"""How PyTorch says what it had of the GPU by then."""
 SIZES = {"B": 1} | {letter: 1024**at for at, letter in enumerate("KMGTPE", 1)}
 CHANGING = (
     (re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b", re.IGNORECASE), "#"),
@@ -99,6 +109,10 @@ class RetryLimits:
         first = max(self.first_delay_ms, self.outage_delay_ms if is_outage else 0)
         return delay_ms(self.failures + 1, AFTER_FAILURE, first, self.max_delay_ms)
 
+    def delay_ms(self, times: int) -> int:
+        """The same after so many failures that are not counted."""
+        return delay_ms(times, AFTER_FAILURE, self.first_delay_ms, self.max_delay_ms)
+
 
 def delay_ms(times: int, factor: int, first_ms: int, most_ms: int) -> int:
     """How long to wait before the retry after that many failures or losses."""
@@ -118,6 +132,10 @@ def decide(
     decision = replace(able, failures=failures, delay_ms=limits.delay_after(reason))
     if not able.is_retried:
         return replace(decision, delay_ms=0)
+    if able.why is RetryWhy.MEMORY_TAKEN:
+        before = sum(each.failure.reason == MEMORY_TAKEN_REASON for each in earlier)
+        wait = limits.delay_ms(before + 1)  # the other may still be leaving
+        return replace(decision, failures=limits.failures, delay_ms=wait, is_counted=False)
     if _is_ours(decision, had):
         return replace(decision, failures=limits.failures, delay_ms=0, is_counted=False)
     if limits.failures >= limits.retries:
@@ -141,6 +159,8 @@ def _what_helps(
     why_not = _why_in_vain(failed, earlier, reason)
     if why_not is not None:
         return RetryDecision(False, why_not)
+    if failed.failure.reason == MEMORY_TAKEN_REASON:
+        return RetryDecision(True, RetryWhy.MEMORY_TAKEN)
     if reason.retry is RetryRule.MORE_MEMORY:
         return _with_more(reason.memory is Memory.GPU, asked_memory(failed.failure), had)
     if reason.retry is RetryRule.ELSEWHERE:
@@ -242,7 +262,16 @@ def devices_to_avoid(
 
 def asked_memory(failure: Failure) -> int:
     """The most bytes that it says it could not have at once; 0: it does not say."""
-    found = (match for line in failure.lines for match in ALLOCATION.finditer(line))
+    return _largest(ALLOCATION, failure)
+
+
+def used_memory(failure: Failure) -> int:
+    """The most GPU memory that a process of it says it had by then; 0: it does not say."""
+    return _largest(IN_USE, failure)
+
+
+def _largest(amounts: re.Pattern[str], failure: Failure) -> int:
+    found = (match for line in failure.lines for match in amounts.finditer(line))
     return max((int(float(each[1]) * SIZES[each[2][0].upper()]) for each in found), default=0)
 
 

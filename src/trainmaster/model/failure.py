@@ -9,6 +9,8 @@ UNKNOWN_REASON = "unknown"
 """The reason where nothing that is known matches."""
 HUNG_REASON = "hung"
 """The reason of a run that was ended because it gave no sign of life."""
+MEMORY_TAKEN_REASON = "gpu-memory-taken"
+"""The reason of a run that was out of GPU memory because another one used more than it had booked."""
 
 NUMBERS = "1 HUP 2 INT 3 QUIT 4 ILL 5 TRAP 6 ABRT 7 BUS 8 FPE 9 KILL 11 SEGV 13 PIPE 14 ALRM 15 TERM 24 XCPU"
 SIGNALS = {

@@ -35,6 +35,8 @@ class RetryWhy(StrEnum):
     MAY_HELP = "may-help"
     ELSEWHERE = "elsewhere"
     """On other devices, if enough others are left."""
+    MEMORY_TAKEN = "memory-taken"
+    """Another job used the GPU memory that it had booked."""
     MORE_GPU_MEMORY = "more-gpu-memory"
     MORE_MEMORY = "more-memory"
 

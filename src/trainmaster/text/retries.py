@@ -36,12 +36,15 @@ SENTENCES: dict[RetryWhy, str] = {
     ),
     RetryWhy.MAY_HELP: "Retried: another attempt may end otherwise.",
     RetryWhy.ELSEWHERE: "Retried, on other devices if enough others are left.",
+    RetryWhy.MEMORY_TAKEN: (
+        "Retried without using up one of its `retries`: another job used GPU memory that it had booked."
+    ),
     RetryWhy.MORE_GPU_MEMORY: "Retried with more GPU memory: {gpu_memory} instead of {had}.",
     RetryWhy.MORE_MEMORY: (
         "Retried with more host memory for each {device}: {memory} instead of {had}."
     ),
 }
-UNCOUNTED = (
+BY_ESTIMATE = (
     "That uses up none of its `retries`: how much it needs was not stated, and was estimated."
 )
 
@@ -56,4 +59,5 @@ def retry_sentence(decision: RetryDecision) -> str:
         memory=size(decision.memory),
         device="slot" if decision.on_slots else "GPU",
     )
-    return said if decision.is_counted else f"{said} {UNCOUNTED}"
+    is_by_estimate = not decision.is_counted and decision.why is RetryWhy.MORE_GPU_MEMORY
+    return f"{said} {BY_ESTIMATE}" if is_by_estimate else said

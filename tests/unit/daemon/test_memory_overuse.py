@@ -12,8 +12,11 @@ from trainmaster.daemon.memory_overuse import (
     memory_words,
     over_its_share,
     overuse_words,
+    overuses,
+    who_took,
 )
 from trainmaster.model.job import Run
+from trainmaster.model.placement import Placement, Sharing, Slice
 from trainmaster.model.units import GIB, MIB
 
 
@@ -86,3 +89,26 @@ def test_it_is_said_how_memory_is_enforced() -> None:
     assert memory_words(8 * GIB, False) == "8.0 GiB, enforced by watching"
     assert memory_words(8 * GIB, False, "the driver is gone") == "none: the driver is gone"
     assert memory_words(0, False) == "none: no GPU memory is booked"
+
+
+TWO_GPUS = Placement((Slice(0, 0, memory=8 * GIB), Slice(0, 1, memory=8 * GIB)), 0, Sharing.TIME)
+
+
+@pytest.mark.parametrize(
+    ("run", "needed", "taker"),
+    [
+        (Run("1", 1), 7, "3"),
+        (Run("1", 1), 9, None),
+        (Run("1", 2), 7, None),
+        (Run("4", 1), 7, None),
+    ],
+    ids=["the one farthest over", "it is over itself", "it came later", "it was elsewhere"],
+)
+def test_by_whom_memory_was_taken(run: Run, needed: int, taker: str | None) -> None:
+    known = [
+        *overuses(0, tenants((8, 4), (4, 6))),
+        *overuses(1, [*tenants((8, 2)), Tenant(Run("3", 1), 2 * GIB, 6 * GIB)]),
+        *overuses(2, [Tenant(Run("4", 1), GIB, GIB), Tenant(Run("5", 1), GIB, 9 * GIB)]),
+    ]
+    found = who_took(run, TWO_GPUS, needed * GIB, known)
+    assert (found.by.run.job if found else None) == taker

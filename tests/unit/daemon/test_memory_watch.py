@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.builders import a_job
 from trainmaster.core.controller import Controller
@@ -23,12 +26,14 @@ from trainmaster.model import events as e
 from trainmaster.model.actions import Halt
 from trainmaster.model.engine_reports import Ended, Started, StopOrder
 from trainmaster.model.job import Demand, Run, Shape
+from trainmaster.model.job_state import JobState
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Sharing
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.stop_reasons import Suspender
 from trainmaster.model.units import GIB
 from trainmaster.store.store import Store
+from trainmaster.text.messages import story_sentence
 from trainmaster.text.stop_messages import suspension_sentence
 
 GPU = "GPU-a"
@@ -57,7 +62,7 @@ def a_driver(store: Store, folder: Path) -> Driver:
 
 def a_half(id: str) -> LiveJob:
     demand = Demand(Shape(1, 500, 7 * GIB), 1, 1, host_memory=GIB, sharing=Sharing.TIME)
-    job = a_job(id, demand)
+    job = a_job(id, demand, retries=0)
     return LiveJob(job, id, StoredSubmission(LaunchSpec(("true",), "/", ""), job), {})
 
 
@@ -148,6 +153,59 @@ def test_a_client_of_mps_is_not_stopped_for_its_context(store: Store, tmp_path: 
         assert (first.holds, second.holds) == (set(), set())
         await driver.readings.take(look(j1=12, j2=2))
         assert (first.holds, second.holds) == ({Hold.MEMORY}, set()), "it is owed its own"
+
+    asyncio.run(scenario())
+
+
+OUT = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of"
+    " 15.77 GiB of which 1.94 GiB is free. Including non-PyTorch memory, this process has {} GiB memory in"
+    " use. Of the allocated memory 1.5 GiB is allocated by PyTorch."
+)
+
+
+async def out_of_memory(driver: Driver, had: float, neighbour: float) -> LiveJob:
+    """Job 1 had so many GiB of its 7 when it could not have 2 more, and job 2 uses so many."""
+    first, second = await two_halves(driver)
+    await driver.readings.take(look(j1=had, j2=neighbour))
+    await driver.step()
+    driver.inbox.report(Ended(Run("1", 1), 1, 1, tail=OUT.format(had)), 2)
+    await driver.step()
+    await driver.readings.take(look(j2=neighbour))  # what failed on a GPU waits for that
+    await driver.step()
+    assert second.record is not None
+    return first
+
+
+def test_what_is_out_of_memory_because_of_its_neighbour_has_not_failed(
+    store: Store, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        first = await out_of_memory(a_driver(store, tmp_path), had=3, neighbour=12)
+        assert first.record is not None
+        assert first.record.job.retries == 0
+        assert (first.state, first.record.failures) == (JobState.PENDING, 0)
+        assert first.record.demand.nominal.memory == 7 * GIB, "it needs no more than it said"
+        (failed,) = (row for row in store.story("1") if row.what == "failed")
+        told = story_sentence(failed.what, json.loads(failed.detail_json))
+        assert (
+            "GPU memory taken by a neighbour, blame: platform, retried without using up one" in told
+        )
+        assert "Job 2 used 12.0 GiB of the 7.0 GiB it had booked on the same GPU" in told
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("had", "neighbour"), [(6, 12), (3, 7)], ids=["it is over too", "its neighbour is not over"]
+)
+def test_what_is_out_of_memory_by_itself_has_failed(
+    store: Store, tmp_path: Path, had: float, neighbour: float
+) -> None:
+    async def scenario() -> None:
+        first = await out_of_memory(a_driver(store, tmp_path), had, neighbour)
+        assert first.record is not None
+        assert first.record.phase is Phase.FAILED
 
     asyncio.run(scenario())
 

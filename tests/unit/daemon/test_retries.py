@@ -299,6 +299,19 @@ def test_a_run_for_which_too_little_was_estimated_is_tried_again_without_using_a
     assert (last.event.retryable, last.event.is_counted) == (False, True)
 
 
+def test_memory_that_a_neighbour_took_is_waited_for_and_uses_no_retry_up() -> None:
+    world = Strings("1x1").running("a", 0, retries=0)
+    taken = Failure("gpu-memory-taken", Blame.PLATFORM)
+    found, before = [], list[FailedAttempt]()
+    for _ in range(4):
+        terms = RetryTerms(built_in_table(), world.state.occupancy)
+        attempt = FailedAttempt(taken, 3 * SECOND)
+        event = judged(world.job("a"), attempt, before, RECIPE, LIMITS, terms).event
+        found.append((event.retryable, event.is_counted, event.gpu_memory, event.retry_in_ms))
+        before.append(attempt)
+    assert found == [(True, False, 0, seconds * SECOND) for seconds in (1, 2, 4, 8)]
+
+
 def test_what_a_user_states_is_held_against_the_retries() -> None:
     world = Strings(of_memory(("n0", 40, 64), ("n1", 80, 64)))
     stated = replace(gpus(1), nominal=Shape(1, memory=20 * GIB), host_memory=16 * GIB)
