@@ -2,7 +2,8 @@
 
 Read from the syntax tree. A user is a policy (a file or a package under policies/); for placement/ and
 estimators/ the simulator, the daemon, profiling and the CLI count too. A module is used directly, or
-through other modules of these rooms.
+through other modules of these rooms. An estimator that the daemon uses needs no other user: what it estimates
+becomes facts, which every policy sees.
 """
 
 from __future__ import annotations
@@ -63,7 +64,13 @@ def users(package: Path) -> dict[str, set[str]]:
 
 
 def with_one_user(package: Path) -> dict[str, set[str]]:
-    return {name: by for name, by in users(package).items() if len(by) < 2}
+    found = {name: by for name, by in users(package).items() if len(by) < 2}
+    return {name: by for name, by in found.items() if not is_for_all(name, by)}
+
+
+def is_for_all(module: str, by: set[str]) -> bool:
+    """Whether the daemon makes facts of what it estimates, which every policy sees."""
+    return module.startswith("estimators.") and by == {"daemon"}
 
 
 def test_every_shared_module_has_two_users() -> None:
@@ -80,6 +87,15 @@ def test_a_module_with_one_user_is_found_by_name(house: Path, room: str) -> None
         policy.write_text(policy.read_text() + f"\nimport trainmaster.{room}.private\n")
         one = {f"{room}.private": {"policies.fifo"}}
         assert with_one_user(package) == (one if name == "fifo" else {})
+
+
+@pytest.mark.parametrize(("room", "is_enough"), [("estimators", True), ("placement", False)])
+def test_what_the_daemon_estimates_is_for_all(house: Path, room: str, is_enough: bool) -> None:
+    package = house / "src/trainmaster"
+    (package / room / "private.py").write_text('"""What the daemon uses."""\n')
+    driver = package / "daemon/driver.py"
+    driver.write_text(driver.read_text() + f"\nimport trainmaster.{room}.private\n")
+    assert with_one_user(package) == ({} if is_enough else {f"{room}.private": {"daemon"}})
 
 
 def test_a_package_is_one_user_however_many_of_its_files_ask(house: Path) -> None:
