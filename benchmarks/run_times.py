@@ -20,11 +20,11 @@ from pathlib import Path
 from statistics import fmean, median
 
 from benchmarks.pages import page
-from trainmaster.daemon.known_profiles import Key
 from trainmaster.daemon.past_runs import MOST_RUNS, PastRuns
 from trainmaster.daemon.run_time_forecast import is_due
 from trainmaster.estimators.convergence import informative_samples, total_work
 from trainmaster.model.job import Source
+from trainmaster.model.program_key import ProgramKey
 from trainmaster.model.progress import Sample
 from trainmaster.model.run_time import RunTimeForecast
 from trainmaster.model.units import MINUTE, NOMINAL, SECOND
@@ -50,7 +50,7 @@ class Run:
 
     start_ms: int
     run_ms: int
-    key: Key
+    key: ProgramKey
     gpus: int
     group: str
     """The newest runs of this make the baseline."""
@@ -142,7 +142,7 @@ def philly(data: Path) -> list[Run]:
         Run(
             each.job.submit_ms,
             each.service_ms,
-            (each.job.queue, "", ("job",)),
+            ProgramKey(each.job.queue, "", ("job",)),
             each.job.demand.nominal.count,
             each.job.queue,
         )
@@ -163,10 +163,11 @@ def alibaba(data: Path) -> list[Run]:
         Run(
             int(row["scheduled_time"]) * SECOND,
             (int(row["deletion_time"]) - int(row["scheduled_time"])) * SECOND,
-            (
+            ProgramKey(
                 row["qos"],
                 "",
-                (f"{row['gpu_milli']}", row["cpu_milli"], row["memory_mib"], row["gpu_spec"]),
+                (row["gpu_milli"],),
+                (row["cpu_milli"], row["memory_mib"], row["gpu_spec"]),
             ),
             int(row["num_gpu"]),
             row["qos"],
@@ -184,7 +185,7 @@ def trainings(data: Path) -> list[Run]:
             with path.open() as lines:
                 losses = [LOSS_OF[model](float(row["metric"])) for row in csv.DictReader(lines)]
             run_ms, start_ms = len(losses) * EPOCH_MS, len(found) * 1000 * MINUTE
-            key = ("", "", (model,))
+            key = ProgramKey("", "", (model,))
             found.append(Run(start_ms, run_ms, key, 1, model, tuple(losses)))
     return found
 

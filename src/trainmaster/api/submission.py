@@ -7,13 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainmaster.api.command_parsing import (
-    SHELL,
-    can_be_stopped,
-    launcher_of,
-    prefix_of,
-    program_of,
-)
+from trainmaster.api.containers import can_be_stopped, prefix_of
+from trainmaster.config.command_line import SHELL, launcher_of, program_of
 from trainmaster.config.job_file import JobFile
 from trainmaster.config.limits import Limits
 from trainmaster.config.validation import ConfigError

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from trainmaster.config.program_words import split_program
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import LiveJob, stored_submission
 from trainmaster.model.job import Estimate, Job, Source
 from trainmaster.model.job_state import ENDED_STATES, JobState
 from trainmaster.model.profile import Profile
+from trainmaster.model.program_key import ProgramKey
 from trainmaster.model.units import NOMINAL
 from trainmaster.store.rows import JobFilter
 from trainmaster.store.store import Store
 
-Key = tuple[str, str, tuple[str, ...]]
-"""User, folder, command."""
-SHELL = ("/bin/sh", "-c")
-PLAIN = re.compile(r"\s*[\w./+@%:-]+(\s+[\w./+@%:,=-]+)*\s*", re.ASCII)
-"""Words that mean themselves: without quotes, variables, patterns and assignments."""
 US_PER_MS = 1_000
 LOOKED_THROUGH = 20
 """Ended jobs of a user and name among which an earlier run of the program is looked for."""
@@ -51,11 +47,11 @@ class KnownProfiles:
     Safe to call from several threads: `of` asks the store beside the event loop.
     """
 
-    def __init__(self, store: Store, live_of: Callable[[Key], Iterable[LiveJob]]) -> None:
+    def __init__(self, store: Store, live_of: Callable[[ProgramKey], Iterable[LiveJob]]) -> None:
         self._store = store
         self._live_of = live_of
         """The live jobs of a program with its arguments."""
-        self._known: dict[Key, KnownProgram | None] = {}
+        self._known: dict[ProgramKey, KnownProgram | None] = {}
         self._lock = threading.Lock()
 
     def learn(self, live: LiveJob) -> None:
@@ -77,8 +73,8 @@ class KnownProfiles:
         with self._lock:
             return self._known.get(key)
 
-    def _stored(self, key: Key, name: str) -> KnownProgram | None:
-        wanted = JobFilter(frozenset(ENDED_STATES), user=key[0], text=name, limit=LOOKED_THROUGH)
+    def _stored(self, key: ProgramKey, name: str) -> KnownProgram | None:
+        wanted = JobFilter(frozenset(ENDED_STATES), user=key.user, text=name, limit=LOOKED_THROUGH)
         for row in self._store.jobs(wanted):
             spec = json.loads(row.spec_json)["spec"]
             if program_key(row.user, spec, stored_submission(row).recipe.command) != key:
@@ -88,7 +84,9 @@ class KnownProfiles:
                 return KnownProgram(history.profile, _steps(history, row.state))
         return None
 
-    def _keep(self, key: Key, known: KnownProgram | None, *, unless_known: bool = False) -> None:
+    def _keep(
+        self, key: ProgramKey, known: KnownProgram | None, *, unless_known: bool = False
+    ) -> None:
         with self._lock:
             if unless_known and key in self._known:  # it was learnt meanwhile
                 return
@@ -98,18 +96,12 @@ class KnownProfiles:
                 del self._known[next(iter(self._known))]
 
 
-def key_of(live: LiveJob) -> Key:
+def key_of(live: LiveJob) -> ProgramKey:
     return program_key(live.job.user, live.spec, live.recipe.command)
 
 
-def program_key(user: str, spec: Mapping[str, object], command: tuple[str, ...]) -> Key:
-    return user, str(spec.get("workdir") or ""), words_of(command)
-
-
-def words_of(command: tuple[str, ...]) -> tuple[str, ...]:
-    """A text for the shell that has plain words only is the same program as those words."""
-    is_plain = command[:-1] == SHELL and PLAIN.fullmatch(command[-1])
-    return tuple(command[-1].split()) if is_plain else command
+def program_key(user: str, spec: Mapping[str, object], command: tuple[str, ...]) -> ProgramKey:
+    return ProgramKey(user, str(spec.get("workdir") or ""), *split_program(command))
 
 
 def _steps(history: JobHistory, state: str) -> int | None:

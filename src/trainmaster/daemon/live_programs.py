@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from trainmaster.daemon.known_profiles import Key, key_of
+from trainmaster.daemon.known_profiles import key_of
 from trainmaster.daemon.live_job import LiveJob
-from trainmaster.daemon.past_runs import without_arguments
+from trainmaster.model.program_key import ProgramKey, without_arguments
 
-Index = dict[Key, dict[str, LiveJob]]
+Index = dict[ProgramKey, dict[str, LiveJob]]
 """By program, then by id: those that came first are first."""
 
 
@@ -39,16 +39,16 @@ class LivePrograms:
                 if not there:
                     index.pop(key, None)
 
-    def with_arguments(self, key: Key) -> list[LiveJob]:
+    def with_arguments(self, key: ProgramKey) -> list[LiveJob]:
         """Jobs of the program that have these arguments."""
         with self._lock:
             return [*self._same.get(key, {}).values()]
 
-    def of_program(self, key: Key) -> list[LiveJob]:
+    def of_program(self, key: ProgramKey) -> list[LiveJob]:
         """Jobs of the program, whatever their arguments."""
         with self._lock:
             return [*self._any.get(without_arguments(key), {}).values()]
 
-    def _places(self, live: LiveJob) -> tuple[tuple[Index, Key], ...]:
+    def _places(self, live: LiveJob) -> tuple[tuple[Index, ProgramKey], ...]:
         key = key_of(live)
         return (self._same, key), (self._any, without_arguments(key))

@@ -13,10 +13,9 @@ from itertools import islice
 from statistics import median
 
 from trainmaster.daemon.job_history import JobHistory
-from trainmaster.daemon.known_profiles import Key, key_of, program_key
+from trainmaster.daemon.known_profiles import key_of, program_key
 from trainmaster.daemon.live_job import LiveJob, stored_submission
 from trainmaster.daemon.live_programs import LivePrograms
-from trainmaster.daemon.past_runs import without_arguments
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.run_times import SUCCEEDED
 from trainmaster.estimators.memory.observed_memory import (
@@ -30,6 +29,7 @@ from trainmaster.model import events as e
 from trainmaster.model.job_state import JobState
 from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
 from trainmaster.model.profile import Profile
+from trainmaster.model.program_key import ProgramKey, without_arguments
 from trainmaster.store.store import Store
 
 MOST_RUNS = 20
@@ -59,7 +59,7 @@ class MemoryForecasts:
 
     def __init__(self, live_programs: LivePrograms) -> None:
         self._live_programs = live_programs
-        self._runs: dict[Key, tuple[EndedRun, ...]] = {}
+        self._runs: dict[ProgramKey, tuple[EndedRun, ...]] = {}
         """By program, whatever its arguments; the newest last."""
         self._ratios: dict[tuple[str, bool], tuple[int, ...]] = {}
         """True over expected memory in percent: by user, from the same arguments and from others."""
@@ -173,7 +173,9 @@ class MemoryForecasts:
         known = [run.util_ppm for run in runs if run.util_ppm is not None]
         return int(median(known)) if known else None
 
-    def _learn(self, key: Key, profile: Profile | None, forecast: MemoryEstimate | None) -> bool:
+    def _learn(
+        self, key: ProgramKey, profile: Profile | None, forecast: MemoryEstimate | None
+    ) -> bool:
         """Whether its own memory was measured; `forecast`: what was first expected of it."""
         if profile is None:
             return False
@@ -212,7 +214,6 @@ def _is_news(found: MemoryEstimate, before: MemoryEstimate) -> bool:
     return abs(found.high - before.high) * 10 >= before.high
 
 
-def _split(key: Key) -> tuple[Key, Arguments]:
+def _split(key: ProgramKey) -> tuple[ProgramKey, Arguments]:
     """The program, and its arguments."""
-    program = without_arguments(key)
-    return program, key[2][len(program[2]) :]
+    return without_arguments(key), key.arguments

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainmaster.daemon.known_profiles import Key
 from trainmaster.daemon.run_time_forecast import PastForecasts, from_runs, run_time_forecast
 from trainmaster.model.job import Source
+from trainmaster.model.program_key import ProgramKey, without_arguments
 from trainmaster.model.run_time import RunTimeForecast
 
 MOST_RATIOS = 500
@@ -20,9 +20,7 @@ MOST_RUNS = 20
 """Run times that are remembered of each program: the newest."""
 MOST_PROGRAMS = 4_096
 """Programs that are remembered: those of which a run ended last."""
-INTERPRETERS = ("python", "bash", "sh", "torchrun")
-"""Commands that begin with one of these name their program next."""
-Runs = dict[tuple[Key, int], deque[int]]
+Runs = dict[tuple[ProgramKey, int], deque[int]]
 """Run times by program and number of GPUs."""
 
 
@@ -38,7 +36,7 @@ class PastRuns:
 
     def learn(
         self,
-        key: Key,
+        key: ProgramKey,
         gpus: int,
         run_ms: int,
         lost_ms: int = 0,
@@ -57,7 +55,9 @@ class PastRuns:
             if len(runs) > MOST_PROGRAMS:
                 del runs[next(iter(runs))]
 
-    def predictions(self, key: Key, gpus: int, useful_ms: int = 0) -> Iterator[tuple[Source, int]]:
+    def predictions(
+        self, key: ProgramKey, gpus: int, useful_ms: int = 0
+    ) -> Iterator[tuple[Source, int]]:
         """How long a run that has run so long still takes, by runs with its arguments and with any."""
         runs = self._runs.get((key, gpus), ())
         others = self._others.get((without_arguments(key), gpus), ())
@@ -71,14 +71,3 @@ class PastRuns:
     def forecast(self, predictions: Mapping[Source, int], ran_ms: int) -> RunTimeForecast | None:
         """The prediction with the narrowest interval, as good as such predictions were; None without any."""
         return run_time_forecast(predictions, ran_ms, self._forecasts)
-
-
-def without_arguments(key: Key) -> Key:
-    """The same user, folder and program: what follows its name is left out."""
-    user, folder, command = key
-    is_interpreted = command[0].rsplit("/", 1)[-1].rstrip("0123456789.") in INTERPRETERS
-    if not is_interpreted:
-        return user, folder, command[:1]
-    words = iter(enumerate(command[1:], 2))
-    named = next((at for at, word in words if not word.startswith("-")), len(command))
-    return user, folder, command[:named]

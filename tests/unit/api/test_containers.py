@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.api.command_parsing import prefix_of
+from trainmaster.api.containers import prefix_of
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.config.job_file import jobs_in_json
 from trainmaster.model.launch_spec import CONTAINER_LABEL, MOST_PIDS

@@ -18,7 +18,6 @@ from tests.api_service import MemoryService, by_us
 from trainmaster.api.access import kind_of
 from trainmaster.api.app import create_app
 from trainmaster.api.caller import Caller, Role
-from trainmaster.api.command_parsing import program_of
 from trainmaster.api.connections import OpenConnections, bounded_protocol
 from trainmaster.api.identity import CallerLookup
 from trainmaster.api.limit_key import origin_of
@@ -28,6 +27,7 @@ from trainmaster.api.request_limits import RequestLimits
 from trainmaster.api.responses import ApiError
 from trainmaster.api.sessions import Sessions
 from trainmaster.api.tcp_peer import NOWHERE
+from trainmaster.config.command_line import program_of
 from trainmaster.config.limits import Limits, limits_of
 from trainmaster.daemon.request_errors import TooMany
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.run_times import Judged, Replay, Run, factor_off
+from trainmaster.model.program_key import ProgramKey
 from trainmaster.model.units import HOUR, MINUTE
 
 
 def runs(*lengths: int) -> list[Run]:
     """One after another, of one program."""
     return [
-        Run(at * HOUR, length, ("ada", "", ("./train",)), 1, "ada")
+        Run(at * HOUR, length, ProgramKey("ada", "", ("./train",)), 1, "ada")
         for at, length in enumerate(lengths)
     ]
 
@@ -33,7 +34,10 @@ def test_a_forecast_knows_only_the_jobs_that_have_ended() -> None:
         8: 2,
     }
     later = judged(
-        [*runs(*[10 * MINUTE] * 5, 30 * MINUTE), Run(0, 90 * HOUR, ("", "", ("x",)), 1, "")]
+        [
+            *runs(*[10 * MINUTE] * 5, 30 * MINUTE),
+            Run(0, 90 * HOUR, ProgramKey("", "", ("x",)), 1, ""),
+        ]
     )
     assert [each for each in later if each.left_ms < 80 * HOUR] == found
 

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmaster.api import schema
-from trainmaster.api.command_parsing import launcher_of, prefix_of, program_of
+from trainmaster.api.containers import prefix_of
 from trainmaster.api.request_body import read_json
 from trainmaster.api.submission import Defaults, submission_of
+from trainmaster.config.command_line import launcher_of, program_of
 from trainmaster.config.job_file import jobs_in_json, jobs_in_yaml
 from trainmaster.config.units import Gpus, array_of, duration_ms, gpus_of, size_bytes
 from trainmaster.config.validation import ConfigError

@@ -12,7 +12,7 @@ from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from trainmaster.daemon import known_profiles
 from trainmaster.daemon.job_history import JobHistory
-from trainmaster.daemon.known_profiles import KnownProfiles, KnownProgram, words_of
+from trainmaster.daemon.known_profiles import KnownProfiles, KnownProgram
 from trainmaster.daemon.live_programs import LivePrograms
 from trainmaster.daemon.report_events import measured_speed
 from trainmaster.model.engine_reports import Progressed
@@ -122,29 +122,3 @@ def test_of_all_live_jobs_only_those_of_the_program_are_asked() -> None:
     assert known.of(a_live_job("mine")) == KnownProgram(STEP)
     live_programs.forget(mine)
     assert known.of(a_live_job("mine")) == KnownProgram(STEP), "what was learnt stays known"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("python train.py --batch 8", ("python", "train.py", "--batch", "8")),
-        (" ./train.sh  --lr=0.1 a,b ", ("./train.sh", "--lr=0.1", "a,b")),
-        ("LR=1 python train.py", None),
-        ("python train.py > log", None),
-        ("python train.py; rm x", None),
-        ("python 'a b.py'", None),
-        ("python *.py", None),
-        ("python ~/train.py", None),
-        ("", None),
-    ],
-)
-def test_a_plain_text_for_the_shell_is_the_program_that_it_names(
-    text: str, words: tuple[str, ...] | None
-) -> None:
-    """`command: python train.py --batch 8` in a job file and a list of words share what is learned."""
-    command = ("/bin/sh", "-c", text)
-    assert words_of(command) == (command if words is None else words)
-
-
-def test_a_list_of_words_is_itself() -> None:
-    assert words_of(("python", "-c", "import x")) == ("python", "-c", "import x")

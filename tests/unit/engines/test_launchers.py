@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.stage import placed
-from trainmaster.api.command_parsing import launcher_of
+from trainmaster.config.command_line import launcher_of
 from trainmaster.engines.local import launchers
 from trainmaster.engines.local.rank_places import rank_places
 from trainmaster.engines.local.runfile import CgroupPlan

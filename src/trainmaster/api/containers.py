@@ -1,146 +1,14 @@
-"""Parses a job's command: its program, whether it starts its own workers, its container."""
+"""The container that a job's command runs in: the prefix that starts it, and whether it can be stopped."""
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from pathlib import PurePosixPath
+from collections.abc import Iterable
 
+from trainmaster.config.command_line import SHELL
 from trainmaster.config.job_file import Container
 from trainmaster.model.launch_spec import CONTAINER_LABEL, MOST_PIDS, OUT_OF_SIGHT
 from trainmaster.text.formatting import size
-
-SHELL = ("/bin/sh", "-c")
-LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun"})
-OTHER_NAMES = {
-    "accelerate-launch": "accelerate",
-    "accelerate.commands.launch": "accelerate",
-    "torch.distributed.launch": "torchrun",
-    "torch.distributed.run": "torchrun",
-}
-"""Programs, and modules for `python -m`, that are the same launchers."""
-PYTHON = re.compile(r"python(\d+(\.\d+)?)?t?")
-BREAKS = frozenset({";", "&&", "||", "|", "&", "(", ")", ";;", "|&"})
-BEFORE = frozenset({"exec", "env", "nohup", "time", "command", "nice", "stdbuf", "setsid"})
-RUNNERS = frozenset({("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("conda", "run")})
-OPENERS = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{"})
-"""Words of the shell that a command may follow."""
-CLOSERS = frozenset({"for", "case", "select", "done", "fi", "esac", "}", ":", "[", "test"})
-"""Words of the shell that no program follows."""
-BUILTINS = frozenset(
-    {
-        *("cd", "echo", "printf", "set", "trap", "export", "source", ".", "true"),
-        *("umask", "ulimit", "unset", "read", "mkdir", "touch", "sleep", "wait", "exit"),
-    }
-)
-"""What prepares for a program; it names the job only where nothing else does."""
-ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-VALUED = frozenset({"-W", "-X", "-c"})
-"""Options of Python that take a value."""
-
-
-def launcher_of(command: str | tuple[str, ...]) -> str:
-    """The launcher that starts its workers, such as torchrun; empty where it has none."""
-    return next((name for words in _commands(command) if (name := _launcher(words))), "")
-
-
-def program_of(command: str | tuple[str, ...]) -> str:
-    """The name of what runs: the script of `torchrun train.py`, or the program itself."""
-    fallback = ""
-    for words in _commands(command):
-        name = PurePosixPath(words[0]).name
-        if not fallback or (fallback in BUILTINS and name not in BUILTINS):
-            fallback = name
-        script = next((word for word in words[1:] if word.endswith((".py", ".sh"))), None)
-        if script is not None:
-            return PurePosixPath(script).name
-        module = _module(words)
-        if module and module not in OTHER_NAMES:
-            return module
-    return fallback or "job"
-
-
-def _launcher(words: Sequence[str]) -> str:
-    program = PurePosixPath(words[0]).name
-    named = OTHER_NAMES.get(_module(words) or program, program)
-    return named if named in LAUNCHERS else ""
-
-
-def _module(words: Sequence[str]) -> str | None:
-    """What `python -m` runs."""
-    if not PYTHON.fullmatch(PurePosixPath(words[0]).name):
-        return None
-    rest = iter(words[1:])
-    for word in rest:
-        if word == "-m":
-            return next(rest, None)
-        if word in VALUED:
-            next(rest, None)
-        elif not word.startswith("-"):
-            return None
-    return None
-
-
-ANALYSED = 8192
-"""Characters of a command that are looked at: splitting a long quoted word takes quadratic time."""
-
-
-@lru_cache(maxsize=256)
-def _commands(command: str | tuple[str, ...]) -> list[list[str]]:
-    """The simple commands of a command line; cached, because many jobs have the same one."""
-    return list(_read(command))
-
-
-def _read(command: str | tuple[str, ...]) -> Iterable[list[str]]:
-    """Every simple command, without prefixes such as `exec` or `env A=1`."""
-    if not isinstance(command, str):
-        bare = _bare(list(command))
-        if len(bare) >= 3 and bare[1] == "-c" and PurePosixPath(bare[0]).name in ("sh", "bash"):
-            yield from _read(bare[2])
-        elif bare:
-            yield bare
-        return
-    for line in command[:ANALYSED].replace("\\\n", " ").splitlines():
-        yield from _simple(line)
-
-
-def _simple(line: str) -> Iterable[list[str]]:
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
-    try:
-        words = list(lexer)
-    except ValueError:
-        words = line.split()
-    current: list[str] = []
-    for word in [*words, ";"]:
-        if word not in BREAKS:
-            current.append(word)
-            continue
-        while current and current[0] in OPENERS:
-            current = current[1:]
-        if current and current[0] in CLOSERS:
-            current = []
-        bare = _bare(current) or [each for each in current if each in BEFORE][-1:]
-        if bare:
-            yield bare
-        current = []
-
-
-def _bare(words: list[str]) -> list[str]:
-    at = 0
-    while at < len(words):
-        if tuple(words[at : at + 2]) in RUNNERS:
-            at += 2
-        elif ASSIGNMENT.fullmatch(words[at]) or words[at] in BEFORE:
-            at += 1
-        else:
-            break
-    return words[at:]
-
-
-# -- containers ----------------------------------------------------------------------------------------
 
 
 def can_be_stopped(container: Container | None) -> bool:
