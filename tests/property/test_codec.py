@@ -17,6 +17,7 @@ from trainmaster.model import actions, events
 from trainmaster.model import engine_reports as reports
 from trainmaster.model.codec import dumps, loads
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
 from trainmaster.model.topology import Topology
 from trainmaster.sim.driver import Scenario
 
@@ -27,6 +28,15 @@ KINDS = [
     *get_args(reports.Report),
     LaunchSpec,
 ]
+st.register_type_strategy(
+    MemoryEstimate,
+    st.builds(
+        lambda sizes, source, runs: MemoryEstimate(*sorted(sizes), source, runs),
+        st.lists(st.integers(1), min_size=3, max_size=3),
+        st.sampled_from(MemorySource),
+        st.integers(0),
+    ),
+)
 LIVE = [name for name, (policy, _) in CONTENDERS.items() if not policy_class(policy).needs_oracle]
 
 

@@ -117,6 +117,8 @@ class Controller:
             begin_and_end(state, now)
         for event in events:
             REDUCERS[type(event)](state, event, now)
+        if state.topology_changed:
+            state.topology_changed, self.view = False, View(state)
         if state.adopted:
             adopt_runs(state, now)
         if state.delayed:

@@ -45,7 +45,7 @@ class Occupancy(TopologyIndex):
         """Per node: a bit for each unused GPU."""
         self.free_cpus = [node.cpus for node in nodes]
         self.free_host = [node.memory for node in nodes]
-        largest = max(self.largest)
+        largest = max(self.largest, default=0)
         self.by_free = [[0] * (largest + 1) for _ in topology.types]
         """Per type, per number of whole free GPUs: a bit for each open node."""
         self.free_gpus = [0] * len(topology.types)

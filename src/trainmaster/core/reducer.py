@@ -12,6 +12,7 @@ from typing import Any
 from trainmaster.core.gpus_aside import aside_after
 from trainmaster.core.holds import delay_retry, hold, hold_if_waiting, release
 from trainmaster.core.input_facts import input_blocked, input_failed, input_returned
+from trainmaster.core.invariants import rebuilt
 from trainmaster.core.last_resort import lift_protection
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
 from trainmaster.core.next_attempt import ask_for_more, avoid_devices
@@ -31,6 +32,7 @@ from trainmaster.model.actions import Kill
 from trainmaster.model.job import Run
 from trainmaster.model.profile import Profile
 from trainmaster.model.queue import Queue
+from trainmaster.model.topology_growth import forgotten, grown
 from trainmaster.model.units import HOUR, NOMINAL
 
 Reducer = Callable[[State, Any, int], None]
@@ -482,6 +484,25 @@ def requeue(state: State, record: JobRecord, work: int, now: int, cause: Cause) 
     state.log.needs_pass = True
 
 
+def _nodes_added(state: State, event: e.NodesAdded, now: int) -> None:
+    state.change_topology(grown(state.topology, event.nodes))
+    known = state.topology.node_by_name
+    state.away -= {known[found.name].index for found in event.nodes}
+    state.occupancy = rebuilt(state, is_checked=False)
+
+
+def _node_forgotten(state: State, event: e.NodeForgotten, now: int) -> None:
+    """What is said of it and its devices goes with it."""
+    node = state.topology.nodes[event.node]
+    _node_left(state, e.NodeLeft(event.node), now)
+    state.forgotten.add(event.node)
+    state.draining.discard(event.node)
+    for gpu in range(node.first_gpu, node.first_gpu + node.gpus):
+        state.gpus_aside.pop(gpu, None)
+    state.change_topology(forgotten(state.topology, event.node))
+    state.occupancy = rebuilt(state, is_checked=False)
+
+
 def _node_joined(state: State, event: e.NodeJoined, now: int) -> None:
     state.away.discard(event.node)
     state.open_node(event.node)
@@ -598,21 +619,22 @@ def _of_live_job(change: Callable[[State, JobRecord, int], None]) -> Reducer:
 
 
 def _of_known_node(reducer: Reducer) -> Reducer:
-    """Ignore events of nodes that this cluster does not have."""
+    """Ignore events of nodes that this cluster does not have, or not any more."""
 
     def reduce(state: State, event: Any, now: int) -> None:
-        if event.node < len(state.topology.nodes):
+        if event.node < len(state.topology.nodes) and event.node not in state.forgotten:
             reducer(state, event, now)
 
     return reduce
 
 
 def _of_known_gpu(reducer: Reducer) -> Reducer:
-    """Ignore events of devices that this cluster does not have."""
+    """Ignore events of devices that this cluster does not have, or not any more."""
 
     def reduce(state: State, event: Any, now: int) -> None:
         nodes = state.topology.node_of_gpu
-        if event.gpu < len(nodes) and nodes[event.gpu] == event.node:
+        is_there = event.gpu < len(nodes) and nodes[event.gpu] == event.node
+        if is_there and event.node not in state.forgotten:
             reducer(state, event, now)
 
     return reduce
@@ -648,6 +670,8 @@ REDUCERS: dict[type, Reducer] = {
     e.RunLost: _run_lost,
     e.RunPassed: _run_passed,
     e.RunStopped: _run_stopped,
+    e.NodesAdded: _nodes_added,
+    e.NodeForgotten: _of_known_node(_node_forgotten),
     e.NodeJoined: _of_known_node(_node_joined),
     e.NodeLeft: _of_known_node(_node_left),
     e.NodeDraining: _of_known_node(_node_draining),

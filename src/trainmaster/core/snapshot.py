@@ -104,6 +104,7 @@ STATE_FIELDS: dict[str, Field] = {
     "last_kept_free": ("last_kept_free", int, int),
     "in_maintenance": ("in_maintenance", frozenset, set),
     "away": ("away", frozenset, set),
+    "forgotten": ("forgotten", frozenset, set),
     "set_aside": ("set_aside", _pairs(frozenset), _table(set)),
     "gpus_aside": ("gpus_aside", _pairs(tuple), _table(lambda said: _aside(*said))),
     "device_failures": ("device_failures", _as_it_is, _as_it_is),
@@ -413,6 +414,7 @@ def _remap_tables(state: State, new: IndexMapping) -> None:
     state.in_maintenance = {new.nodes[node] for node in state.in_maintenance if node in new.nodes}
     state.kept_free = {each.number: _remapped(each, new) for each in state.kept_free.values()}
     state.away = {new.nodes[node] for node in state.away if node in new.nodes}
+    state.forgotten = {new.nodes[node] for node in state.forgotten if node in new.nodes}
     aside = state.gpus_aside.items()
     state.gpus_aside = {new.gpus[gpu]: why for gpu, why in aside if gpu in new.gpus}
     state.set_aside = {

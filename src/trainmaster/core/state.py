@@ -123,6 +123,10 @@ class State:
         self.in_maintenance: set[int] = set()
         """Nodes of which maintenance has begun."""
         self.away: set[int] = set()
+        self.forgotten: set[int] = set()
+        """Nodes that do not come back: nothing of them counts."""
+        self.topology_changed = False
+        """Whether nodes were added or forgotten in this step."""
         self.set_aside: dict[int, set[Run]] = {}
         """Nodes that runs did not leave in time, with those runs."""
         self.gpus_aside: dict[int, GpuAside] = {}
@@ -315,6 +319,17 @@ class State:
             return not self._can_go_on_at(record, at, placement)
         return not can_continue_at(self.topology, at, placement)
 
+    def change_topology(self, topology: Topology) -> None:
+        """Take nodes in that have come, or are described otherwise: indices stay what they are.
+
+        The occupancy still has those of before: it is to be made again.
+        """
+        self.topology = topology
+        self.has_slots = any(kind.name == SLOT_TYPE for kind in topology.types)
+        self.residents += [{} for _ in range(len(topology.nodes) - len(self.residents))]
+        self.topology_changed = self.kept_free_stale = self.quotas_stale = True
+        self.log.caches_stale = self.log.needs_pass = True
+
     def open_node(self, node: int) -> None:
         """Offer a node again, unless another reason keeps it closed."""
         if self.is_closed(node):
@@ -326,7 +341,8 @@ class State:
     def is_closed(self, node: int) -> bool:
         """Whether it takes nothing new."""
         closed = node in self.draining or node in self.away or node in self.set_aside
-        return closed or node in self.in_maintenance or self.is_all_aside(node)
+        is_gone = node in self.forgotten
+        return closed or is_gone or node in self.in_maintenance or self.is_all_aside(node)
 
     def is_all_aside(self, node: int) -> bool:
         """Whether all of its devices are set aside."""

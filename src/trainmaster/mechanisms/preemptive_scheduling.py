@@ -106,7 +106,9 @@ class PreemptivePass:
             return False
         known.untried |= self.touched
         space, need = self.draft.space, record.demand.nominal.count
-        sizes = [space.largest[kind] for kind in space.kinds_for(record.demand)]
+        sizes = [size for kind in space.kinds_for(record.demand) if (size := space.largest[kind])]
+        if not sizes:
+            return True
         # The last node of a gang may take what is left; each type of GPU is searched by itself.
         wanted = min(need if need <= size else need % size or size for size in sizes)
         if space.shared_gpus or any(self._could_give(n, wanted, key) for n in known.untried):

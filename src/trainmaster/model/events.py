@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from trainmaster.model.actions import Action
 from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.device_failures import DeviceFailure
+from trainmaster.model.engine_reports import ClusterNode
 from trainmaster.model.failure import Failure
 from trainmaster.model.inputs import InputBlock, InputFailure
 from trainmaster.model.job import Estimate, Job, Oracle, Run, Shape
@@ -336,6 +337,23 @@ class RunStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class NodesAdded:
+    """Nodes are there that nobody has seen before, or known ones with other host memory or UUIDs.
+
+    New ones get the next indices, in this order (`topology_growth.grown`).
+    """
+
+    nodes: tuple[ClusterNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeForgotten:
+    """It does not come back: its name is free for another, and its index is never used again."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeJoined:
     node: int
 
@@ -504,6 +522,8 @@ Event = (
     | RunLost
     | RunPassed
     | RunStopped
+    | NodesAdded
+    | NodeForgotten
     | NodeJoined
     | NodeLeft
     | NodeDraining

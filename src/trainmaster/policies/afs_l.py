@@ -186,13 +186,14 @@ class AfsL(ElasticShares[ReallocatingOptions]):
         return record.estimate is None and record.first_start_ms is not None
 
     def _on_one_gpu(self, view: View, record: JobRecord) -> int:
-        """Run time on one GPU relative to the nominal size, in parts per million."""
+        """Run time on one GPU relative to the nominal size, in parts per million; where there is none, 1."""
         key = (record.group, record.job.model, record.profile)
         found = self._one_gpu_slowdown.get(key)
         if found is None:
             profile = record.profile or UNKNOWN
             curve = self.curves(view).estimator.curve(record.job, profile, (1,))
-            found = self._one_gpu_slowdown[key] = NOMINAL * NOMINAL // curve[0][1]
+            speed = curve[0][1] if curve else NOMINAL
+            found = self._one_gpu_slowdown[key] = NOMINAL * NOMINAL // speed
         return found
 
     def allocator(self, pool: Pool) -> Allocator:
