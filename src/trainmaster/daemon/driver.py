@@ -525,7 +525,7 @@ class Driver:
                 step=None if at is None else at.step,
             )
             if news is not None:
-                self.inbox.follow_up(self._profiled(live, news))
+                self.inbox.follow_up(self.profiled(live, news))
 
     def _check_gpus(self, readings: GpuReadings) -> None:
         """GPUs of which the driver says that they are broken are set aside."""
@@ -547,19 +547,20 @@ class Driver:
         alone = is_alone(self.controller.state, record)
         news = self.measurements.of_steps(record, report, now, is_alone=alone)
         if news is not None:
-            yield from self._profiled(live, news)
+            yield from self.profiled(live, news)
 
-    def _profiled(self, live: LiveJob, news: Profile) -> Iterator[LoggedEvent]:
-        """What was measured of it is known of it, and of jobs of the same program that have not started."""
+    def profiled(self, live: LiveJob, news: Profile) -> Iterator[LoggedEvent]:
+        """What was measured of it is known of it, and of jobs of the same program."""
         yield LoggedEvent(e.JobProfiled(live.id, profile=news))
         yield from self._told_to_others(live, news)
 
     def _told_to_others(self, live: LiveJob, news: Profile) -> Iterator[LoggedEvent]:
-        """Those of the same program that have not started."""
+        """Those of the same program: all of it to those that have not started, to others what it grew to."""
         for other in self.live_programs.with_arguments(key_of(live)):
             if other is not live and not other.has_started:
                 theirs = self.memory_forecasts.of_live_run(other, news)
                 yield LoggedEvent(e.JobProfiled(other.id, profile=theirs))
+        yield from self.memory_forecasts.told_to_started(live, news)
 
     # -- storing -------------------------------------------------------------------------------------
 

@@ -16,12 +16,17 @@ from typing import NamedTuple
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord, State
-from trainmaster.estimators.memory.observed_memory import best, of_own_run
+from trainmaster.estimators.memory.observed_memory import (
+    best,
+    is_near,
+    least_top,
+    of_own_run,
+)
 from trainmaster.model.engine_reports import Progressed
 from trainmaster.model.job import Run
 from trainmaster.model.memory_estimate import MemoryEstimate
 from trainmaster.model.profile import Profile
-from trainmaster.model.units import NOMINAL, SECOND, ceil_div
+from trainmaster.model.units import NOMINAL, SECOND
 
 WARM_UP_MS = 10 * SECOND
 """A program that has just started loads data and compiles."""
@@ -32,8 +37,6 @@ TRAINING_MS = 4 * SECOND
 """... at first over this part of it, where the run is known to train."""
 LEAST_STEPS = 3
 """After so many steps a run trains, and its allocator has what a step needs."""
-NEAR_PERCENT = 95
-"""Of what is reserved: from there on it is told at once, and what it has used says how much it needs."""
 LEAST_UTIL_PPM = NOMINAL // 50
 """Smaller differences of the utilisation are noise, however small it is."""
 STEP_REPORTS = 10
@@ -225,7 +228,7 @@ def _new_util(watched: Watched, known: int | None) -> int | None:
 def _is_near(peak: int, known: Profile) -> bool:
     """Whether it will soon have all that is reserved for it by an estimate."""
     estimate = known.memory_estimate
-    return estimate is not None and peak * 100 >= estimate.high * NEAR_PERCENT
+    return estimate is not None and is_near(peak, estimate.high)
 
 
 def _new_estimate(peak: int, known: Profile, steps: int | None) -> MemoryEstimate | None:
@@ -236,7 +239,7 @@ def _new_estimate(peak: int, known: Profile, steps: int | None) -> MemoryEstimat
     most = max(peak, known.gpu_memory)  # another run with its arguments may have shown more
     own = of_own_run(most, steps)
     earlier = None if before is None or before.is_own else before
-    found = best([earlier, own], ceil_div(most * 100, NEAR_PERCENT)) or own
+    found = best([earlier, own], least_top(most)) or own
     if before is None or _is_near(peak, known) or _differs(found.high, before.high):
         return found if found != before else None
     return None

@@ -22,7 +22,10 @@ from trainmaster.estimators.memory.observed_memory import (
     Arguments,
     PastRun,
     best,
+    is_near,
+    least_top,
     of_earlier_runs,
+    of_run_beside,
     passed_on,
 )
 from trainmaster.model import events as e
@@ -95,6 +98,16 @@ class MemoryForecasts:
             news = self._news(other)
             if news is not None:
                 yield LoggedEvent(e.JobProfiled(other.id, profile=news))
+        if profile is not None:
+            yield from self.told_to_started(live, profile)
+
+    def told_to_started(self, live: LiveJob, news: Profile) -> Iterator[LoggedEvent]:
+        """What was measured of a run, for others of the same program with its arguments that have started."""
+        for other in self._live_programs.with_arguments(key_of(live)):
+            if other is not live and other.has_started:
+                theirs = self.of_run_beside(other, news)
+                if theirs is not None:
+                    yield LoggedEvent(e.JobProfiled(other.id, profile=theirs))
 
     def waiting(self, live: LiveJob) -> Sequence[LiveJob]:
         """Jobs of the same program that have not started: those that came first."""
@@ -138,6 +151,21 @@ class MemoryForecasts:
         measured = newer if is_newer else _of(MemorySource.MEASURED, before)
         found = best([self.estimate(live), _of(MemorySource.STATIC, before), measured], peak)
         return replace(news, gpu_memory=peak, memory_estimate=found)
+
+    def of_run_beside(self, live: LiveJob, news: Profile) -> Profile | None:
+        """What a job that has started learns from a run of the same program with its arguments.
+
+        Such a run has used nearly all that is reserved for this one, or more; None: it has not, or nothing
+        is reserved by what was read.
+        """
+        record, peak = live.record, news.gpu_memory
+        if record is None or live.job.demand.states_gpu_memory:
+            return None
+        if not record.measured_memory or not is_near(peak, record.measured_memory):
+            return None
+        known, theirs = record.profile or Profile(), of_run_beside(news.memory_estimate, peak)
+        candidates = [self.estimate(live), known.memory_estimate, theirs]
+        return Profile(gpu_memory=peak, memory_estimate=best(candidates, least_top(peak)) or theirs)
 
     def estimate(self, live: LiveJob) -> MemoryEstimate | None:
         """From the runs that have ended and succeeded."""

@@ -114,7 +114,8 @@ class MemoryWatch:
             worst = over_its_share(free, tenants)
             live = None if worst is None else self._driver.jobs.get(worst.run.job)
             if worst is not None and live is not None and Hold.MEMORY not in live.holds:
-                yield from _stop(live, worst, overuse_words(worst, tenants))
+                yield from self._driver.profiled(live, profile_of_peak(worst.used))
+                yield _stop(live, worst, overuse_words(worst, tenants))
 
     def _tenants(self, readings: GpuReadings) -> dict[int, list[Tenant]]:
         """The runs on each GPU that is shared."""
@@ -159,9 +160,8 @@ class MemoryWatch:
             yield LoggedEvent(changed, {"gpu_memory": size(memory)})
 
 
-def _stop(live: LiveJob, over: Tenant, words: str) -> Iterator[LoggedEvent]:
+def _stop(live: LiveJob, over: Tenant, words: str) -> LoggedEvent:
     live.holds.add(Hold.MEMORY)
     log.warning("a run is over its GPU memory and is stopped", run=over.run, why=words)
-    yield LoggedEvent(e.JobProfiled(live.id, profile=profile_of_peak(over.used)))
     by = Suspension(Suspender.MEMORY, detail=words)
-    yield LoggedEvent(e.JobHeld(live.id, may_end=True, ends=True), {"memory": words}, by)
+    return LoggedEvent(e.JobHeld(live.id, may_end=True, ends=True), {"memory": words}, by)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders import a_job
+from trainmaster.core.job_record import JobRecord
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_programs import LivePrograms
 from trainmaster.daemon.measurements import profile_of_peak
@@ -22,6 +23,8 @@ from trainmaster.model.units import GIB
 
 
 def a_live_job(id: str, arguments: str, profile: Profile | None = None, **more: Any) -> Any:
+    record = JobRecord(a_job(id, 1), int(id), 0, None, None)
+    record.profile = profile
     said = {
         "id": id,
         "job": a_job(id, 1),
@@ -30,7 +33,7 @@ def a_live_job(id: str, arguments: str, profile: Profile | None = None, **more: 
         "history": JobHistory(),
         "state": JobState.SUCCEEDED,
         "has_started": False,
-        "record": SimpleNamespace(profile=profile),
+        "record": record,
     }
     return SimpleNamespace(**said | more)
 
@@ -127,6 +130,39 @@ def test_a_live_run_tells_others_with_its_arguments_what_it_has_used() -> None:
     other.record.profile = late
     second = forecasts.of_live_run(other, after(GIB, 1))
     assert second == late  # of two that go on, the larger
+
+
+def test_a_run_that_grows_tells_those_that_go_on_beside_it() -> None:
+    live_programs = LivePrograms()
+    forecasts = MemoryForecasts(live_programs)
+    grower, beside = (
+        a_live_job(id, "-b 8", after(2 * GIB, 100), has_started=True) for id in ("1", "2")
+    )
+    larger = a_live_job("3", "-b 16", after(2 * GIB, 100), has_started=True)
+    stated = a_live_job("4", "-b 8", has_started=True)
+    stated.job = stated.record.job = a_job("4", Demand(Shape(1, memory=GIB), 1, 1))
+    live_programs.register([grower, beside, larger, stated])
+    grown = after(4 * GIB, 1_000)
+    (told,) = forecasts.told_to_started(grower, grown)
+    assert told.event.job == "2"
+    assert told.event.profile.gpu_memory == 4 * GIB
+    expected, own = told.event.profile.memory_estimate, grown.memory_estimate
+    assert own is not None
+    assert (expected.high, expected.is_passed_on) == (own.high, True)
+    beside.record.profile = beside.record.profile.updated(told.event.profile)
+    assert beside.record.measured_memory == own.high
+    assert not [*forecasts.told_to_started(grower, grown)]  # no news
+
+
+def test_so_does_one_that_has_ended() -> None:
+    live_programs = LivePrograms()
+    forecasts = MemoryForecasts(live_programs)
+    beside = a_live_job("2", "-b 8", after(2 * GIB, 100), has_started=True)
+    live_programs.register([beside])
+    (told,) = forecasts.learn(a_live_job("1", "-b 8", ended(4)))
+    expected = told.event.profile.memory_estimate
+    assert (expected.source, expected.is_same) == (MemorySource.LEARNED, True)
+    assert expected.high > 4 * GIB
 
 
 @pytest.mark.parametrize("steps", [1, 1_000])

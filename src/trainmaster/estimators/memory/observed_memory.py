@@ -38,6 +38,8 @@ BATCH_OPTIONS = frozenset(
         *("--per-device-train-batch-size", "--per-gpu-train-batch-size", "--micro-batch-size"),
     }
 )
+NEAR_PERCENT = 95
+"""Of what is reserved: where so much of it is used, more will be needed."""
 Arguments = tuple[str, ...]
 
 
@@ -62,6 +64,26 @@ def passed_on(peak: int) -> MemoryEstimate:
     It has not shown what comes later, so it does not count as an earlier run.
     """
     return replace(of_own_run(peak, 1), runs=1)
+
+
+def of_run_beside(estimate: MemoryEstimate | None, peak: int) -> MemoryEstimate:
+    """What a run that has used so much says to others with its arguments that go on as it does.
+
+    `estimate`: what it is expected to need itself, which counts where it is made from what it used.
+    """
+    is_own = estimate is not None and estimate.is_own and estimate.high > peak
+    own = estimate if estimate is not None and is_own else of_own_run(peak, None)
+    return replace(own, runs=1)
+
+
+def is_near(peak: int, reserved: int) -> bool:
+    """Whether what it has used is nearly all that is reserved for it."""
+    return peak * 100 >= reserved * NEAR_PERCENT
+
+
+def least_top(peak: int) -> int:
+    """The lowest top of an estimate that such a peak does not contradict."""
+    return ceil_div(peak * 100, NEAR_PERCENT)
 
 
 def of_earlier_runs(
