@@ -105,7 +105,8 @@ def test_phases_of_older_stores_become_the_states_that_people_know(
         schema.migrate(connection, "0001")
         for id, (state, start_ms, record, _) in FORMER_STATES.items():
             old = replace(job(id), state=state, start_ms=start_ms, record_json=record)
-            connection.execute(JOBS.insert(), values(old))
+            row = {name: value for name, value in values(old).items() if name != "program"}
+            connection.execute(JOBS.insert().values(row))
     assert store.acquire_leadership()
     found = {row.id: row.state for row in store.jobs(JobFilter())}
     assert found == {id: states[-1] for id, states in FORMER_STATES.items()}

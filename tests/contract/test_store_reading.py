@@ -309,3 +309,23 @@ def test_a_job_is_found_by_its_exact_name_however_many_contain_it(store: Store) 
     assert found.id == "2"
     assert store.named("TRAIN") is None
     assert store.named("trai") is None
+
+
+def test_the_newest_of_each_program_are_found_however_many_others_have_run(store: Store) -> None:
+    runs = [("a", 4), ("b", 2), ("b", 9), ("c", 3), ("c", 5), ("c", 7), (None, 1), (None, 8)]
+    rows = [
+        replace(job(str(number), "succeeded", number * 100), program=program)
+        for program, number in runs
+    ]
+    failed = replace(job("6", "failed", 600), program="a")
+    store.append([batch(1, *rows, failed)])
+
+    def found(most: int, in_all: int) -> str:
+        return " ".join(row.id for row in store.newest_of_each_program("succeeded", most, in_all))
+
+    assert found(2, 99) == "9 8 7 5 4 2 1"  # of unknown programs all
+    assert found(1, 99) == "9 8 7 4 1"
+    assert found(1, 3) == "9 8 7"
+    assert found(2, 4) == "9 8 7 4"  # the newest of each before a second one
+    (first, *_) = store.newest_of_each_program("succeeded", 1, 1)
+    assert first == rows[2]

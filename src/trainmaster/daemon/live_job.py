@@ -103,6 +103,8 @@ class LiveJob:
     finish_ms: int | None = None
     last_save: tuple[Run, int] | None = None
     """The run and the work of its last reported save: the controller may take it in later than its end."""
+    program: str | None = None
+    """Its program's id in the store, where that is known."""
     _history_at: tuple[JobHistory | None, tuple[Any, ...], JobHistory | None] = (None, (), None)
     """A cache: lists ask for it of thousands of jobs, of which most have not changed."""
     _spec_json: str = ""
@@ -275,6 +277,7 @@ class LiveJob:
             array_index=self.array_index,
             spec_json=self._spec_json,
             record_json=self.history_at(now).to_json(),
+            program=self.program,
         )
 
 
@@ -294,6 +297,7 @@ def from_row(row: StoredJob, record: JobRecord | None) -> LiveJob:
         holds={Hold(each) for each in history.holds},
         record=record,
         history=history,
+        program=row.program,
     )
 
 

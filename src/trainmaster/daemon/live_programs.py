@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from collections.abc import Iterable
 
@@ -25,9 +27,10 @@ class LivePrograms:
         self._lock = threading.Lock()
 
     def register(self, new_jobs: Iterable[LiveJob]) -> None:
-        """New jobs, or those of before a restart."""
+        """New jobs, or those of before a restart; the store finds them by their program from now on."""
         with self._lock:
             for live in new_jobs:
+                live.program = program_id(key_of(live))
                 for index, key in self._places(live):
                     index.setdefault(key, {})[live.id] = live
 
@@ -52,3 +55,9 @@ class LivePrograms:
     def _places(self, live: LiveJob) -> tuple[tuple[Index, ProgramKey], ...]:
         key = key_of(live)
         return (self._same, key), (self._any, without_arguments(key))
+
+
+def program_id(key: ProgramKey) -> str:
+    """The same for all jobs of a program, whatever their arguments."""
+    text = json.dumps(without_arguments(key))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

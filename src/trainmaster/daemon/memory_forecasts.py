@@ -16,8 +16,8 @@ from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.known_profiles import key_of, program_key
 from trainmaster.daemon.live_job import LiveJob, stored_submission
 from trainmaster.daemon.live_programs import LivePrograms
+from trainmaster.daemon.past_jobs import past_jobs
 from trainmaster.daemon.report_events import LoggedEvent
-from trainmaster.daemon.run_times import SUCCEEDED
 from trainmaster.estimators.memory.observed_memory import (
     Arguments,
     PastRun,
@@ -69,7 +69,7 @@ class MemoryForecasts:
 
     def read_back(self, store: Store) -> None:
         """Learn from the jobs that have succeeded, the oldest first."""
-        for row in reversed(store.jobs(SUCCEEDED)):
+        for row in past_jobs(store):
             command = stored_submission(row).recipe.command
             key = program_key(row.user, json.loads(row.spec_json)["spec"], command)
             history = JobHistory.from_json(row.record_json)

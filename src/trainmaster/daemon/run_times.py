@@ -16,6 +16,7 @@ from trainmaster.core.state import JobRecord
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.known_profiles import KnownProgram, key_of, program_key
 from trainmaster.daemon.live_job import LiveJob, stored_submission
+from trainmaster.daemon.past_jobs import past_jobs
 from trainmaster.daemon.past_runs import PastRuns
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.run_time_forecast import calibration, is_due
@@ -29,7 +30,7 @@ from trainmaster.store.rows import JobFilter
 from trainmaster.store.store import Store
 
 READ_BACK = 500
-"""Succeeded jobs, the newest, that a manager learns from when it takes over, and reports on."""
+"""Succeeded jobs, the newest, that the calibration is of."""
 SUCCEEDED = JobFilter(frozenset({JobState.SUCCEEDED}), limit=READ_BACK)
 BY_STEPS = frozenset({Source.STEPS, Source.PROFILE})
 """Estimates that come from steps; a forecast is made from them and does not replace them."""
@@ -49,7 +50,7 @@ class RunTimes:
 
     def read_back(self, store: Store) -> None:
         """Learn from the jobs that have succeeded, the oldest first."""
-        for row in reversed(store.jobs(SUCCEEDED)):
+        for row in past_jobs(store):
             submitted = stored_submission(row)
             key = program_key(row.user, json.loads(row.spec_json)["spec"], submitted.recipe.command)
             past, gpus = JobHistory.from_json(row.record_json), submitted.job.demand.nominal.count

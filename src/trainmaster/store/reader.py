@@ -135,6 +135,28 @@ class StoreReader:
             values = dict(zip(_LAST, last, strict=False))
             return [StoredJob(*row) for row in connection.execute(query, values)]
 
+    def newest_of_each_program(self, state: str, most: int, in_all: int) -> Sequence[StoredJob]:
+        """So many jobs in this state of each program, and all of unknown ones, newest first.
+
+        Of more than `in_all` the newest of each program are taken first, then the second of each.
+        """
+        order = [column.desc() for column in _PLACE_IN_LIST]
+        rank = func.row_number().over(partition_by=JOBS.c.program, order_by=order)
+        chosen = (
+            select(*_PLACE_IN_LIST, JOBS.c.program, rank.label("rank"))
+            .where(JOBS.c.state == state)
+            .subquery()
+        )
+        newest = (
+            select(chosen.c.id)
+            .where(or_(chosen.c.rank <= most, chosen.c.program.is_(None)))
+            .order_by(chosen.c.rank, *(chosen.c[column.name].desc() for column in _PLACE_IN_LIST))
+            .limit(in_all)
+            .subquery()
+        )
+        query = select(*columns(StoredJob)).join(newest, JOBS.c.id == newest.c.id).order_by(*order)
+        return self._rows(StoredJob, query)
+
     def all_jobs(self, states: frozenset[str]) -> Iterator[StoredJob]:
         """Every job in these states, newest first, page by page."""
         page = JobFilter(states=states, limit=1000)

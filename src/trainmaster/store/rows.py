@@ -39,6 +39,8 @@ class StoredJob:
     """The job file as submitted, and what the manager made of it."""
     record_json: str
     """What happened to it: attempts, preemptions, attained service, the last failure."""
+    program: str | None = None
+    """Which program it runs, with any arguments: None: not known, as an earlier version wrote it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,8 @@ JOBS = _table(
     # matches among many jobs looks at the index only.
     Index("jobs_page", *_PAGE),
     Index("jobs_state", "state", *_PAGE),
+    # The newest runs of each program are chosen by it alone.
+    Index("jobs_program", "state", "program", *_PAGE[:4]),
 )
 """After the fields of a StoredJob: 12 and 4 of `12_3` to order by, and the name without its case."""
 STORIES = _table(

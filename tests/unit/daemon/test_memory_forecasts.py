@@ -11,15 +11,19 @@ import pytest
 from tests.builders import a_job
 from trainmaster.core.job_record import JobRecord
 from trainmaster.daemon.job_history import JobHistory
+from trainmaster.daemon.live_job import LiveJob, StoredSubmission
 from trainmaster.daemon.live_programs import LivePrograms
 from trainmaster.daemon.measurements import profile_of_peak
 from trainmaster.daemon.memory_forecasts import MemoryForecasts
 from trainmaster.estimators.memory.observed_memory import of_own_run, passed_on
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.job_state import JobState
+from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
 from trainmaster.model.profile import Profile
 from trainmaster.model.units import GIB
+from trainmaster.store.rows import Batch, StepRow, StoredJob
+from trainmaster.store.store import Store
 
 
 def a_live_job(id: str, arguments: str, profile: Profile | None = None, **more: Any) -> Any:
@@ -248,3 +252,30 @@ def test_what_was_missed_for_one_user_says_nothing_of_the_jobs_of_another() -> N
     of_eve = forecasts.estimate(a_live_job("3", "-b 8", **eve))
     assert of_eve is not None
     assert of_eve.high == 80 * GIB
+
+
+def a_row(number: int, command: str, profile: Profile) -> StoredJob:
+    job = a_job(str(number), 1)
+    recipe = LaunchSpec(tuple(command.split()), "/", "")
+    live = LiveJob(job, "train", StoredSubmission(recipe, job), {})
+    LivePrograms().register([live])
+    live.history = JobHistory(profile=profile)
+    return replace(live.row(0), state="succeeded", submit_ms=number)
+
+
+def test_a_restarted_manager_knows_a_program_however_many_others_have_run_since(
+    store: Store,
+) -> None:
+    rows = [a_row(0, "python rare.py", ended(7))]
+    rows += [a_row(number, f"python often.py -b {number}", ended(1)) for number in range(1, 700)]
+    store.append([Batch(StepRow(1, 0, "[]", "[]"), tuple(rows))])
+    forecasts = MemoryForecasts(LivePrograms())
+    forecasts.read_back(store)
+    rare = SimpleNamespace(command=("python", "rare.py"))
+    found = forecasts.estimate(a_live_job("9000", "", recipe=rare, spec={}))
+    assert found is not None
+    assert found.low == 7 * GIB
+    often = SimpleNamespace(command=("python", "often.py"))
+    others = forecasts.estimate(a_live_job("9001", "", recipe=often, spec={}))
+    assert others is not None
+    assert others.runs == 20
