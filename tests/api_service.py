@@ -68,6 +68,7 @@ from trainmaster.model.failure_report import FailureReport, JobEnd
 from trainmaster.model.job import Run, Source
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.memory_estimate import MemoryCalibration, MemorySource
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 from trainmaster.model.quota import Prices, UserLimits
@@ -403,6 +404,9 @@ class MemoryService:
 
     async def calibration(self) -> Sequence[Calibration]:
         return [Calibration(Source.STEPS, forecasts=40, within=33, median_error=0.0612)]
+
+    async def memory_calibration(self) -> Sequence[MemoryCalibration]:
+        return [MemoryCalibration(MemorySource.LEARNED, True, 20, 18, 19, median_error=0.0123)]
 
     async def counts(self) -> Mapping[str, int]:
         self._needs_lead()

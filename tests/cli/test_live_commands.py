@@ -795,11 +795,18 @@ def test_history_of_forecasts(tm: Tm, daemon: Counterpart) -> None:
     row = {"basis": "steps", "words": "its steps", "forecasts": 40, "within": 33}
     row |= {"median_error": 0.0612}
     row_shown = ["its steps", "40", "82 %", "6 %"]
-    daemon.on("GET", "/calibration", {"rows": [row]})
+    daemon.on("GET", "/calibration", {"rows": [row], "memory": []})
     shown = [line.split("  ") for line in tm("history --calibration").out.splitlines()]
     assert [cell.strip() for cell in shown[-1] if cell.strip()] == row_shown
     assert json.loads(tm("history --calibration --json").out)["rows"][0]["within"] == 33
-    daemon.on("GET", "/calibration", {"rows": []})
+    of_memory = {"source": "learned", "same_arguments": True, "estimates": 20, "within": 18}
+    of_memory |= {"words": "earlier runs with the same arguments", "covered": 19}
+    of_memory |= {"median_error": 0.0123}
+    daemon.on("GET", "/calibration", {"rows": [row], "memory": [of_memory]})
+    shown = [line.split("  ") for line in tm("history --calibration").out.splitlines()]
+    memory_shown = ["earlier runs with the same arguments", "20", "90 %", "95 %", "1 %"]
+    assert [cell.strip() for cell in shown[-1] if cell.strip()] == memory_shown
+    daemon.on("GET", "/calibration", {"rows": [], "memory": []})
     assert tm("history --calibration").out == "No forecast of run time has come true yet.\n"
     refused = tm("history --calibration --me")
     assert refused.code == 2

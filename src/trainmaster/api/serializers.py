@@ -32,6 +32,7 @@ from trainmaster.daemon.response_models import (
     ForecastRow,
     HealthRow,
     JobDetails,
+    MemoryCalibrationRow,
     MemoryRow,
     ProgramProfile,
     QueueRow,
@@ -48,6 +49,7 @@ from trainmaster.daemon.service_api import (
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.failure import HUNG_REASON
 from trainmaster.model.job_state import ENDED_STATES, JobState
+from trainmaster.model.memory_estimate import MemoryCalibration
 from trainmaster.model.profile import Profile
 from trainmaster.model.queue import DEFAULT_QUEUE
 from trainmaster.model.reasons import Why
@@ -58,6 +60,7 @@ from trainmaster.store import rows as stored
 from trainmaster.text.deadlines import deadline_sentence, past_deadline_sentence
 from trainmaster.text.formatting import plural
 from trainmaster.text.hangs import hang_sentence, no_stacks_sentence
+from trainmaster.text.memory_estimates import calibration_words
 from trainmaster.text.messages import forecast_sentence, story_sentence
 from trainmaster.text.run_times import BASES
 from trainmaster.text.stop_messages import end_sentence
@@ -333,6 +336,18 @@ def calibration_row(found: Calibration) -> CalibrationRow:
         words=BASES[found.basis],
         forecasts=found.forecasts,
         within=found.within,
+        median_error=round(found.median_error, 4),
+    )
+
+
+def memory_calibration_row(found: MemoryCalibration) -> MemoryCalibrationRow:
+    return MemoryCalibrationRow(
+        source=found.source.value,
+        same_arguments=found.is_same,
+        words=calibration_words(found),
+        estimates=found.estimates,
+        within=found.within,
+        covered=found.covered,
         median_error=round(found.median_error, 4),
     )
 

@@ -50,13 +50,16 @@ USAGE_COLUMNS = (
     *("user", "queue", "job", "gpu_type", "jobs", "gpu_hours", "lost_gpu_hours", "cost"),
     *("currency", "unpriced_gpu_hours"),
 )
+MEMORY_HEADINGS = (
+    *("GPU memory, judging by", "estimates", "within range", "not above its top", "median error"),
+)
 SHOWN_HOURS = 0.005
 """Less is 0.00 in the tables."""
 USAGE = "Show GPU-hours and cost instead: by user, or as --by says."
 UNTIL = "With --usage: only what was used until this date, or until this long ago."
 BY = "With --usage: a row for each user, queue, job or GPU type."
 FAILURES = "Show what failed runs cost instead: by reason, program, user, node, device and input."
-CALIBRATION = "Show instead how good forecasts of run time were, by what they were made from."
+CALIBRATION = "Show instead how good forecasts of run time and of GPU memory were, by their basis."
 CSV = "Write CSV with a header to this file; - is standard output."
 STATES = "Only jobs with these ends: succeeded, failed, timed_out, cancelled."
 
@@ -136,7 +139,8 @@ def history(
 def _show_calibration(report: Json, *, as_json: bool) -> None:
     if as_json:
         write_json(report)
-    elif not report["rows"]:
+        return
+    if not report["rows"]:
         write("No forecast of run time has come true yet.\n")
     else:
         cells = [
@@ -149,6 +153,15 @@ def _show_calibration(report: Json, *, as_json: bool) -> None:
             for row in report["rows"]
         ]
         show_table(("judging by", "forecasts", "within 80 % range", "median error"), cells)
+    if report["memory"]:
+        write("\n")
+        show_table(MEMORY_HEADINGS, [_memory_cells(row) for row in report["memory"]])
+
+
+def _memory_cells(row: Json) -> list[str]:
+    parts = (words.percent(row[count] / row["estimates"]) for count in ("within", "covered"))
+    error = words.percent(row["median_error"])
+    return [row["words"], str(row["estimates"]), *parts, error]
 
 
 def _with_prerun(row: Json) -> Json:

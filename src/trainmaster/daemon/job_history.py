@@ -198,7 +198,7 @@ class JobHistory:
     """What was forecast of its run time, at set parts of it."""
 
     memory_forecast: MemoryEstimate | None = None
-    """What was first expected of its GPU memory from earlier runs; None: nothing."""
+    """What was expected of its GPU memory when it started, from earlier runs or its model; None: nothing."""
 
     @property
     def restarts(self) -> int:

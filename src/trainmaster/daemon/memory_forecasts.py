@@ -7,7 +7,7 @@ controller as facts: with a job's submission, or as `JobProfiled` while it waits
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import median
@@ -18,6 +18,8 @@ from trainmaster.daemon.live_job import LiveJob, stored_submission
 from trainmaster.daemon.live_programs import LivePrograms
 from trainmaster.daemon.past_jobs import past_jobs
 from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.run_times import BRIEF
+from trainmaster.estimators.memory.memory_calibration import memory_calibration
 from trainmaster.estimators.memory.observed_memory import (
     Arguments,
     PastRun,
@@ -30,9 +32,10 @@ from trainmaster.estimators.memory.observed_memory import (
 )
 from trainmaster.model import events as e
 from trainmaster.model.job_state import JobState
-from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
+from trainmaster.model.memory_estimate import MemoryCalibration, MemoryEstimate, MemorySource
 from trainmaster.model.profile import Profile
 from trainmaster.model.program_key import ProgramKey, without_arguments
+from trainmaster.store.rows import StoredJob
 from trainmaster.store.store import Store
 
 MOST_RUNS = 20
@@ -76,16 +79,14 @@ class MemoryForecasts:
             self._learn(key, history.profile, history.memory_forecast)
 
     def record(self, live: LiveJob) -> None:
-        """Record with its history what was first expected of a job from earlier runs."""
+        """Record with its history what is expected of a job until it has started."""
         profile = None if live.record is None else live.record.profile
-        first = None if profile is None else profile.memory_estimate
-        if (
-            first is None
-            or first.source is not MemorySource.LEARNED
-            or live.history.memory_forecast
-        ):
+        found = None if profile is None else profile.memory_estimate
+        if found is None or found.source is MemorySource.MEASURED:
             return
-        live.history = replace(live.history, memory_forecast=first)
+        if live.has_started and live.history.memory_forecast is not None:
+            return
+        live.history = replace(live.history, memory_forecast=found)
 
     def learn(self, live: LiveJob) -> Iterator[LoggedEvent]:
         """A job has ended: what that says about those of its program that wait."""
@@ -204,7 +205,7 @@ class MemoryForecasts:
     def _learn(
         self, key: ProgramKey, profile: Profile | None, forecast: MemoryEstimate | None
     ) -> bool:
-        """Whether its own memory was measured; `forecast`: what was first expected of it."""
+        """Whether its own memory was measured; `forecast`: what was expected of it when it started."""
         if profile is None:
             return False
         measured = profile.memory_estimate
@@ -217,11 +218,26 @@ class MemoryForecasts:
         self._runs[program] = (*self._runs.pop(program, ()), run)[-MOST_RUNS:]
         if len(self._runs) > MOST_PROGRAMS:
             del self._runs[next(iter(self._runs))]
-        if forecast is not None and peak:
+        if forecast is not None and forecast.source is MemorySource.LEARNED and peak:
             ratio = -(-100 * peak // forecast.expected)
             of = program[0], forecast.is_same
             self._ratios[of] = (*self._ratios.get(of, ()), ratio)[-MOST_RATIOS:]
         return True
+
+
+def memory_calibration_of(store: Store) -> Sequence[MemoryCalibration]:
+    """How good the estimates with which jobs started that have succeeded were, by origin. It blocks."""
+    return memory_calibration(_estimates_and_peaks(store.jobs(BRIEF)))
+
+
+def _estimates_and_peaks(rows: Iterable[StoredJob]) -> Iterator[tuple[MemoryEstimate, int]]:
+    for row in rows:
+        history = JobHistory.from_json(row.record_json)
+        first, profile = history.memory_forecast, history.profile
+        measured = None if profile is None else profile.memory_estimate
+        if first is None or profile is None or measured is None or not measured.is_own:
+            continue
+        yield first, profile.gpu_memory
 
 
 def _passed_on(estimate: MemoryEstimate | None) -> MemoryEstimate | None:

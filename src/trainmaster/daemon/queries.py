@@ -23,6 +23,7 @@ from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
 from trainmaster.daemon.hang_remarks import hang_remarks, hung_jobs
 from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
 from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, named_nodes, shared_by
+from trainmaster.daemon.memory_forecasts import memory_calibration_of
 from trainmaster.daemon.memory_overuse import memory_words, reserved_memory
 from trainmaster.daemon.policies import effective_options
 from trainmaster.daemon.quota_rows import budget_row, user_limits_rows
@@ -64,6 +65,7 @@ from trainmaster.model.events import JobSubmitted
 from trainmaster.model.failure_report import FailureReport
 from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.launch_spec import Ranks
+from trainmaster.model.memory_estimate import MemoryCalibration
 from trainmaster.model.placement import Sharing
 from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
@@ -155,6 +157,10 @@ class Queries:
     async def calibration(self) -> Sequence[Calibration]:
         """How good forecasts of run time were, by what they were made from."""
         return await asyncio.to_thread(calibration_of, self._driver.store)
+
+    async def memory_calibration(self) -> Sequence[MemoryCalibration]:
+        """How good estimates of GPU memory were, by what they were made from."""
+        return await asyncio.to_thread(memory_calibration_of, self._driver.store)
 
     async def counts(self) -> Mapping[str, int]:
         """How many jobs are in each state; counted once for each step."""

@@ -239,10 +239,29 @@ class CalibrationRow(ResponseModel):
     """Of the remaining time; a part of 1."""
 
 
+class MemoryCalibrationRow(ResponseModel):
+    """How good estimates of GPU memory of the same origin were, with which jobs started."""
+
+    source: str
+    """learned or static (from its model)."""
+    same_arguments: bool
+    """Learned from runs with the same arguments."""
+    words: str
+    """The same in words."""
+    estimates: int
+    within: int
+    """How many peaks were within the interval."""
+    covered: int
+    """How many were not above its top, which is what is reserved."""
+    median_error: float
+    """Of the peak; a part of 1."""
+
+
 class CalibrationTable(ResponseModel):
-    """How good forecasts of run time were, of the newest 500 jobs that succeeded."""
+    """How good forecasts of run time and of memory were, of the newest 500 jobs that succeeded."""
 
     rows: list[CalibrationRow]
+    memory: list[MemoryCalibrationRow]
 
 
 class OutputFile(ResponseModel):

@@ -50,3 +50,19 @@ class MemoryEstimate:
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.expected <= self.high:
             raise ValueError(f"not an interval of memory: {self.low}, {self.expected}, {self.high}")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCalibration:
+    """How good past estimates of the same origin were, made before their jobs had run."""
+
+    source: MemorySource
+    is_same: bool
+    """Learned from runs with the same arguments."""
+    estimates: int
+    within: int
+    """How many peaks were within the interval."""
+    covered: int
+    """How many were not above its top, which is what is reserved."""
+    median_error: float
+    """Median of |peak - expected| / peak."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
+from trainmaster.model.memory_estimate import MemoryCalibration, MemoryEstimate, MemorySource
 from trainmaster.text.formatting import plural, size
 
 
@@ -39,5 +39,15 @@ def judged_by(estimate: MemoryEstimate) -> str:
         )
     if estimate.source is MemorySource.STATIC:
         return "its model, without a GPU"
-    arguments = "the same" if estimate.is_same else "other"
-    return f"{plural(estimate.runs, 'earlier run')} with {arguments} arguments"
+    return f"{plural(estimate.runs, 'earlier run')} {_with_arguments(estimate.is_same)}"
+
+
+def calibration_words(found: MemoryCalibration) -> str:
+    """What estimates of the same origin are made from."""
+    if found.source is MemorySource.STATIC:
+        return "its model"
+    return f"earlier runs {_with_arguments(found.is_same)}"
+
+
+def _with_arguments(is_same: bool) -> str:
+    return f"with {'the same' if is_same else 'other'} arguments"

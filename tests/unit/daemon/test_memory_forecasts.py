@@ -14,7 +14,7 @@ from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import LiveJob, StoredSubmission
 from trainmaster.daemon.live_programs import LivePrograms
 from trainmaster.daemon.measurements import profile_of_peak
-from trainmaster.daemon.memory_forecasts import MemoryForecasts
+from trainmaster.daemon.memory_forecasts import MemoryForecasts, memory_calibration_of
 from trainmaster.estimators.memory.observed_memory import of_own_run, passed_on
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.job_state import JobState
@@ -254,12 +254,14 @@ def test_what_was_missed_for_one_user_says_nothing_of_the_jobs_of_another() -> N
     assert of_eve.high == 80 * GIB
 
 
-def a_row(number: int, command: str, profile: Profile) -> StoredJob:
+def a_row(
+    number: int, command: str, profile: Profile, expected: MemoryEstimate | None = None
+) -> StoredJob:
     job = a_job(str(number), 1)
     recipe = LaunchSpec(tuple(command.split()), "/", "")
     live = LiveJob(job, "train", StoredSubmission(recipe, job), {})
     LivePrograms().register([live])
-    live.history = JobHistory(profile=profile)
+    live.history = JobHistory(profile=profile, memory_forecast=expected)
     return replace(live.row(0), state="succeeded", submit_ms=number)
 
 
@@ -279,3 +281,25 @@ def test_a_restarted_manager_knows_a_program_however_many_others_have_run_since(
     others = forecasts.estimate(a_live_job("9001", "", recipe=often, spec={}))
     assert others is not None
     assert others.runs == 20
+
+
+def test_calibration_compares_what_was_expected_with_the_peaks_that_were_read(store: Store) -> None:
+    expected = MemoryEstimate(GIB, 2 * GIB, 3 * GIB, MemorySource.LEARNED, 1, is_same=True)
+    rows = [a_row(number, "python a.py", ended(number), expected) for number in (1, 2, 4)]
+    rows += [a_row(5, "python a.py", ended(5)), a_row(6, "python a.py", Profile(), expected)]
+    store.append([Batch(StepRow(1, 0, "[]", "[]"), tuple(rows))])
+    (row,) = memory_calibration_of(store)
+    assert (row.estimates, row.within, row.covered) == (3, 2, 2)
+
+
+def test_what_is_expected_counts_until_the_job_starts() -> None:
+    forecasts = MemoryForecasts(LivePrograms())
+    live = a_live_job("1", "-b 8", Profile(memory_estimate=OF_MODEL))
+    forecasts.record(live)
+    learned = MemoryEstimate(GIB, 2 * GIB, 3 * GIB, MemorySource.LEARNED, 1, is_same=True)
+    live.record.profile = Profile(memory_estimate=learned)
+    forecasts.record(live)
+    live.has_started = True
+    live.record.profile = Profile(memory_estimate=OF_MODEL)
+    forecasts.record(live)
+    assert live.history.memory_forecast == learned

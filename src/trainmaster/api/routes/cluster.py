@@ -469,14 +469,19 @@ def _recording(router: APIRouter, service: Daemon) -> None:
     @router.get(
         "/calibration",
         tags=["history"],
-        summary="How good forecasts of run time were, by what they were made from",
+        summary="How good forecasts of run time and of memory were, by what they were made from",
         **answers(models.CalibrationTable, 422, 503),
     )
     async def calibration(by: By) -> Response:
-        """Of the newest 500 jobs that succeeded: how many true ends were within the 80 % interval."""
-        found = await service.queries.calibration()
+        """Of the newest 500 jobs that succeeded: how many true ends were within the 80 % interval, and how
+        many peaks of GPU memory within the one that was first expected."""
+        times = await service.queries.calibration()
+        memory = await service.queries.memory_calibration()
         return JsonAnswer(
-            models.CalibrationTable([serializers.calibration_row(each) for each in found])
+            models.CalibrationTable(
+                [serializers.calibration_row(each) for each in times],
+                [serializers.memory_calibration_row(each) for each in memory],
+            )
         )
 
     @router.get(
