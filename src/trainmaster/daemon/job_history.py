@@ -31,6 +31,18 @@ class Progress:
     steps_per_s: float | None = None
 
 
+@stored_as("daemon.FirstReport")
+@dataclass(frozen=True, slots=True)
+class FirstReport:
+    """When a job first reported a step: until then it has started up and made these steps."""
+
+    step: int
+    ran_ms: int
+    """How long its run had run."""
+    work: int
+    """ms x parts per million of nominal speed."""
+
+
 @stored_as("daemon.LastFreeze")
 @dataclass(frozen=True, slots=True)
 class LastFreeze:
@@ -147,6 +159,8 @@ class JobHistory:
     deadline: DeadlineNotice | None = None
     """What was last said about its deadline."""
     progress: Progress | None = None
+    first_report: FirstReport | None = None
+    """That of its first run that is no pre-run; None: it has reported no step."""
     story_entries: int = 0
     """Entries of its story."""
     saves: int = 0
@@ -241,7 +255,7 @@ STORED_KEYS = {name: KEYS.get(name, name) for name in NAMES}
 ENCODED = (
     *("progress", "deadline", "last_freeze", "profile"),
     *("failed_by", "failed_attempts", "hang", "prerun", "forecasts"),
-    *("memory_forecast",),
+    *("memory_forecast", "first_report"),
 )
 CAUSES: Mapping[str, type[EndReason] | type[Suspension]] = {
     "end": EndReason,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainmaster.config.program_words import split_program
 from trainmaster.daemon.job_history import JobHistory
@@ -32,13 +32,16 @@ class KnownProgram:
     profile: Profile
     steps: int | None = None
     """How many it made when it last succeeded, where that is known."""
+    startup_ms: int = 0
+    """How long it ran before its first step, where that is known."""
 
     def estimate(self, job: Job) -> Estimate | None:
-        """The work of a job of it on one GPU: its steps, each as long as they were."""
+        """The work of a job of it on one GPU: its start-up and its steps, each as long as they were."""
         steps = job.iterations or self.steps
         if not steps or not self.profile.step_us or job.demand.nominal.count != 1:
             return None
-        return Estimate(steps * self.profile.step_us * NOMINAL // US_PER_MS, Source.PROFILE)
+        in_steps = steps * self.profile.step_us * NOMINAL // US_PER_MS
+        return Estimate(self.startup_ms * NOMINAL + in_steps, Source.PROFILE)
 
 
 class KnownProfiles:
@@ -60,8 +63,14 @@ class KnownProfiles:
         if record is not None and record.profile is not None:
             key = key_of(live)
             before = self._known.get(key)
-            steps = _steps(live.history, live.state) or (None if before is None else before.steps)
-            self._keep(key, KnownProgram(record.profile, steps))
+            found = _known(record.profile, live.history, live.state)
+            if before is not None:
+                steps, startup_ms = (
+                    found.steps or before.steps,
+                    found.startup_ms or before.startup_ms,
+                )
+                found = replace(found, steps=steps, startup_ms=startup_ms)
+            self._keep(key, found)
 
     def of(self, live: LiveJob) -> KnownProgram | None:
         """What is known of the program of a new job; what lives and the store are asked once for each."""
@@ -81,7 +90,7 @@ class KnownProfiles:
                 continue
             history = JobHistory.from_json(row.record_json)
             if history.profile is not None:
-                return KnownProgram(history.profile, _steps(history, row.state))
+                return _known(history.profile, history, row.state)
         return None
 
     def _keep(
@@ -104,7 +113,11 @@ def program_key(user: str, spec: Mapping[str, object], command: tuple[str, ...])
     return ProgramKey(user, str(spec.get("workdir") or ""), *split_program(command))
 
 
-def _steps(history: JobHistory, state: str) -> int | None:
-    """How many steps it made, of a job that succeeded."""
-    at = history.progress
-    return at.step if at is not None and state == JobState.SUCCEEDED else None
+def _known(profile: Profile, history: JobHistory, state: str) -> KnownProgram:
+    """What a job says of its program: how many steps it makes, if it has succeeded."""
+    at, first = history.progress, history.first_report
+    steps = at.step if at is not None and state == JobState.SUCCEEDED else None
+    if first is None:
+        return KnownProgram(profile, steps)
+    startup_ms = max(0, first.ran_ms - first.step * profile.step_us // US_PER_MS)
+    return KnownProgram(profile, steps, startup_ms)

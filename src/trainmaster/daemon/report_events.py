@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 from trainmaster.config.limits import Limits
@@ -11,7 +12,7 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon import prerun_events
 from trainmaster.daemon.failure_evidence import signal_of
-from trainmaster.daemon.job_history import JobHistory, LastFreeze, LastHang, Progress
+from trainmaster.daemon.job_history import FirstReport, JobHistory, LastFreeze, LastHang, Progress
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.retries import (
     MOST_ATTEMPTS,
@@ -297,11 +298,15 @@ def _progressed(
         return
     if record.placement is None or record.since_ms is None or record.is_prerun:
         return
-    work = _work_at(record, _moment(said, live, now))
-    estimate = estimate_from(record, said.step, total, work)
+    then = _moment(said, live, now)
+    work = _work_at(record, then)
+    if live.history.first_report is None:
+        first = FirstReport(said.step, live.ran_ms(then) - live.history.before_ms, work)
+        live.history = replace(live.history, first_report=first)
+    speed = measured_speed(live, record, said, topology)
+    estimate = estimate_from(record, live.history, work)
     if estimate is not None:
         yield LoggedEvent(e.JobProfiled(live.id, estimate=estimate))
-    speed = measured_speed(live, record, said, topology)
     if speed is not None and (
         record.is_speed_assumed or abs(speed - record.speed_ppm) > NOTICEABLE_PPM
     ):
@@ -624,11 +629,18 @@ def assumed_speed_on(demand: Demand, placement: Placement) -> int:
     return NOMINAL * len(placement.slices) // demand.nominal.count
 
 
-def estimate_from(record: JobRecord, step: int, total: int | None, work: int) -> Estimate | None:
-    """Its total work, extrapolated from what it did for its steps; None within 10 % of the known one."""
-    if not total or step <= 0:
+def estimate_from(record: JobRecord, history: JobHistory, work: int) -> Estimate | None:
+    """Its total work: what it has done, and its steps that are left, each as long as those since its first
+    report, so that its start-up counts once. None within 10 % of the known one."""
+    at, first = history.progress, history.first_report
+    if at is None or first is None or not at.total_steps or at.step <= 0:
         return None
-    in_all = work * total // step
+    of_each = Fraction(work, at.step)
+    if at.step > first.step and work > first.work:
+        of_each = Fraction(work - first.work, at.step - first.step)
+    elif history.steps_per_s:
+        of_each = Fraction(round(SECOND * NOMINAL / history.steps_per_s))
+    in_all = work + round(max(0, at.total_steps - at.step) * of_each)
     known = record.estimate
     if known is not None and abs(known.work - in_all) * 10 < known.work:
         return None

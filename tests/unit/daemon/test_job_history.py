@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.daemon.test_dependencies import a_live
 from trainmaster.core.lifecycle import Phase
-from trainmaster.daemon.job_history import JobHistory, LastFreeze, Progress
+from trainmaster.daemon.job_history import FirstReport, JobHistory, LastFreeze, Progress
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.failures.retry_rules import FailedAttempt
 from trainmaster.model.failure import Failure
@@ -72,7 +72,7 @@ def test_it_is_written_under_the_same_names() -> None:
     }
     later |= {"failed_attempts", "retry", "by_mps", "prerun", "slow_rank", "slow_percent"}
     later |= {"slow_own_ms", "slow_peers_ms", "charged_ms", "charged_at_ms", "charged_lost_ms"}
-    later |= {"forecasts", "memory_forecast"}
+    later |= {"forecasts", "memory_forecast", "first_report"}
     assert json.loads(found.to_json()).keys() - later == json.loads(EARLIER).keys()
 
 
@@ -81,6 +81,7 @@ def test_who_ended_and_who_suspended_a_job_is_stored() -> None:
         end=EndReason(EndCode.LOST, times=5, detail="Its node was restarted."),
         suspension=Suspension(Suspender.POLICY, jobs=("12", "13")),
         last_freeze=LastFreeze("driver", 3, 4),
+        first_report=FirstReport(1, 60_000, 60_000_000_000),
         failed_attempts=(
             FailedAttempt(Failure("unknown", lines=("a",)), 5, device_keys=("n0:1",)),
         ),
