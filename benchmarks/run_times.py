@@ -20,9 +20,9 @@ from pathlib import Path
 from statistics import fmean, median
 
 from benchmarks.pages import page
-from trainmaster.daemon.past_runs import MOST_RUNS, PastRuns
-from trainmaster.daemon.run_time_forecast import is_due
 from trainmaster.estimators.convergence import informative_samples, total_work
+from trainmaster.estimators.run_time.forecast import is_due
+from trainmaster.estimators.run_time.past_runs import MOST_RUNS, PastRuns
 from trainmaster.model.job import Source
 from trainmaster.model.program_key import ProgramKey
 from trainmaster.model.progress import Sample

@@ -17,10 +17,10 @@ from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.known_profiles import KnownProgram, key_of, program_key
 from trainmaster.daemon.live_job import LiveJob, stored_submission
 from trainmaster.daemon.past_jobs import past_jobs
-from trainmaster.daemon.past_runs import PastRuns
 from trainmaster.daemon.report_events import LoggedEvent
-from trainmaster.daemon.run_time_forecast import calibration, is_due
 from trainmaster.estimators.convergence import informative_samples, total_work
+from trainmaster.estimators.run_time.forecast import calibration, is_due
+from trainmaster.estimators.run_time.past_runs import PastRuns
 from trainmaster.model.events import JobProfiled
 from trainmaster.model.job import Estimate, Source
 from trainmaster.model.job_state import JobState

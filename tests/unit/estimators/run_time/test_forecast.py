@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from trainmaster.daemon.run_time_forecast import (
+from trainmaster.estimators.run_time.forecast import (
     ENOUGH,
     MOST_OUTSIDE,
     OUTSIDE,

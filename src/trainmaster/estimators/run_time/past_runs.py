@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainmaster.daemon.run_time_forecast import PastForecasts, from_runs, run_time_forecast
+from trainmaster.estimators.run_time.forecast import PastForecasts, from_runs, run_time_forecast
 from trainmaster.model.job import Source
 from trainmaster.model.program_key import ProgramKey, without_arguments
 from trainmaster.model.run_time import RunTimeForecast
