@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -493,6 +493,10 @@ class MemoryService:
         if self.device_type == "slot":
             return None
         return GpuRow(f"GPU-{number}", 40 * GIB, 80 * GIB, 3 * GIB, 0.25, 41, 120, 700, 0)
+
+    def device_types(self) -> Set[str]:
+        self._needs_lead()
+        return {self.device_type}
 
     def nodes(self) -> Sequence[NodeRow]:
         self._needs_lead()

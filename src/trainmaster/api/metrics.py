@@ -12,7 +12,7 @@ from trainmaster.api import messages
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.gpu_rows import ratio
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.response_models import GpuRow, QueueRow
+from trainmaster.daemon.response_models import GpuRow, NodeRow, QueueRow
 from trainmaster.model.job_state import WAITING_STATES
 from trainmaster.store.rows import JobFilter
 
@@ -62,6 +62,7 @@ async def page(service: Daemon, metrics: Metrics, shown: frozenset[str] | None =
     families = [_gauge("up", up, ("role",), [((health.role,), works)])]
     if health.role == "active":
         queues, counts = service.queries.queues(), await service.queries.counts()
+        nodes = service.queries.nodes()
         families += [
             _gauge(name, words, ("queue",), [((each.name,), of(each)) for each in queues])
             for name, words, of in QUEUE_GAUGES
@@ -71,8 +72,8 @@ async def page(service: Daemon, metrics: Metrics, shown: frozenset[str] | None =
         families += [
             _gauge("jobs", "Jobs in each state, ended ones included.", ("state",), states),
             await _unadmitted(service, counts),
-            *_devices(service),
-            *_gpus(service, is_shown),
+            *_devices(nodes),
+            *_gpus(service, nodes, is_shown),
             *_progress(service, is_shown),
             _hung(service, is_shown),
             _inputs(service, is_shown),
@@ -205,10 +206,10 @@ GPU_GAUGES: tuple[tuple[str, str, Callable[[GpuRow], float | None]], ...] = (
 )
 
 
-def _gpus(service: Daemon, is_shown: IsShown) -> list[Metric]:
+def _gpus(service: Daemon, nodes: Sequence[NodeRow], is_shown: IsShown) -> list[Metric]:
     found = [
         ((node.name, node.type, device.name, device.gpu.uuid), device.gpu)
-        for node in service.queries.nodes()
+        for node in nodes
         for device in node.devices
         if device.gpu is not None
     ]
@@ -235,8 +236,7 @@ def _known(
     return [(label, value) for label, value in values if value is not None]
 
 
-def _devices(service: Daemon) -> list[Metric]:
-    nodes = service.queries.nodes()
+def _devices(nodes: Sequence[NodeRow]) -> list[Metric]:
     total = [((each.name, each.type, each.state), len(each.devices)) for each in nodes]
     used = [((each.name, each.type), sum(bool(d.jobs) for d in each.devices)) for each in nodes]
     aside = [

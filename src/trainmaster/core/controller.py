@@ -164,6 +164,7 @@ class Controller:
 
     def _advance(self, now: int) -> None:
         assert now >= self._now, "time never goes backwards"
+        self.view.begin_step()
         state = self.state
         state.job_time_integral += (len(state.jobs) - len(state.on_hold)) * (now - self._now)
         self._now = now

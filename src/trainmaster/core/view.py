@@ -22,6 +22,7 @@ from trainmaster.model.queue import Queue
 from trainmaster.model.topology import Topology
 
 IndexT = TypeVar("IndexT")
+FoundT = TypeVar("FoundT")
 
 
 class View:
@@ -42,6 +43,7 @@ class View:
         """Thousandths of a GPU that a plan may book more than it frees; None = no bound."""
         self._ranks: RankIndex | None = None
         self._indexes: dict[Hashable, Any] = {}
+        self._found: dict[Hashable, Any] = {}
         self.children: list[View] = []
         """Views of parts of the jobs, which rank them on their own."""
         self.expired: list[JobRecord] = []
@@ -104,6 +106,21 @@ class View:
         if found is None:
             found = self._indexes[kind] = kind(*args)
         return found
+
+    def between_steps(self, find: Callable[..., FoundT], *args: Hashable) -> FoundT:
+        """What this finds in the view: looked for once between two steps, as nothing changes there.
+
+        For `explain`, which is asked of thousands of jobs after the same step; not for use in a pass.
+        """
+        key = (find, *args)
+        if key not in self._found:
+            self._found[key] = find(self, *args)
+        found: FoundT = self._found[key]
+        return found
+
+    def begin_step(self) -> None:
+        """The state is about to change."""
+        self._found.clear()
 
     def ranked(self, rank: RankOf, now: int, *, group: GroupOf, with_running: bool) -> RankIndex:
         """Every job at its rank: only what changed or ran out since the last pass is ranked again."""
@@ -210,6 +227,7 @@ class View:
         """Drop every cache; the next pass rebuilds them from the state."""
         self._ranks = None
         self._indexes.clear()
+        self._found.clear()
         self.children.clear()
         self._log.readers.clear()
 

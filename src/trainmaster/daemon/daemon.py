@@ -605,8 +605,8 @@ class Daemon:
     async def status(self) -> StatusRow:
         """What it is and does, whatever its role."""
         health, is_active = self.health(), self._parts is not None
-        nodes = self.queries.nodes() if is_active else ()
-        devices = [device for node in nodes for device in node.devices]
+        devices, used = self.queries.device_counts() if is_active else (None, None)
+        nodes = self.driver.controller.state.topology.nodes if is_active else ()
         trouble, counts = health.trouble, None
         try:
             counts = dict(await self.queries.counts()) if is_active else None
@@ -621,9 +621,9 @@ class Daemon:
             folder=str(self._folder),
             database=self._store.url,
             policy=self.driver.policy.name if is_active else None,
-            devices=len(devices) if is_active else None,
-            used=sum(bool(device.jobs) for device in devices) if is_active else None,
-            device_type=nodes[0].type if nodes else None,
+            devices=devices,
+            used=used,
+            device_type=nodes[0].type.name if nodes else None,
             jobs=counts,
         )
 

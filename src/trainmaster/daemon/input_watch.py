@@ -190,6 +190,8 @@ class InputWatch:
 
     def listed(self) -> list[BlockedInput]:
         """The paths that are set aside, the oldest first, with the jobs that wait for each."""
+        if not self.blocks:
+            return []
         waiting: dict[str, list[str]] = {}
         for live in self._driver.jobs.values():
             block = self._block_of(live) if Hold.INPUT in live.holds else None

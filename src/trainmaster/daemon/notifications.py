@@ -38,6 +38,8 @@ DELIVERIES = PlaceLimits(8, 2)
 """How many messages are delivered at once, and of one user; to one address they go one after another."""
 LOOK_S = 15.0
 """How often the manager's health is looked at."""
+TOGETHER_S = 0.5
+"""What happens within so long is written down together: each time the disk is waited for."""
 PAGE = 500
 NAMED = 3
 PLAIN = {"started": "started", "suspended": "suspended", "hung": "hung", "idle": "idle"}
@@ -248,6 +250,7 @@ class Notifier:
                 log.warning("notifications wait", why=str(error))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), LOOK_S)
+                await asyncio.sleep(TOGETHER_S)
 
     async def _collect_page(self) -> bool:
         """Whether there were entries since the last one."""

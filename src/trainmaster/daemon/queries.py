@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -578,6 +578,17 @@ class Queries:
             for each in self._driver.inputs.listed()
         ]
 
+    def device_types(self) -> Set[str]:
+        """The names of all types of the cluster's devices."""
+        return {kind.name for kind in self._driver.controller.state.topology.types}
+
+    def device_counts(self) -> tuple[int, int]:
+        """How many devices there are, and how many of them jobs are on."""
+        state = self._driver.controller.state
+        placed = (each.placement for each in state.jobs.values() if each.placement is not None)
+        used = {gpu for placement in placed for gpu in placement.gpus()}
+        return state.topology.gpu_count, len(used)
+
     def nodes(self) -> Sequence[NodeRow]:
         state = self._driver.controller.state
         on: dict[int, list[str]] = {}
@@ -590,6 +601,7 @@ class Queries:
                 for node in record.frozen.nodes:
                     frozen.setdefault(node, []).append(record.id)
         gpus = gpu_rows(self._driver.readings, state.topology)
+        kept_free = self.reservations()
         return [
             NodeRow(
                 name=node.name,
@@ -611,7 +623,7 @@ class Queries:
                     *self._driver.engine.abilities.remarks,
                     *self._driver.readings.notes([node]),
                     *self._aside(node),
-                    *self._maintained(node),
+                    *self._maintained(node, kept_free),
                 ],
             )
             for node in state.topology.nodes
@@ -649,10 +661,10 @@ class Queries:
             for each in found
         ]
 
-    def _maintained(self, node: Node) -> Iterator[str]:
+    def _maintained(self, node: Node, kept_free: Iterable[ReservationRow]) -> Iterator[str]:
         """Maintenance of a node, now and later."""
         now = self._driver.clock.now()
-        for row in self.reservations():
+        for row in kept_free:
             if node.name in row.nodes:
                 begin, end = (utc_time(int(at * SECOND)) for at in (row.begin_s, row.end_s))
                 why = f" ({row.reason})" if row.reason else ""

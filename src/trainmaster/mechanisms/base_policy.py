@@ -158,7 +158,7 @@ def waiting_reason(
     kept = 0 if own is None else len(own.slices) * WHOLE
     free, block = free_for(space, demand)
     free += kept
-    holders = _holders(view)
+    holders = view.between_steps(_holders)
     held_by = tuple(other.id for other in holders)
     if record.placement is not None:
         return Reason(Why.WAITING_FOR_RELEASE, need, free, block, held_by)
@@ -167,7 +167,7 @@ def waiting_reason(
         if first is record:
             return Reason(Why.NEXT_PASS, need, free, block)
         return Reason(Why.BEHIND_OTHERS, need, free, block, () if first is None else (first.id,))
-    total = _total(view, demand)
+    total = view.between_steps(_total, space.kinds_for(demand))
     if record.is_whole and total < WHOLE * demand.min_count:
         return Reason(Why.NEVER_FITS, need, free, block, total=total)
     stopped = _stopped_reason(view, record, Reason(Why.STOPPED_ON_NODE, need, free, block))
@@ -212,19 +212,17 @@ def free_for(space: Occupancy, demand: Demand) -> tuple[int, int]:
     return whole + sum(parts), max(WHOLE * block, *parts, 0)
 
 
-def _total(view: View, demand: Demand) -> int:
-    """GPUs of the cluster of types that the job may use."""
+def _total(view: View, kinds: tuple[int, ...]) -> int:
+    """GPUs of the cluster of these types."""
     space = view.occupancy
-    kinds = space.kinds_for(demand)
     return WHOLE * sum(
         each.gpus for each in view.topology.nodes if space.node_type[each.index] in kinds
     )
 
 
-def _usable(view: View, demand: Demand) -> int:
+def _usable(view: View, kinds: tuple[int, ...]) -> int:
     """Those of them on which jobs are started."""
     space = view.occupancy
-    kinds = space.kinds_for(demand)
     nodes = [n for n, kind in enumerate(space.node_type) if kind in kinds and n not in space.closed]
     return WHOLE * sum(space.usable[node] for node in nodes)
 
@@ -263,9 +261,10 @@ def _set_aside(view: View, demand: Demand) -> int:
 
 def _in_the_way(view: View, holders: Iterable[JobRecord], record: JobRecord) -> Iterable[JobRecord]:
     """Those whose GPUs it could get; none where GPUs on which jobs are started are too few for it."""
-    if _usable(view, record.demand) < record.demand.nominal.total_share:
-        return ()
     space = view.occupancy
+    usable = view.between_steps(_usable, space.kinds_for(record.demand))
+    if usable < record.demand.nominal.total_share:
+        return ()
     return [each for each in holders if any(map(space.is_offered, _gpus_of(each)))]
 
 

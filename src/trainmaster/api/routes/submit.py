@@ -202,5 +202,4 @@ def _refuse_other_user(user: str, by: Caller) -> None:
 
 def _device_type(service: Daemon) -> str | None:
     """`cpu` on machines without GPUs, where CPU slots stand in for them."""
-    kinds = {node.type for node in service.queries.nodes()}
-    return CPU_TYPE if kinds == {CPU_TYPE} else None
+    return CPU_TYPE if service.queries.device_types() == {CPU_TYPE} else None
