@@ -26,6 +26,8 @@ from uuid import uuid4
 from tests.live.daemons import until
 from tests.live.stage import state_of
 from tests.ray.namespace import refuse_open_network
+from trainmaster.engines.ray.node_facts import SLOTS_LABEL
+from trainmaster.engines.ray.node_folder import NODE_DATA
 
 ROOT = Path(__file__).parents[2]
 
@@ -218,7 +220,8 @@ class RayCluster:
     def _ray_start(
         self, name: str, host: str, gpus: int, cpus: int, labels: Mapping[str, str], *words: str
     ) -> subprocess.Popen[bytes]:
-        mark = {MARK: f"{self.session}:{name}"}
+        mark = {MARK: f"{self.session}:{name}", NODE_DATA: str(self.folder / "data")}
+        labels = {**({SLOTS_LABEL: str(gpus)} if gpus else {}), **labels}
         said = ",".join(f"{key}={value}" for key, value in labels.items())
         with (self.folder / f"{name}.out").open("ab") as out:
             return subprocess.Popen(
@@ -230,12 +233,17 @@ class RayCluster:
                     *("--min-worker-port=0", "--max-worker-port=0"),
                     "--dashboard-agent-listen-port=0",
                 ],
-                env=os.environ | TUNED | mark,
+                env=os.environ | TUNED | mark | self._kept(),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
             )
+
+    def _kept(self) -> dict[str, str]:
+        """What keeps the head's knowledge over a restart, and lets launchers import what tests give them."""
+        store = {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": str(self.folder / "gcs")}
+        return store | {"PYTHONPATH": str(ROOT)}
 
     def _finish(self, name: str, process: subprocess.Popen[bytes]) -> None:
         code = process.wait(PATIENCE_S)

@@ -1,0 +1,125 @@
+"""The fence of a node: a process that ends our runs there when nobody confirms that the node is alive.
+
+    python -m trainmaster.engines.ray.fence FOLDER
+
+A node that is cut off goes on training, and the manager starts its jobs elsewhere: so that no attempt runs
+twice, what is here ends before that. It outlives the launcher and the raylet, and needs neither them nor Ray.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from pathlib import Path
+
+import structlog
+
+from trainmaster.engines.local import cgroup_probe, ownership, processes, socket_paths
+from trainmaster.engines.local.engine import LIVE
+from trainmaster.engines.local.journal import steady_ms
+from trainmaster.engines.local.orphan_cleanup import (
+    RunRemains,
+    close_lost_run,
+    kill_supervisor,
+)
+from trainmaster.engines.ray import node_folder
+from trainmaster.engines.ray.confirmation import confirmed, ending
+
+log = structlog.get_logger(__name__)
+
+LOCK = "fence.lock"
+LOG = "fence.log"
+LOOK_S = 0.5
+WHY = (
+    "Its node was not confirmed to be alive by Ray's control store in time, so it was ended there: the job"
+    " may have been started elsewhere."
+)
+
+
+def main(folder: Path) -> None:
+    lock = _own_lock(folder)
+    if lock is None:  # another one is here
+        return
+    _leave(folder)
+    processes.set_process_name("tm fence")
+    while keep_watch(folder):
+        time.sleep(LOOK_S)
+    os.close(lock)
+
+
+def keep_watch(folder: Path) -> bool:
+    """One look; whether there is anything left to watch."""
+    if not _is_over(folder):
+        return True
+    with ending(folder):
+        is_over = _is_over(folder)
+        if is_over:
+            end_runs(folder)
+    return not is_over or bool(live_runs(folder)) or node_folder.is_taken(folder)
+
+
+def _is_over(folder: Path) -> bool:
+    said = confirmed(folder)
+    return said is None or said.is_over(steady_ms())
+
+
+def end_runs(folder: Path) -> None:
+    """All runs of this node: their processes, and a line in their journals that says so."""
+    for run in live_runs(folder):
+        log.error("a run is ended by the fence", folder=str(run))
+        remains = RunRemains(
+            run,
+            socket_paths.path_in(socket_paths.folder_for(folder), run),
+            cgroup_probe.probe().plan,
+            ownership.uuid_of(str(run)) or "",
+        )
+        kill_supervisor(remains)
+        if close_lost_run(remains, 0, WHY):
+            (folder / "runs" / LIVE / remains.name).unlink(missing_ok=True)
+
+
+def live_runs(folder: Path) -> list[Path]:
+    """The folders of runs that were begun here and are not known to have ended."""
+    live = folder / "runs" / LIVE
+    if not live.is_dir():
+        return []
+    named = (marker.name.rpartition(".") for marker in live.iterdir())
+    return [folder / "runs" / job / attempt for job, _, attempt in named if attempt.isdecimal()]
+
+
+def is_watching(folder: Path) -> bool:
+    try:
+        lock = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    return processes.is_lock_held(lock, fcntl.LOCK_SH)
+
+
+def _own_lock(folder: Path) -> int | None:
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for _ in range(20):  # testing whether it is free takes it for a moment
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            time.sleep(0.01)
+    os.close(lock)
+    return None
+
+
+def _leave(folder: Path) -> None:
+    """Have no parent, no terminal and no session with others: who started this waits until it is done."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    errors = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for number, file in enumerate((nothing, errors, errors)):
+        os.dup2(file, number)
+    os.chdir("/")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

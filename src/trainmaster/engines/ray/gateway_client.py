@@ -1,0 +1,266 @@
+"""The manager's side of its gateway to a Ray cluster: starts it, starts it again, and keeps `NodeLink`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
+from pathlib import Path
+from typing import IO, Any
+
+import structlog
+
+from trainmaster.engines.local.processes import python_path
+from trainmaster.engines.protocol import EngineError
+from trainmaster.engines.ray.frames import framed, next_value
+from trainmaster.engines.ray.gateway_messages import (
+    Answer,
+    AskReserved,
+    Call,
+    Connect,
+    Nodes,
+    Refused,
+    Request,
+    Reserve,
+)
+from trainmaster.engines.ray.launcher_actor import LAUNCHER, Unconfirmed
+from trainmaster.engines.ray.node_link import NodeNews, NotReserved, Unreachable
+from trainmaster.engines.ray.node_news import NodeBook, Sight
+from trainmaster.model.engine_reports import ClusterNode
+from trainmaster.model.job import Run
+
+log = structlog.get_logger(__name__)
+
+CONNECT_S = 60.0
+"""How long the cluster may take to answer at the start, ..."""
+SETTLED_S = 60.0
+"""... and its launchers to start."""
+REACH_S = 5.0
+AGAIN_S = (0.2, 1.0, 2.0, 5.0)
+"""Pauses before a gateway that has ended is started again; the last one from then on."""
+LOG_BYTES = 1 << 22
+NO_RAY = "The Ray engine needs Ray: pip install 'trainmaster[ray]'."
+AWAY = "The connection to the Ray cluster is lost; it is made again."
+
+
+class Gateway:
+    """`store` names the manager's data folder: each has launchers, reservations and folders of its own."""
+
+    def __init__(
+        self,
+        address: str,
+        store: str,
+        fence_s: float = 60.0,
+        *,
+        log_file: Path | None = None,
+        launcher: str = LAUNCHER,
+    ) -> None:
+        self.address = address
+        self._connect = Connect(address, store, fence_s, launcher)
+        self._log_file = log_file
+        self._book = NodeBook(int(fence_s * 1000))
+        self._last: tuple[Sight, ...] = ()
+        self._tell: Callable[[NodeNews], None] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._numbers = count(1)
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._keeping: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        self._refused = ""
+        self._trouble = ""
+        self._troubles: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[ClusterNode, ...]:
+        """Those that can be used now."""
+        return self._book.found
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def connect(self) -> None:
+        """Until the cluster answers and its launchers have started; EngineError where it does not."""
+        if self._keeping is not None:
+            return
+        if importlib.util.find_spec("ray") is None:
+            raise EngineError(NO_RAY)
+        await self._reach()
+        self._keeping = asyncio.create_task(self._keep())
+        settled = asyncio.create_task(self._settled.wait())
+        done, _ = await asyncio.wait(
+            [settled, self._keeping],
+            timeout=CONNECT_S + SETTLED_S,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if settled in done:
+            return
+        settled.cancel()
+        await self.close()
+        raise EngineError(self._refused or f"The Ray cluster at {self.address} does not answer.")
+
+    async def open(self, tell: Callable[[NodeNews], None]) -> None:
+        await self.connect()
+        self._tell = tell
+        for each in self._book.now():
+            tell(each)
+
+    async def call(self, node: str, method: str, *words: object) -> object:
+        number = next(self._numbers)
+        try:
+            said: bytes = await self._ask(Call(number, node, method, pickle.dumps(words)))
+        except Unreachable:
+            if self._settled.is_set():
+                self._say(self._book.miss(node, _now_ms()))
+            raise
+        is_done, value = pickle.loads(said)
+        if is_done:
+            return value
+        if isinstance(value, Unconfirmed):
+            raise Unreachable(f"{node} takes no calls: {value}.")
+        raise value
+
+    async def reserve(
+        self, run: Run, thousandths: Mapping[str, int], cpus: Mapping[str, int]
+    ) -> None:
+        await self._ask(Reserve(next(self._numbers), run, dict(thousandths), dict(cpus)))
+
+    async def reserved(self) -> Mapping[Run, Mapping[str, int]]:
+        found: Mapping[Run, Mapping[str, int]] = await self._ask(AskReserved(next(self._numbers)))
+        return found
+
+    def troubles(self) -> tuple[str, ...]:
+        return (*((self._trouble,) if self._trouble else ()), *self._troubles)
+
+    async def close(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError, EngineError):
+                await self._keeping
+            self._keeping = None
+        await self._end()
+        self._fail("The manager is closing.")
+
+    # -- the process ---------------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        """A gateway, and another one whenever it has ended."""
+        for attempt in count():
+            if attempt:
+                await asyncio.sleep(AGAIN_S[min(attempt, len(AGAIN_S)) - 1])
+            try:
+                await self._one_life()
+            finally:
+                await self._end()
+            self._trouble = AWAY
+            self._fail("The connection to the Ray cluster was lost.")
+            if self._refused and not self._settled.is_set():
+                return
+            log.error("the gateway to Ray has ended and is started again", why=self._refused)
+
+    async def _one_life(self) -> None:
+        with self._errors() as errors:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "trainmaster.engines.ray.gateway"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+                env=os.environ | {"PYTHONPATH": python_path(), "RAY_USAGE_STATS_ENABLED": "0"},
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(framed(self._connect))
+        with contextlib.suppress(EOFError):
+            while True:
+                self._take(await next_value(self._process.stdout))
+
+    def _take(self, said: Answer | Nodes | Refused) -> None:
+        if isinstance(said, Answer):
+            self._answer(said)
+        elif isinstance(said, Refused):
+            self._refused = said.why
+        else:
+            self._look(said)
+
+    def _look(self, said: Nodes) -> None:
+        self._trouble, self._refused = said.trouble, ""
+        if said.trouble:
+            return
+        if said.looked is not None:
+            self._last, self._troubles = said.looked.sights, said.looked.troubles
+            if said.looked.is_settled:
+                self._settled.set()
+        self._say(self._book.see(self._last, _now_ms()))
+
+    def _say(self, news: list[NodeNews]) -> None:
+        for each in news:
+            log.info("news of a node", news=each)
+            if self._tell is not None:
+                self._tell(each)
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _reach(self) -> None:
+        """Ray itself takes a minute to say that nobody listens there."""
+        host, _, port = self.address.rpartition(":")
+        try:
+            opened = asyncio.open_connection(host.strip("[]"), int(port))
+            _, writer = await asyncio.wait_for(opened, REACH_S)
+        except (OSError, ValueError, TimeoutError):
+            raise EngineError(
+                f"No Ray cluster answers at {self.address}: give the address of its head, as `ray start"
+                " --head` shows it (HOST:6379)."
+            ) from None
+        writer.close()
+
+    def _errors(self) -> IO[bytes]:
+        """Where what Ray writes goes: what it kept writing is dropped at the next start."""
+        if self._log_file is None:
+            return open(os.devnull, "wb")
+        is_full = self._log_file.exists() and self._log_file.stat().st_size > LOG_BYTES
+        return self._log_file.open("wb" if is_full else "ab")
+
+    # -- requests ------------------------------------------------------------------------------------------
+
+    async def _ask(self, request: Request) -> Any:
+        process = self._process
+        if process is None or process.stdin is None:
+            raise Unreachable("The Ray cluster is not connected now.")
+        answer = self._asked[request.number] = asyncio.get_running_loop().create_future()
+        try:
+            process.stdin.write(framed(request))
+            return await answer
+        finally:
+            self._asked.pop(request.number, None)
+
+    def _answer(self, said: Answer) -> None:
+        asked = self._asked.get(said.number)
+        if asked is None or asked.done():
+            return
+        if said.unreachable:
+            asked.set_exception(Unreachable(said.unreachable))
+        elif said.not_reserved:
+            asked.set_exception(NotReserved(said.not_reserved))
+        else:
+            asked.set_result(said.value)
+
+    def _fail(self, why: str) -> None:
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(Unreachable(why))
+
+
+def _now_ms() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

@@ -1,0 +1,214 @@
+"""Follows the nodes of a Ray cluster, and keeps a launcher on each that is alive and has devices."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+import structlog
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from trainmaster import __version__
+from trainmaster.engines.ray import ray_state
+from trainmaster.engines.ray.gateway_messages import Looked
+from trainmaster.engines.ray.launcher_actor import LauncherActor, Refusal, Start, Welcome
+from trainmaster.engines.ray.node_facts import NodeFacts
+from trainmaster.engines.ray.node_link import Unreachable
+from trainmaster.engines.ray.node_news import Sight
+from trainmaster.engines.ray.ray_state import Free, NodeRow
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 1.0
+START_S = 60.0
+"""How long a launcher may take to start: Ray may have to start a worker on a busy node."""
+AGAIN_S = 15.0
+"""After which a node that could not be used is tried again."""
+
+
+@dataclass(slots=True)
+class _Member:
+    """A node that is alive, and its launcher."""
+
+    facts: NodeFacts
+    actor: Any = None
+    welcome: Welcome | Refusal | None = None
+    starting: asyncio.Task[None] | None = None
+    is_doubtful: bool = False
+    """Whether its launcher did not answer a call: it may be another process by now."""
+    refused_at: float = 0.0
+    taken: int = 0
+    """GPUs that others hold, ..."""
+    taken_before: int = 0
+    """... and at the look before: Ray hears of changes one by one, so it counts when it is seen twice."""
+
+
+@dataclass(slots=True)
+class Membership:
+    store: str
+    fence_s: float
+    launcher: str
+    others_have: Callable[[str, Free], float]
+    """GPUs of a node that others hold."""
+    _members: dict[str, _Member] = field(default_factory=dict)
+    """By incarnation."""
+    _deaths: dict[str, Sight] = field(default_factory=dict)
+    """Nodes that were seen alive and are dead now, by name."""
+
+    async def look(self) -> Looked:
+        rows = await asyncio.to_thread(ray_state.node_rows)
+        free = await asyncio.to_thread(ray_state.free_resources)
+        alive, troubles = _one_of_each_name([row for row in rows if row.is_alive])
+        here = {row.facts.incarnation: row for row in alive if row.facts.has_devices}
+        self._bury(here, rows)
+        for incarnation, row in here.items():
+            member = self._members.setdefault(incarnation, _Member(row.facts))
+            self._deaths.pop(row.facts.name, None)
+            if incarnation in free:
+                _note_taken(member, round(self.others_have(incarnation, free[incarnation]) + 0.499))
+            self._start_where_needed(member)
+        await asyncio.sleep(0)
+        sights = [_sight(each) for each in self._members.values()]
+        is_settled = all(each.starting is None for each in self._members.values())
+        return Looked((*sights, *self._deaths.values()), tuple(troubles), is_settled)
+
+    async def call(self, node: str, method: str, words: bytes) -> bytes:
+        member = self._of_name(node)
+        if member is None or member.actor is None or not isinstance(member.welcome, Welcome):
+            raise Unreachable(f"{node} has no launcher now.")
+        try:
+            answer: bytes = await member.actor.call.remote(method, words)
+            return answer
+        except RayError as error:
+            member.is_doubtful = True
+            raise Unreachable(f"{node} does not answer: {first_line(error)}") from None
+
+    def incarnation_of(self, node: str) -> str | None:
+        member = self._of_name(node)
+        return None if member is None else member.facts.incarnation
+
+    def facts_of(self, incarnation: str) -> NodeFacts | None:
+        member = self._members.get(incarnation)
+        return None if member is None else member.facts
+
+    # -- launchers -----------------------------------------------------------------------------------------
+
+    def _start_where_needed(self, member: _Member) -> None:
+        now = asyncio.get_running_loop().time()
+        is_refused = isinstance(member.welcome, Refusal)
+        is_due = is_refused and now - member.refused_at > AGAIN_S
+        if member.starting is None and (member.welcome is None or member.is_doubtful or is_due):
+            member.is_doubtful = False
+            member.starting = asyncio.create_task(self._start(member))
+
+    async def _start(self, member: _Member) -> None:
+        try:
+            member.welcome = await asyncio.wait_for(self._welcome(member), START_S)
+        except TimeoutError:
+            member.welcome = Refusal(f"The launcher of {member.facts.name} does not start.")
+        except RayError as error:
+            member.welcome = Refusal(_why_not_started(member.facts.name, error))
+        finally:
+            member.starting = None
+        if isinstance(member.welcome, Refusal):
+            log.error("a node cannot be used", node=member.facts.name, why=member.welcome.why)
+            member.refused_at = asyncio.get_running_loop().time()
+            self._end(member)
+
+    async def _welcome(self, member: _Member) -> Welcome | Refusal:
+        start = Start(member.facts, self.store, self.fence_s, __version__, self.launcher)
+        while True:
+            member.actor = self._actor(start)
+            said: Welcome | Refusal = pickle.loads(await member.actor.start.remote())
+            if isinstance(said, Refusal) or said.start == start:
+                return said
+            self._end(member)  # it is that of an earlier manager, with another version or fence
+            await asyncio.sleep(0.1)
+
+    def _actor(self, start: Start) -> Any:
+        return (
+            ray.remote(LauncherActor)
+            .options(
+                name=f"launcher:{start.facts.incarnation}",
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                max_restarts=-1,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(
+                    start.facts.incarnation, soft=False
+                ),
+            )
+            .remote(pickle.dumps(start))
+        )
+
+    def _end(self, member: _Member) -> None:
+        """Its launcher alone: runs go on until the fence."""
+        if member.actor is not None:
+            ray.kill(member.actor)
+            member.actor = None
+
+    def _bury(self, here: dict[str, NodeRow], rows: Iterable[NodeRow]) -> None:
+        why = {row.facts.incarnation: row.why for row in rows if not row.is_alive}
+        for incarnation in [each for each in self._members if each not in here]:
+            member = self._members.pop(incarnation)
+            if member.starting is not None:
+                member.starting.cancel()
+            said = why.get(incarnation) or "it is not in its list any more"
+            name = member.facts.name
+            self._deaths[name] = Sight(name, incarnation, why=f"Ray counts it as dead: {said}.")
+
+    def _of_name(self, node: str) -> _Member | None:
+        return next((each for each in self._members.values() if each.facts.name == node), None)
+
+
+def _sight(member: _Member) -> Sight:
+    facts, said = member.facts, member.welcome
+    if isinstance(said, Welcome) and not member.is_doubtful:
+        return Sight(
+            facts.name, facts.incarnation, said.launcher, said.node, said.remarks, "", member.taken
+        )
+    if isinstance(said, Refusal) and member.starting is None:
+        return Sight(facts.name, facts.incarnation, why=said.why)
+    return Sight(facts.name, facts.incarnation)
+
+
+def _note_taken(member: _Member, seen: int) -> None:
+    if seen == member.taken_before:
+        member.taken = seen
+    member.taken_before = seen
+
+
+def _one_of_each_name(rows: Iterable[NodeRow]) -> tuple[list[NodeRow], list[str]]:
+    """Of nodes with one name on one host the newest, which took the place of the others; of those on
+    several hosts the first."""
+    chosen: dict[str, NodeRow] = {}
+    troubles: dict[str, str] = {}
+    for row in sorted(rows, key=lambda each: each.since_ms):
+        name, other = row.facts.name, chosen.get(row.facts.name)
+        if other is not None and other.facts.host != row.facts.host:
+            troubles[name] = (
+                f"Two nodes of the Ray cluster are called {name}, at {other.facts.host} and at"
+                f" {row.facts.host}: the second one is not used; give it another --node-name."
+            )
+        else:
+            chosen[name] = row
+    return list(chosen.values()), list(troubles.values())
+
+
+def _why_not_started(node: str, error: RayError) -> str:
+    if "No module named 'trainmaster" in str(error):
+        return (
+            f"Trainmaster is not installed in the Python of Ray on {node}: install `trainmaster[ray]`"
+            f" {__version__} there."
+        )
+    return f"The launcher of {node} could not be started: {first_line(error)}"
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,195 @@
+"""What our runs hold on Ray: detached placement groups with a bundle for each node, on exactly that node.
+
+So other users of the cluster see the devices taken. A group cannot be changed: a run that grows gets another
+one beside the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import count
+
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+
+from trainmaster.engines.ray import ray_state
+from trainmaster.engines.ray.node_link import NotReserved
+from trainmaster.engines.ray.ray_state import Free
+from trainmaster.model.job import Run
+
+GPU, CPU = "GPU", "CPU"
+NODE_ID = "ray.io/node-id"
+PATIENCE_S = 5.0
+"""How long what others hold may take to become free: Ray hears of what was given back a moment later."""
+AT_ONCE_S = 0.5
+CREATED, REMOVED = "CREATED", "REMOVED"
+
+Held = Counter[tuple[str, str]]
+"""Thousandths by incarnation of a node and resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One placement group of ours."""
+
+    id: str
+    run: Run
+    name: str
+    held: Held
+    is_whole: bool
+    """Whether Ray holds all of it: not where one of its nodes has died."""
+
+
+class Reservations:
+    def __init__(self, store: str) -> None:
+        self._prefix = f"tm:{store}:"
+        self._groups: dict[Run, list[Group]] = {}
+        self._locks: defaultdict[Run, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._ids: set[str] = set()
+        """Of all groups that were ever ours: Ray forgets a removed one at once, and frees it later."""
+
+    def read(self) -> None:
+        """What Ray has of ours now."""
+        found: defaultdict[Run, list[Group]] = defaultdict(list)
+        for id_, row in placement_group_table().items():
+            group = self._group(id_, row)
+            if group is not None:
+                self._ids.add(id_)
+                if row["state"] != REMOVED:
+                    found[group.run].append(group)
+        self._groups = dict(found)
+
+    def reserved(self) -> dict[Run, dict[str, int]]:
+        """Thousandths of GPUs by run and incarnation of a node."""
+        self.read()
+        whole = ((run, [g for g in groups if g.is_whole]) for run, groups in self._groups.items())
+        return {
+            run: {node: much for (node, what), much in _sum(groups).items() if what == GPU}
+            for run, groups in whole
+            if groups
+        }
+
+    async def reserve(self, run: Run, wanted: Held) -> None:
+        async with self._locks[run]:
+            await self._reserve(run, +wanted)
+        if not wanted:
+            self._locks.pop(run, None)
+
+    def of_others(self, node: str, free: Free) -> float:
+        """GPUs of a node that neither we hold nor nobody: what others have of it."""
+        ours = sum(free.left.get(f"{GPU}_group_{id_}", 0.0) for id_ in self._ids)
+        return max(0.0, free.total.get(GPU, 0.0) - free.left.get(GPU, 0.0) - ours)
+
+    async def _reserve(self, run: Run, wanted: Held) -> None:
+        kept, dropped = _kept(self._groups.get(run, []), wanted)
+        missing = wanted - _sum(kept)
+        made: Group | None = None
+        if missing:
+            made = await self._make(run, missing, AT_ONCE_S if dropped else PATIENCE_S)
+            if made is None and dropped:
+                made = await self._make_instead(run, missing, dropped)
+                dropped = []
+            if made is None:
+                raise NotReserved(await _why_not(missing))
+        self._remove(dropped)
+        self._groups[run] = [*kept, *([] if made is None else [made])]
+        if not self._groups[run]:
+            del self._groups[run]
+
+    async def _make_instead(self, run: Run, missing: Held, dropped: list[Group]) -> Group | None:
+        """In place of what it does not need any more; where that fails, it holds that again."""
+        self._remove(dropped)
+        made = await self._make(run, missing, PATIENCE_S)
+        if made is None:
+            again = await self._make(run, _sum(dropped), AT_ONCE_S)
+            others = [each for each in self._groups[run] if each not in dropped]
+            self._groups[run] = [*others, *([] if again is None else [again])]
+        return made
+
+    async def _make(self, run: Run, held: Held, patience_s: float) -> Group | None:
+        nodes = sorted({node for node, _ in held})
+        bundles = [
+            {what: much / 1000 for (on, what), much in held.items() if on == node} for node in nodes
+        ]
+        name = self._free_name(run)
+        group = placement_group(
+            bundles,
+            name=name,
+            lifetime="detached",
+            bundle_label_selector=[{NODE_ID: node} for node in nodes],
+        )
+        self._ids.add(group.id.hex())
+        if await asyncio.to_thread(group.wait, patience_s):
+            return Group(group.id.hex(), run, name, held, is_whole=True)
+        remove_placement_group(group)
+        return None
+
+    def _free_name(self, run: Run) -> str:
+        usual = f"{self._prefix}{run.job}.{run.attempt}"
+        taken = {each.name for each in self._groups.get(run, ())}
+        return next(
+            name for n in count(1) if (name := usual if n == 1 else f"{usual}:{n}") not in taken
+        )
+
+    def _remove(self, groups: Iterable[Group]) -> None:
+        for each in groups:
+            remove_placement_group(PlacementGroup(_group_id(each.id)))
+
+    def _group(self, id_: str, row: Mapping[str, object]) -> Group | None:
+        name = str(row["name"])
+        if not name.startswith(self._prefix):
+            return None
+        job, _, attempt = name.removeprefix(self._prefix).partition(":")[0].rpartition(".")
+        bundles, nodes = row["bundles"], row["bundles_to_node_id"]
+        assert isinstance(bundles, dict)
+        assert isinstance(nodes, dict)
+        held: Held = Counter()
+        for index, bundle in bundles.items():
+            for what, much in bundle.items():
+                held[(str(nodes.get(index, "")), what)] += round(much * 1000)
+        is_whole = row["state"] == CREATED and all(nodes.values())
+        return Group(id_, Run(job, int(attempt)), name, held, is_whole)
+
+
+def _kept(groups: Iterable[Group], wanted: Held) -> tuple[list[Group], list[Group]]:
+    """Those of a run's groups that are part of what it is to hold, and the others."""
+    kept: list[Group] = []
+    dropped: list[Group] = []
+    for group in groups:
+        fits = group.is_whole and _sum([*kept, group]) <= wanted
+        (kept if fits else dropped).append(group)
+    return kept, dropped
+
+
+def _sum(groups: Iterable[Group]) -> Held:
+    total: Held = Counter()
+    for group in groups:
+        total.update(group.held)
+    return total
+
+
+async def _why_not(missing: Held) -> str:
+    free = await asyncio.to_thread(ray_state.free_resources)
+    short = [
+        (node, what, much / 1000, free[node].left.get(what, 0.0) if node in free else 0.0)
+        for (node, what), much in sorted(missing.items())
+    ]
+    lacking = [each for each in short if each[3] < each[2]] or short
+    node, what, much, left = lacking[0]
+    return (
+        f"It needs {much:g} {what}s of Ray's node {node[:8]}, which has {left:g} free: other users of the"
+        " Ray cluster hold the rest."
+    )
+
+
+def _group_id(hex_id: str) -> object:
+    from ray._raylet import PlacementGroupID
+
+    return PlacementGroupID(bytes.fromhex(hex_id))
