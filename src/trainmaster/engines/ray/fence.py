@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
@@ -67,11 +69,12 @@ def _is_over(folder: Path) -> bool:
 
 def end_runs(folder: Path) -> None:
     """All runs of this node: their processes, and a line in their journals that says so."""
+    sockets = socket_paths.folder_for(folder, serves_users=os.geteuid() == 0)
     for run in live_runs(folder):
         log.error("a run is ended by the fence", folder=str(run))
         remains = RunRemains(
             run,
-            socket_paths.path_in(socket_paths.folder_for(folder), run),
+            socket_paths.path_in(sockets, run),
             cgroup_probe.probe().plan,
             ownership.uuid_of(str(run)) or "",
         )
@@ -87,6 +90,13 @@ def live_runs(folder: Path) -> list[Path]:
         return []
     named = (marker.name.rpartition(".") for marker in live.iterdir())
     return [folder / "runs" / job / attempt for job, _, attempt in named if attempt.isdecimal()]
+
+
+def start(folder: Path, environ: Mapping[str, str]) -> None:
+    """Have a fence watch this folder; OSError or CalledProcessError where that cannot be."""
+    if not is_watching(folder):
+        words = [sys.executable, "-P", "-m", "trainmaster.engines.ray.fence", str(folder)]
+        subprocess.run(words, check=True, env=environ, stdin=subprocess.DEVNULL)
 
 
 def is_watching(folder: Path) -> bool:

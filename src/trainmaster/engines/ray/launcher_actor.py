@@ -10,7 +10,6 @@ import asyncio
 import os
 import pickle
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -178,11 +177,8 @@ class LauncherActor:
 
     def _watch_fence(self) -> None:
         """Have a fence on this node: without one there are no runs."""
-        if fence.is_watching(self._folder):
-            return
-        words = [sys.executable, "-P", "-m", "trainmaster.engines.ray.fence", str(self._folder)]
         try:
-            subprocess.run(words, check=True, env=self._environ, stdin=subprocess.DEVNULL)
+            fence.start(self._folder, self._environ)
         except subprocess.CalledProcessError as error:
             raise UnusableNode(
                 f"The fence of {self._facts.name} ended with {error.returncode} at its start."

@@ -118,8 +118,11 @@ class NodeBook:
         if known is None:
             known = self._known[name] = _Known(sight)
         is_told = known.silent_ms is not None and known.sight.why == sight.why
-        said = self._silence(known, sight.why, now_ms) if not is_told or known.is_starting else None
-        return [] if is_told or said is None else [said]
+        if is_told and not known.is_starting:
+            return []
+        known.sight = sight
+        said = self._silence(known, sight.why, now_ms)
+        return [] if is_told else [said]
 
     def _silence(self, known: _Known, why: str, now_ms: int) -> NodeSilent:
         known.silent_ms, known.is_gone, known.is_starting = now_ms, False, False
