@@ -64,6 +64,8 @@ class GangPart:
     host: str
     """The address of the first node, as the others reach it."""
     port: int
+    generation: int = 0
+    """How often the gang was started before, under this attempt, with other sizes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import pytest
 from tests.live.stage import placed
 from trainmaster.config.command_line import launcher_of
 from trainmaster.engines.local import launchers
+from trainmaster.engines.local.launchers import Meeting
 from trainmaster.engines.local.rank_places import rank_places
 from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.engines.local.worker_environment import Host, run_file
@@ -22,7 +23,9 @@ ACCELERATE = "--num_processes 3 --num_machines 1 --main_process_port 4711"
 def told(command: str | tuple[str, ...]) -> str:
     (place,) = rank_places(placed(3), Ranks.PER_NODE)
     words = ("/bin/sh", "-c", command) if isinstance(command, str) else command
-    *_, last = found = launchers.with_flags(words, launcher_of(command), place, "4711")
+    *_, last = found = launchers.with_flags(
+        words, launcher_of(command), place, Meeting("127.0.0.1", "4711")
+    )
     return last if isinstance(command, str) else " ".join(found)
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from trainmaster.engines.local.rank_places import RankPlace
 from trainmaster.model.launch_spec import Ranks
 
-MASTER_ADDR = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 ACCELERATE, DEEPSPEED = "accelerate", "deepspeed"
 BEGINS = r"((?:^|[;&|(\n])\s*(?:exec\s+)?"
 IN_TEXT = {
@@ -30,7 +31,15 @@ WORDS = {
 """The word of a command after which their own flags begin."""
 
 
-def variables(ranks: Ranks, place: RankPlace, port: str) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where all ranks of a gang meet: MASTER_ADDR and MASTER_PORT."""
+
+    host: str
+    port: str
+
+
+def variables(ranks: Ranks, place: RankPlace, meeting: Meeting) -> dict[str, str]:
     """What torchrun reads; set for every command that runs once on a node, since a script may call it."""
     if ranks is not Ranks.PER_NODE:
         return {}
@@ -38,16 +47,16 @@ def variables(ranks: Ranks, place: RankPlace, port: str) -> dict[str, str]:
         "PET_NPROC_PER_NODE": str(place.slots),
         "PET_NNODES": str(place.world),
         "PET_NODE_RANK": str(place.node_rank),
-        "PET_MASTER_ADDR": MASTER_ADDR,
-        "PET_MASTER_PORT": port,
+        "PET_MASTER_ADDR": meeting.host,
+        "PET_MASTER_PORT": meeting.port,
     }
 
 
 def with_flags(
-    command: tuple[str, ...], launcher: str, place: RankPlace, port: str
+    command: tuple[str, ...], launcher: str, place: RankPlace, meeting: Meeting
 ) -> tuple[str, ...]:
     """The command with the flags that its launcher needs; as it is where that needs none."""
-    flags = _flags(launcher, place, port)
+    flags = _flags(launcher, place, meeting)
     if not flags:
         return command
     if len(command) == 3 and command[1] == "-c":
@@ -57,12 +66,12 @@ def with_flags(
     return (*command[:at], *flags, *command[at:]) if at else command
 
 
-def _flags(launcher: str, place: RankPlace, port: str) -> Sequence[str]:
+def _flags(launcher: str, place: RankPlace, meeting: Meeting) -> Sequence[str]:
     if launcher == DEEPSPEED:
-        return ("--master_port", port)  # how many it sees in CUDA_VISIBLE_DEVICES
+        return ("--master_port", meeting.port)  # how many it sees in CUDA_VISIBLE_DEVICES
     if launcher != ACCELERATE:
         return ()
     flags = ["--num_processes", str(place.slots * place.world), "--num_machines", str(place.world)]
     if place.world > 1:
-        flags += ["--machine_rank", str(place.node_rank), "--main_process_ip", MASTER_ADDR]
-    return (*flags, "--main_process_port", port)
+        flags += ["--machine_rank", str(place.node_rank), "--main_process_ip", meeting.host]
+    return (*flags, "--main_process_port", meeting.port)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainmaster.model.launch_spec import Ranks
+from trainmaster.model.launch_spec import GangPart, Ranks
 from trainmaster.model.placement import Placement
 
 
@@ -23,18 +23,24 @@ class RankPlace:
     """How many of them are this rank's own."""
 
 
-def rank_places(placement: Placement, ranks: Ranks) -> tuple[RankPlace, ...]:
-    """One rank for each slice, node by node, or one for each node."""
+def rank_places(
+    placement: Placement, ranks: Ranks, part: GangPart | None = None
+) -> tuple[RankPlace, ...]:
+    """One rank for each slice, node by node, or one for each node; of a part, counted over the whole gang."""
     by_node: dict[int, list[int]] = {}
     for piece in placement.slices:
         by_node.setdefault(piece.node, []).append(piece.gpu)
     per_node = ranks is Ranks.PER_NODE
     world = len(by_node) if per_node else len(placement.slices)
+    first_rank = first_node = 0
+    if part is not None:
+        world, first_rank, first_node = part.world, part.first_rank, part.node_rank
     found: list[RankPlace] = []
-    for node_rank, gpus in enumerate(by_node.values()):
+    for node_rank, gpus in enumerate(by_node.values(), first_node):
         here = 1 if per_node else len(gpus)
         devices = tuple(dict.fromkeys(gpus))
         for local_rank in range(here):
             slots = len(devices) if per_node else 1
-            found.append(RankPlace(len(found), world, local_rank, here, node_rank, devices, slots))
+            rank = first_rank + len(found)
+            found.append(RankPlace(rank, world, local_rank, here, node_rank, devices, slots))
     return tuple(found)

@@ -98,23 +98,23 @@ class Gang:
         try:
             self._cgroups.prepare(len(run.ranks), run.cgroups.minors)
         except OSError as refused:
-            return _not_filtered(0, refused.errno or 0)
-        for number in range(len(run.ranks)):
+            return _not_filtered(run.first_rank, refused.errno or 0)
+        for index in range(len(run.ranks)):
             try:
-                rank, error = _started(run, number, folder, self._cgroups)
+                rank, error = _started(run, index, folder, self._cgroups)
             except OSError as refused:
                 why = f"The machine cannot start more processes: {_words(refused.errno or 0)}."
-                problem = NotStarted(number, NOT_EXECUTABLE, why, is_final=False)
+                problem = NotStarted(run.first_rank + index, NOT_EXECUTABLE, why, is_final=False)
                 break
             self.ranks.append(rank)
             errors.append(error)
-        for number, error in enumerate(errors):
+        for index, error in enumerate(errors):
             with open(error, "rb") as reading:  # ends when the program has been executed
                 told, failed = json.loads(reading.readline() or "{}"), reading.read()
             self.changed_files += told.get("changed", ())
-            self.ranks[number].log.hide(told.get("secrets", ()))
+            self.ranks[index].log.hide(told.get("secrets", ()))
             if failed and problem is None:
-                problem = _not_started(run, number, *struct.unpack("ii", failed))
+                problem = _not_started(run, index, *struct.unpack("ii", failed))
         return problem
 
     def reap(self) -> list[RankProcess]:
@@ -174,9 +174,7 @@ class Gang:
         return members
 
 
-def _started(
-    run: RunFile, number: int, folder: str, cgroups: RunCgroups
-) -> tuple[RankProcess, int]:
+def _started(run: RunFile, index: int, folder: str, cgroups: RunCgroups) -> tuple[RankProcess, int]:
     """Fork a rank; returns it and a pipe that reports whether its program was executed."""
     ours, theirs = os.pipe2(os.O_CLOEXEC)
     error, error_end = os.pipe2(os.O_CLOEXEC)
@@ -189,7 +187,7 @@ def _started(
         supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become(run, number, supervisor, cgroups, theirs, error_end)
+            _become(run, index, supervisor, cgroups, theirs, error_end)
     except OSError:
         os.close(ours)
         os.close(error)
@@ -197,12 +195,13 @@ def _started(
     finally:
         os.close(theirs)
         os.close(error_end)
+    number = run.first_rank + index
     log = RankLog(logs.path_of(folder, number), run.log_bytes, run.log_files)
     return RankProcess(number, pid, ours, log), error
 
 
 def _become(
-    run: RunFile, number: int, supervisor: int, cgroups: RunCgroups, output: int, error: int
+    run: RunFile, index: int, supervisor: int, cgroups: RunCgroups, output: int, error: int
 ) -> NoReturn:
     """In the child: close everything of the supervisor's, become its user, and execute the program.
 
@@ -215,16 +214,16 @@ def _become(
             with contextlib.suppress(OSError, ValueError):
                 signal.signal(number_of, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        cgroups.enter(number)
+        cgroups.enter(index)
         stage = AT_DEVICES
-        cgroups.enter_filter(number)
+        cgroups.enter_filter(index)
         stage = AT_SETUP
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        spec = run.ranks[number]
+        spec = run.ranks[index]
         env = run.env | spec.env | {"PWD": run.workdir}
-        is_first = number == 0 and run.generation == 0
+        is_first = index == 0 and run.generation == 0
         listed = program_files.read(run.program_files) if is_first else []
         if privileges.is_users(run.account) and run.cgroups.pids and not run.cgroups.pids_in:
             privileges.limit_processes(run.cgroups.pids)
@@ -260,8 +259,8 @@ def _become(
     os._exit(NOT_FOUND)
 
 
-def _not_started(run: RunFile, rank: int, stage: int, number: int) -> NotStarted:
-    command = run.ranks[rank].argv[0]
+def _not_started(run: RunFile, index: int, stage: int, number: int) -> NotStarted:
+    command, rank = run.ranks[index].argv[0], run.first_rank + index
     if stage == AT_ACCOUNT:
         assert run.account is not None
         reason = privileges.gone(run.account)

@@ -109,6 +109,8 @@ class RunFile:
     """Variables whose values ranks read from files, as their user, when they start."""
     container_engine: str = ""
     """The program that runs its containers; empty for none."""
+    first_rank: int = 0
+    """The number of its first rank in a gang on several machines."""
 
 
 APART = {"pids": ("pids_in", "pids"), "devices": ("devices_in", "devices_version", "minors")}
@@ -119,6 +121,7 @@ LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_fold
     "account",
     "secrets",
     "container_engine",
+    "first_rank",
 }
 FIELDS = frozenset(each.name for each in fields(RunFile))
 LARGEST = 64 << 20

@@ -350,7 +350,8 @@ class Supervisor:
         return True
 
     def _oom_ranks(self) -> set[int]:
-        return {rank.number for rank in self._gang.ranks if self._cgroups.oom_kills(rank.number)}
+        ranks = enumerate(self._gang.ranks)
+        return {rank.number for index, rank in ranks if self._cgroups.oom_kills(index)}
 
     def _start_next_generation(self) -> None:
         assert self._next is not None
@@ -429,7 +430,7 @@ class Supervisor:
         elif word == "leaving":
             self._has_left = True
         elif word == "done":
-            self._done.add(connection.rank or 0)
+            self._done.add(self._run.first_rank if connection.rank is None else connection.rank)
         elif word == "gpu use":
             self._hangs.gpu_used(said.get("util_ppm"))
         elif isinstance(order := said.get("order"), str):

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from trainmaster.engines.local import launchers
+from trainmaster.engines.local.launchers import Meeting
 from trainmaster.engines.local.path_entry import with_path_entry
 from trainmaster.engines.local.privileges import is_users
 from trainmaster.engines.local.rank_places import RankPlace, rank_places
@@ -25,7 +26,14 @@ from trainmaster.gpu import mps
 from trainmaster.gpu.driver import FAKE_GPUS
 from trainmaster.gpu.mps import MpsPlace
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import MOST_PIDS, OUT_OF_SIGHT, Account, LaunchSpec, OnHang
+from trainmaster.model.launch_spec import (
+    MOST_PIDS,
+    OUT_OF_SIGHT,
+    Account,
+    GangPart,
+    LaunchSpec,
+    OnHang,
+)
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import Topology
 from trainmaster_sdk import wire
@@ -73,13 +81,16 @@ def run_file(
 ) -> RunFile:
     """Everything that the supervisor of this run, which listens there, must know.
 
-    A new port is chosen each time. With a `daemon` it is a client of MPS.
+    A new port is chosen each time, except for a part of a gang. With a `daemon` it is a client of MPS.
     """
     cgroups = host.cgroups
     host = as_counted_inside(placement, host)
-    places = rank_places(placement, spec.ranks)
-    port = str(free_port())
-    everybody = common_env(run, spec, at, generation) | {"MASTER_PORT": port}
+    places = rank_places(placement, spec.ranks, spec.part)
+    meeting = meeting_of(spec.part)
+    everybody = common_env(run, spec, at, generation) | {
+        "MASTER_ADDR": meeting.host,
+        "MASTER_PORT": meeting.port,
+    }
     own = dict(spec.env)
     env = base_env(os.environ, spec.account) | own | everybody
     return RunFile(
@@ -91,16 +102,17 @@ def run_file(
             RankSpec(
                 (
                     *spec.prefix,
-                    *as_program(launchers.with_flags(spec.command, spec.launcher, place, port)),
+                    *as_program(launchers.with_flags(spec.command, spec.launcher, place, meeting)),
                 ),
                 rank_env(place, spec, host, own)
-                | launchers.variables(spec.ranks, place, port)
+                | launchers.variables(spec.ranks, place, meeting)
                 | mps_env(placement, daemon, own, limits_memory=spec.limits_gpu_memory)
                 | container_env(spec, host),
             )
             for place in places
         ),
         socket=at,
+        first_rank=places[0].rank,
         grace_ms=spec.grace_ms,
         log_bytes=spec.logs.file_bytes,
         log_files=spec.logs.files,
@@ -180,7 +192,7 @@ def container_env(spec: LaunchSpec, host: Host) -> dict[str, str]:
 def rebound(file: RunFile, placement: Placement, spec: LaunchSpec, host: Host) -> RunFile:
     """The same run on other devices of its nodes."""
     host = as_counted_inside(placement, host)
-    places = rank_places(placement, spec.ranks)
+    places = rank_places(placement, spec.ranks, spec.part)
     ranks = tuple(
         replace(rank, env=rank.env | named_devices(place, spec, host))
         for rank, place in zip(file.ranks, places, strict=True)
@@ -215,13 +227,16 @@ def base_env(ours: Mapping[str, str], account: Account | None = None) -> dict[st
 
 def common_env(run: Run, spec: LaunchSpec, socket: str, generation: int) -> dict[str, str]:
     env = {
-        "MASTER_ADDR": launchers.MASTER_ADDR,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "PYTHONUNBUFFERED": "1",
         wire.JOB: run.job,
         wire.ATTEMPT: str(run.attempt),
         RUN: f"{run.job}.{run.attempt}",
-        wire.RESTART_COUNT: str(max(0, run.attempt - 1 - spec.prerun_attempts) + generation),
+        wire.RESTART_COUNT: str(
+            max(0, run.attempt - 1 - spec.prerun_attempts)
+            + generation
+            + (0 if spec.part is None else spec.part.generation)
+        ),
         wire.CHECKPOINT_DIR: spec.checkpoint_dir,
         wire.SOCKET: socket,
     }
@@ -308,6 +323,13 @@ def threads(place: RankPlace, spec: LaunchSpec, cpus: int, gpus: int) -> int:
     return max(1, wanted // (place.slots if spec.launcher else 1) // 1000)
 
 
+def meeting_of(part: GangPart | None) -> Meeting:
+    """Where the gang's ranks meet: on a new port of this machine, unless they are on several."""
+    if part is None:
+        return Meeting(launchers.LOOPBACK, str(free_port()))
+    return Meeting(part.host, str(part.port))
+
+
 # -- places --------------------------------------------------------------------------------------------
 
 
@@ -316,11 +338,11 @@ _given: list[int] = []
 MOST_GIVEN = 512
 
 
-def free_port() -> int:
-    """A free port of the loopback interface that was not handed out recently."""
+def free_port(host: str = launchers.LOOPBACK) -> int:
+    """A free port of this address of the machine that was not handed out recently."""
     while True:
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+            probe.bind((host, 0))
             port: int = probe.getsockname()[1]
         if port not in _given:
             _given.append(port)
