@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import on
+from tests.live.loopback import ray_engine
 from tests.live.stage import (
     Act,
     MakeEngine,
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.live
 RUN = Run("12", 1)
 Play = Callable[[Act], None]
 
-ENGINES: dict[str, MakeEngine] = {"local": local_engine}
+ENGINES: dict[str, MakeEngine] = {"local": local_engine, "ray": ray_engine}
 """How each engine is made for a state folder; a new one is a line here."""
 
 

@@ -320,7 +320,7 @@ class LocalEngine:
             for look in slow:
                 look.cancel()
             self._told_over.update((each.run, each.told) for each in found if each.has_ended)
-        live = (run for run in self._live_runs() if run not in runs and run not in self._followers)
+        live = (run for run in self.live_runs() if run not in runs and run not in self._followers)
         return [stray for run in live if (stray := self._settle_stray(run, known)) is not None]
 
     def _settle_stray(self, run: Run, known: Known) -> StrayRun | None:
@@ -335,7 +335,7 @@ class LocalEngine:
         return StrayRun(run, holders[0], is_over) if holders else None
 
     def unwatched(self) -> Sequence[Run]:
-        live = sorted(self._live_runs()) if (self._folder / LIVE).is_dir() else []
+        live = sorted(self.live_runs()) if (self._folder / LIVE).is_dir() else []
         return [run for run in live if journal.is_locked(str(self.folder_of(run)))]
 
     def cancel_unwatched(self, run: Run) -> bool:
@@ -559,7 +559,8 @@ class LocalEngine:
         folder = str(self.folder_of(run))
         return journal.has_begun(folder) or journal.is_locked(folder)
 
-    def _live_runs(self) -> list[Run]:
+    def live_runs(self) -> list[Run]:
+        """Runs that were begun and are not known to have ended, whether anything of them is left or not."""
         found = []
         for marker in (self._folder / LIVE).iterdir():
             job, _, attempt = marker.name.rpartition(".")
@@ -568,7 +569,7 @@ class LocalEngine:
         return found
 
     def _live_folders(self) -> list[str]:
-        return [str(self.folder_of(run)) for run in self._live_runs()]
+        return [str(self.folder_of(run)) for run in self.live_runs()]
 
     def _kill_orphan(self, run: Run, uuid: str) -> None:
         """Kill a run that its job does not need any more, without reports."""

@@ -1,0 +1,456 @@
+"""The engine of a cluster: a launcher on each node runs the parts of gangs as the local engine does.
+
+It knows Ray only by its node link. What it must remember is in the manager's folder, in the local engine's
+layout: a journal for each run, and a copy of its logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from trainmaster.engines.local import journal, logs, ownership, runfile
+from trainmaster.engines.protocol import (
+    Abilities,
+    EngineError,
+    Known,
+    KnownJob,
+    RecordedRun,
+    StrayRun,
+    Tell,
+    TellNode,
+    any_job,
+    ignore,
+)
+from trainmaster.engines.ray.gang_journal import reports_in
+from trainmaster.engines.ray.gang_run import Cluster, GangRun
+from trainmaster.engines.ray.node_link import (
+    NodeFound,
+    NodeGone,
+    NodeLink,
+    NodeNews,
+    NodeSilent,
+    TakenByOthers,
+    Unreachable,
+)
+from trainmaster.engines.ray.node_reports import Batch, LogPiece, PartReport
+from trainmaster.engines.ray.node_session import FORGET, NodeIsGone, NodeSession
+from trainmaster.model.actions import Launch, Order, Rebind
+from trainmaster.model.engine_reports import (
+    ClusterNode,
+    DevicesTaken,
+    Lost,
+    NodeCame,
+    NodeFell,
+)
+from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.topology import Topology
+from trainmaster.model.topology_growth import topology_of
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 30.0
+"""How long a start waits to learn from nodes what happened to runs before."""
+ASK_S = 10.0
+"""How long a thread waits for the answer of a node."""
+RETRY_S = 1.0
+FOREIGN = "The folder of this run holds a run of another job, which was left alone."
+NOTHING_LEFT = "Its records are gone, so nothing is known of how it ended."
+
+
+class RayEngine:
+    """Runs gangs on the nodes that a link reaches. `nodes` are those that were found when it was made."""
+
+    name = "ray"
+
+    def __init__(self, folder: Path, link: NodeLink, nodes: Sequence[ClusterNode] = ()) -> None:
+        self._folder = Path(os.path.abspath(folder)) / "runs"
+        self._link = link
+        self._nodes: dict[str, ClusterNode] = {node.name: node for node in nodes}
+        self._topology = topology_of(nodes)
+        self._numbers = self._topology
+        """How orders number nodes and GPUs."""
+        self._sessions: dict[str, NodeSession] = {}
+        self._silent: dict[str, str] = {}
+        """Why a node takes nothing now."""
+        self._remarks: dict[str, tuple[str, ...]] = {}
+        self._runs: dict[Run, GangRun] = {}
+        self._over: set[Run] = set()
+        """Runs that were told to be over: their orders are answered."""
+        self._known: Known | None = None
+        """What the store knows; None until runs have been observed."""
+        self._tell: Tell | None = None
+        self._tell_node: TellNode = ignore
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cluster = Cluster(
+            link, self._session, lambda: self._numbers, self._end_earlier, self._is_over
+        )
+
+    @property
+    def topology(self) -> Topology:
+        return self._topology
+
+    @property
+    def abilities(self) -> Abilities:
+        """What all nodes can do, as far as they have said."""
+        known = [each.abilities for each in self._sessions.values() if each.abilities is not None]
+        remarks = [f"{name}: {each}" for name in self._remarks for each in self._remarks[name]]
+        return Abilities(
+            can_freeze=all(each.can_freeze for each in known),
+            limits_memory=all(each.limits_memory for each in known),
+            limits_cpus=all(each.limits_cpus for each in known),
+            spans_machines=True,
+            remarks=tuple(remarks),
+        )
+
+    def troubles(self) -> Sequence[str]:
+        silent = [f"The node {name} takes nothing: {why}" for name, why in self._silent.items()]
+        other = [
+            f"Another manager gives orders to the node {each.name}."
+            for each in self._sessions.values()
+            if each.is_superseded
+        ]
+        return (*self._link.troubles(), *silent, *other)
+
+    def folder_of(self, run: Run) -> Path:
+        return self._folder / run.job / str(run.attempt)
+
+    def logs(self, run: Run) -> Mapping[int, tuple[Path, ...]]:
+        """Each rank's output as it was collected, oldest file first."""
+        return logs.rank_logs(self.folder_of(run))
+
+    # -- the contract --------------------------------------------------------------------------------------
+
+    def number_nodes(self, topology: Topology) -> None:
+        self._numbers = topology
+
+    async def open(self, tell: Tell, tell_node: TellNode = ignore) -> None:
+        self._tell, self._tell_node = tell, tell_node
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as problem:
+            raise EngineError(f"{self._folder} cannot be used: {problem.strerror}.") from None
+        await self._link.open(self._hear_of_node)
+
+    async def execute(self, order: Order, spec: LaunchSpec) -> None:
+        run = order.run
+        if run not in self._over and (gang := self._gang_for(order, spec)) is not None:
+            gang.order(order, spec)
+        await asyncio.sleep(0)
+
+    async def observe(self, runs: Mapping[Run, int], known: Known = any_job) -> Sequence[StrayRun]:
+        self._known = known
+        adopted = [
+            gang
+            for run, seen in runs.items()
+            if (gang := self._adopt(run, seen, known)) is not None
+        ]
+        awaited = {name for gang in adopted for name in gang.nodes} | set(self._nodes)
+        asking = [
+            asyncio.create_task(self._settle(name, adopted, known)) for name in sorted(awaited)
+        ]
+        strays: dict[Run, StrayRun] = {}
+        if asking:
+            done, slow = await asyncio.wait(asking, timeout=LOOK_S)
+            for task in slow:
+                task.cancel()
+            for task in done:
+                strays |= {each.run: each for each in task.result() if each.run not in strays}
+        for run, seen in runs.items():
+            if seen > 0 and run not in self._runs and run not in self._over:
+                self._tell_lost(run, seen, NOTHING_LEFT)
+        return [*strays.values()]
+
+    async def save(self, run: Run) -> None:
+        if run in self._runs:
+            self._runs[run].save()
+
+    def tell_gpu_use(self, run: Run, util_ppm: int) -> None:
+        if run in self._runs:
+            self._runs[run].tell_gpu_use(util_ppm)
+
+    def catches_save(self, run: Run, pids: Sequence[int]) -> bool:
+        """Its nodes are asked: process numbers mean nothing here."""
+        gang = self._runs.get(run)
+        nodes = () if gang is None else gang.nodes
+        return any(self._asked(node, "catches_save", run) is True for node in nodes)
+
+    def environment(self, run: Run) -> tuple[Path, Mapping[str, str]]:
+        file = self._newest_file(run)
+        if file is None:
+            raise FileNotFoundError(f"nothing is known of run {run.job}.{run.attempt}")
+        return Path(file.workdir), file.env | file.ranks[0].env
+
+    def run_of(self, pid: int) -> Run | None:
+        """None: runs are not on this machine, or belong to its launcher."""
+        return None
+
+    def connect(self, job: str, port: int) -> socket.socket | None:
+        """None: ports of programs on other machines are not forwarded yet."""
+        return None
+
+    def recorded(self, run: Run) -> RecordedRun | None:
+        folder, file = self.folder_of(run), self._newest_file(run)
+        has_begun = journal.has_begun(str(folder))
+        if file is None and not has_begun:
+            return None
+        reports = tuple(reports_in(run, folder))
+        newest = journal.last(str(folder))
+        is_over = newest is not None and newest["what"] in journal.LAST
+        return RecordedRun(
+            "" if file is None else file.row,
+            reports,
+            has_begun,
+            is_prerun=file is not None and file.prerun_ms > 0,
+            alive_ms=newest["at_ms"] if newest is not None and is_over else None,
+        )
+
+    async def write_row(self, run: Run, spec: LaunchSpec) -> None:
+        await asyncio.to_thread(self._write_row, run, spec)
+        if run in self._runs:
+            self._runs[run].write_row(spec)
+
+    def unwatched(self) -> Sequence[Run]:
+        """By their records: their nodes cannot be asked before the engine is open."""
+        found = []
+        for folder in sorted(self._folder.glob("*/*")):
+            is_live = journal.has_begun(str(folder)) and not journal.has_ended(str(folder))
+            if folder.name.isdecimal() and is_live:
+                found.append(Run(folder.parent.name, int(folder.name)))
+        return found
+
+    def cancel_unwatched(self, run: Run) -> bool:
+        """False: only an open engine reaches its nodes."""
+        return False
+
+    async def forget(self, run: Run) -> None:
+        gang = self._runs.pop(run, None)
+        if gang is not None:
+            await gang.stop()
+        folder = self.folder_of(run)
+        nodes = await asyncio.to_thread(_nodes_of, run, folder)
+        for node in nodes & self._sessions.keys():
+            self._sessions[node].post(run, FORGET, run)
+        await asyncio.to_thread(shutil.rmtree, folder, True)
+        with suppress(OSError):  # other attempts of the job are still there
+            folder.parent.rmdir()
+
+    async def close(self) -> None:
+        for session in self._sessions.values():
+            await session.close()
+        for gang in [*self._runs.values()]:
+            await gang.stop()
+        for task in [*self._tasks]:
+            task.cancel()
+        self._runs.clear()
+        self._sessions.clear()
+        await self._link.close()
+
+    # -- runs ----------------------------------------------------------------------------------------------
+
+    def _gang_for(self, order: Order, spec: LaunchSpec) -> GangRun | None:
+        """The run that the order is for; None where there is none that takes orders of ours."""
+        run, folder = order.run, self.folder_of(order.run)
+        if run in self._runs:
+            return self._runs[run]
+        owner = ownership.uuid_of(str(folder))
+        if owner is not None and owner != spec.uuid:
+            is_over = journal.has_ended(str(folder))
+            if not (isinstance(order, Launch) and is_over and ownership.set_aside(folder)):
+                self._tell_lost(run, 0, FOREIGN)
+                return None
+        if isinstance(order, Rebind) and not journal.has_begun(str(folder)):
+            return None
+        return self._follow(run, spec.uuid, 0)
+
+    def _adopt(self, run: Run, seen: int, known: Known) -> GangRun | None:
+        """Go on with a run of an earlier manager, if anything is known of it."""
+        if run in self._runs:
+            return None
+        job, folder = known(run.job), str(self.folder_of(run))
+        uuid, owner = "" if job is None else job.uuid, ownership.uuid_of(folder)
+        if owner is not None and owner != uuid:
+            self._over.add(run)
+            self._tell_lost(run, seen, FOREIGN)
+            return None
+        if not journal.has_begun(folder):
+            return None
+        gang = self._follow(run, uuid, seen)
+        return gang if run in self._runs else None
+
+    def _follow(self, run: Run, uuid: str, seen: int) -> GangRun:
+        gang = GangRun(run, uuid, self.folder_of(run), self._cluster, self._tell, seen)
+        self._runs[run] = gang
+        gang.catch_up()
+        return gang
+
+    def _is_over(self, gang: GangRun) -> None:
+        self._over.add(gang.run)
+        if self._runs.get(gang.run) is gang:
+            del self._runs[gang.run]
+        self._start(self._release(gang.run))
+
+    async def _release(self, run: Run) -> None:
+        """Give back what it had on the cluster."""
+        while True:
+            with suppress(Unreachable):
+                await self._link.reserve(run, {}, {})
+                return
+            await asyncio.sleep(RETRY_S)
+
+    async def _end_earlier(self, run: Run) -> None:
+        """Never two attempts of a job at once."""
+        earlier = [
+            gang
+            for other, gang in self._runs.items()
+            if other.job == run.job and other.attempt < run.attempt
+        ]
+        for gang in earlier:
+            log.warning("a run that its job does not need any more is ended", run=gang.run)
+            gang.end()
+        for gang in earlier:
+            await gang.until_over()
+
+    def _tell_lost(self, run: Run, seen: int, why: str) -> None:
+        log.error("nothing of a run is left for its job", run=run, why=why)
+        if self._tell is not None:
+            self._tell(Lost(run, time.time_ns() // 1_000_000, why, alive_ms=0), seen + 1)
+
+    def _newest_file(self, run: Run) -> runfile.RunFile | None:
+        try:
+            return runfile.newest(str(self.folder_of(run)))
+        except ValueError:
+            return None
+
+    def _write_row(self, run: Run, spec: LaunchSpec) -> None:
+        folder = str(self.folder_of(run))
+        try:
+            last = runfile.newest(folder)
+            if last is not None and last.uuid in ("", spec.uuid):
+                runfile.write(folder, replace(last, row=spec.row))
+        except (OSError, ValueError) as problem:
+            log.warning("a job's record could not be written", run=run, why=str(problem))
+
+    # -- nodes ---------------------------------------------------------------------------------------------
+
+    def _hear_of_node(self, news: NodeNews) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        if isinstance(news, TakenByOthers):
+            self._tell_node(DevicesTaken(news.name, now_ms, news.gpus))
+        elif isinstance(news, NodeFound):
+            name = news.node.name
+            self._nodes[name], self._remarks[name] = news.node, news.remarks
+            self._silent.pop(name, None)
+            self._session(name).found(news.node.host)
+            self._tell_node(NodeCame(news.node, now_ms))
+        elif isinstance(news, NodeSilent):
+            self._silent[news.name] = news.why
+            self._tell_node(NodeFell(news.name, now_ms, news.why))
+        elif isinstance(news, NodeGone):
+            self._node_gone(news, now_ms)
+
+    def _node_gone(self, news: NodeGone, now_ms: int) -> None:
+        """Only now nothing of it is left: its runs are lost."""
+        self._session(news.name).gone()
+        if news.name not in self._silent:
+            self._tell_node(NodeFell(news.name, now_ms, news.why))
+        self._silent[news.name] = news.why
+        for gang in [*self._runs.values()]:
+            gang.node_gone(news.name, news.why)
+
+    def _session(self, name: str) -> NodeSession:
+        if name not in self._sessions:
+            self._sessions[name] = NodeSession(self._link, name, self._begun, self._take)
+        return self._sessions[name]
+
+    async def _begun(self, session: NodeSession) -> None:
+        """In a new session with a node: go on with what is there, and say again what it may have missed."""
+        gangs = [*self._runs.values()]
+        await self._observe_at(session, gangs)
+        for gang in gangs:
+            gang.told_again(session.name)
+        if self._known is not None:
+            self._start(self._settle_later(session.name, self._known))
+
+    async def _observe_at(self, session: NodeSession, gangs: Sequence[GangRun]) -> None:
+        """Have a node go on with these runs."""
+        seen = {gang.run: at for gang in gangs if (at := gang.adopted(session.name)) is not None}
+        uuids = {gang.run.job: KnownJob(gang.uuid, 0) for gang in gangs}
+        if seen:
+            await session.call_begun("observe", seen, uuids)
+
+    async def _settle_later(self, name: str, known: Known) -> None:
+        with suppress(NodeIsGone):
+            await self._settle(name, (), known)
+
+    async def _settle(
+        self, name: str, adopted: Sequence[GangRun], known: Known
+    ) -> tuple[StrayRun, ...]:
+        """Go on with runs of an earlier manager at a node; end those there that nobody needs any more."""
+        session = self._session(name)
+        seen = {gang.run: at for gang in adopted if (at := gang.adopted(name)) is not None}
+        try:
+            live = await session.ask("live")
+            assert isinstance(live, tuple)
+            ours = {run for run, gang in self._runs.items() if name in gang.nodes}
+            jobs = {run.job for run in live if run not in ours} | {run.job for run in seen}
+            named = {job: found for job in jobs if (found := known(job)) is not None}
+            strays = await session.ask("observe", seen, named)
+        except NodeIsGone:
+            return ()
+        assert isinstance(strays, tuple)
+        for gang in adopted:
+            gang.told_again(name)
+        return tuple(each for each in strays if each.run not in ours)
+
+    async def _take(self, name: str, batch: Batch) -> None:
+        """Logs first: the end of a run comes after the last of its output."""
+        pieces: dict[Run, list[LogPiece]] = {}
+        for piece in batch.logs:
+            pieces.setdefault(piece.run, []).append(piece)
+        for run, each in pieces.items():
+            if run in self._runs:
+                await asyncio.to_thread(self._runs[run].write_logs, name, each)
+        for said in batch.reports:
+            self._hear(name, said)
+
+    def _hear(self, name: str, said: PartReport) -> None:
+        gang = self._runs.get(said.report.run)
+        if gang is not None:
+            gang.hear(name, said)
+
+    def _asked(self, node: str, method: str, *words: object) -> object:
+        """The answer of a node, for a thread; None where there is none in time."""
+        if self._loop is None or node not in self._sessions:
+            return None
+        asking = asyncio.run_coroutine_threadsafe(
+            self._sessions[node].ask(method, *words), self._loop
+        )
+        try:
+            return asking.result(ASK_S)
+        except (TimeoutError, NodeIsGone):
+            asking.cancel()
+            return None
+
+    def _start(self, work: object) -> None:
+        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _nodes_of(run: Run, folder: Path) -> set[str]:
+    """All nodes that parts of it were ever on."""
+    launched = (entry for entry in journal.read(str(folder)) if entry["what"] == "launched")
+    return {part[0] for entry in launched for part in entry["parts"]}

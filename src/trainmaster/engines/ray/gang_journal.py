@@ -1,0 +1,192 @@
+"""The journal of a gang, in the format of the local engine's: what its parts reported, and what that means.
+
+Each report of a part is written before it counts, with what it completes. So a manager that reads the journal
+again has the same gang, and knows what it has heard of each part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from trainmaster.engines.local import journal
+from trainmaster.engines.local.journal import Journal, JournalEntry
+from trainmaster.engines.local.run_follower import REPORTS, report_of
+from trainmaster.engines.ray.gang import Gang, Part, fold, next_generation, resizing
+from trainmaster.engines.ray.gang_parts import Meeting
+from trainmaster.model.engine_reports import Report
+from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import LogLimits
+from trainmaster.model.stop_reasons import EndReason
+
+WORDS = {kind: word for word, kind in REPORTS.items()}
+OPENED, LAUNCHED, RESIZING, PART = "opened", "launched", "resizing", "part"
+"""Entries that are not reports."""
+
+Told = Callable[[Report, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What must be known of a generation to go on with it without its launch spec."""
+
+    meeting: Meeting
+    placement: str
+    grace_ms: int
+    logs: LogLimits
+
+
+class GangJournal:
+    """One run's. `tell` hears of each of its own reports once it is written."""
+
+    def __init__(self, run: Run, folder: Path, tell: Told, after: int = 0) -> None:
+        self._run = run
+        self._tell = tell
+        self._after = after
+        """Reports up to this number are known."""
+        self._folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._journal = Journal(str(folder), after)
+        self.gang: Gang | None = None
+        self.launched: Launched | None = None
+        self.next_placement = ""
+        """What it is being resized to."""
+        self.is_over = False
+        """Whether its end is written, or waits to be."""
+        self._at_ms = 0
+        for entry in journal.read(str(folder)):
+            self._at_ms = entry["at_ms"]
+            self._take(entry)
+
+    def catch_up(self) -> None:
+        """Tell what was written by an earlier manager, and has not been seen."""
+        for entry in journal.read(str(self._folder), self._after):
+            self._report(entry)
+
+    @property
+    def is_written(self) -> bool:
+        return self._journal.is_written
+
+    @property
+    def has_begun(self) -> bool:
+        return journal.has_begun(str(self._folder))
+
+    def open(self, uuid: str) -> None:
+        self._write(OPENED, {"uuid": uuid})
+
+    def launch(self, parts: tuple[Part, ...], launched: Launched) -> None:
+        """A new generation of the gang is about to be launched."""
+        self._write(
+            LAUNCHED,
+            {
+                "parts": [[part.node, part.first_rank, part.ranks] for part in parts],
+                "meeting": [launched.meeting.host, launched.meeting.port],
+                "placement": launched.placement,
+                "grace_ms": launched.grace_ms,
+                "logs": [launched.logs.file_bytes, launched.logs.files],
+            },
+        )
+
+    def resize(self, placement: str) -> None:
+        """Its present parts are to end, so that it goes on with others."""
+        self._write(RESIZING, {"placement": placement})
+
+    def hear(self, index: int, number: int, report: Report) -> None:
+        """A part of the present generation has reported that."""
+        if self.gang is None:
+            return
+        after, own = fold(self.gang, index, number, report)
+        if after == self.gang:
+            return
+        part: dict[str, Any] = {"part": [self.gang.generation, index, number]}
+        at_ms = {"at_ms": self._time_of(report)}
+        if own is report:
+            self._write(WORDS[type(own)], said_by(own) | part | at_ms)
+        elif own is not None:
+            raw = _raw(report)
+            self._write(WORDS[type(own)], said_by(own) | part | {"raw": raw} | at_ms)
+        else:
+            self._write(PART, part | {"raw": _raw(report)} | at_ms)
+
+    def conclude(self, report: Report) -> None:
+        """The end of a run of which there are no parts that could say it."""
+        self._write(WORDS[type(report)], said_by(report))
+
+    def retry(self) -> None:
+        """Write again what the disk refused."""
+        for entry in self._journal.retry():
+            self._report(entry)
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def _write(self, what: str, said: Mapping[str, Any]) -> None:
+        entry = self._journal.entry(what, {**said, "boot": ""})
+        self._at_ms = entry["at_ms"]
+        self._take(entry)
+        for written in self._journal.append(entry):
+            self._report(written)
+
+    def _take(self, entry: JournalEntry) -> None:
+        """Go on by one entry, old or new."""
+        what = entry["what"]
+        if what == LAUNCHED:
+            parts = tuple(Part(*each) for each in entry["parts"])
+            former, self.next_placement = self.gang, ""
+            self.gang = Gang(self._run, parts) if former is None else next_generation(former, parts)
+            self.launched = Launched(
+                Meeting(*entry["meeting"]),
+                entry["placement"],
+                entry["grace_ms"],
+                LogLimits(*entry["logs"]),
+            )
+        elif what == RESIZING and self.gang is not None:
+            self.gang, self.next_placement = resizing(self.gang), entry["placement"]
+        elif "part" in entry and self.gang is not None:
+            generation, index, number = entry["part"]
+            heard = report_of(self._run, entry.get("raw", entry))
+            if generation == self.gang.generation and heard is not None:
+                self.gang, _ = fold(self.gang, index, number, heard)
+        self.is_over = self.is_over or what in journal.LAST
+
+    def _report(self, entry: JournalEntry) -> None:
+        report = report_of(self._run, entry)
+        if report is not None and entry["n"] > self._after:
+            self._after = entry["n"]
+            self._tell(report, entry["n"])
+
+    def _time_of(self, report: Report) -> int:
+        """When it happened, as far as clocks of nodes can be believed: in order, and not in the future."""
+        now_ms = time.time_ns() // 1_000_000
+        return min(now_ms, max(self._at_ms, report.at_ms))
+
+
+def said_by(report: Report) -> dict[str, Any]:
+    """A report as a journal has it; steady clocks of other machines mean nothing here."""
+    return {
+        each.name: _plain(getattr(report, each.name))
+        for each in fields(report)
+        if each.name not in ("run", "at_ms", "steady_ms") and getattr(report, each.name) is not None
+    }
+
+
+def reports_in(run: Run, folder: Path) -> Iterator[tuple[Report, int]]:
+    """What is written down of a run, with numbers."""
+    for entry in journal.read(str(folder)):
+        report = report_of(run, entry)
+        if report is not None:
+            yield report, entry["n"]
+
+
+def _raw(report: Report) -> dict[str, Any]:
+    return {"what": WORDS[type(report)], "at_ms": report.at_ms} | said_by(report)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    return value.to_json() if isinstance(value, EndReason) else value

@@ -1,0 +1,571 @@
+"""One attempt of a job on the nodes of a cluster: launches its parts, hands on orders, hears reports."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+
+from trainmaster.engines.local import runfile, worker_environment
+from trainmaster.engines.local.launchers import LOOPBACK
+from trainmaster.engines.local.orphan_cleanup import ended_before_start
+from trainmaster.engines.local.runfile import CgroupPlan, RunFile
+from trainmaster.engines.ray.gang import Due, Gang, Part, due
+from trainmaster.engines.ray.gang import ending as told_to_end
+from trainmaster.engines.ray.gang_journal import GangJournal, Launched
+from trainmaster.engines.ray.gang_parts import (
+    NOTHING,
+    Meeting,
+    by_node,
+    parts_of,
+    reservation,
+    spec_of_part,
+)
+from trainmaster.engines.ray.log_mirror import LogMirror
+from trainmaster.engines.ray.node_link import NodeLink, NotReserved, Unreachable
+from trainmaster.engines.ray.node_reports import LogPiece, PartReport, Seen
+from trainmaster.engines.ray.node_session import FORGET, NodeIsGone, NodeSession
+from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Order, Rebind, Reshape, Thaw
+from trainmaster.model.engine_reports import (
+    Ended,
+    Frozen,
+    Lost,
+    NotFrozen,
+    Report,
+    Reshaped,
+    StopOrder,
+    Thawed,
+)
+from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.placement import Placement
+from trainmaster.model.topology import Topology
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 0.5
+RESERVE_S = 10.0
+"""How long a launch waits for resources that others on the cluster hold."""
+ANSWERS: Mapping[type, tuple[type, ...]] = {
+    Freeze: (Frozen, NotFrozen),
+    Thaw: (Thawed,),
+    Reshape: (Reshaped,),
+}
+"""What a run reports when it has carried out an order; its end answers every order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a run needs of the engine that it is of."""
+
+    link: NodeLink
+    session: Callable[[str], NodeSession]
+    topology: Callable[[], Topology]
+    earlier_over: Callable[[Run], Awaitable[None]]
+    """Returns once no earlier attempt of its job is left."""
+    on_over: Callable[[GangRun], None]
+
+
+class GangRun:
+    """`tell` hears of its reports in order, each once; `after` is the last that was seen before."""
+
+    def __init__(
+        self,
+        run: Run,
+        uuid: str,
+        folder: Path,
+        cluster: Cluster,
+        tell: Callable[[Report, int], None] | None,
+        after: int = 0,
+    ) -> None:
+        self.run = run
+        self.uuid = uuid
+        self.folder = folder
+        self._cluster = cluster
+        self._tell = tell
+        self._over = asyncio.Event()
+        self._spec: LaunchSpec | None = None
+        """What it is launched with; None in a manager that has not been told yet."""
+        self._placements: Mapping[str, Placement] = {}
+        """Its part on each node, of the present generation; empty where that is not known yet."""
+        self._standing: Order | None = None
+        """The last order that has not been answered."""
+        self._end: Halt | Kill | None = None
+        self._wanted: Placement | None = None
+        """What it is to be resized to."""
+        self._bringing_up: asyncio.Task[None] | None = None
+        self._retrying: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._mirrors: dict[int, LogMirror] = {}
+        self._files: dict[int, RunFile] = {}
+        """What the parts were started with."""
+        self._due_told: dict[tuple[int, int], Due] = {}
+        """What parts were told because of others, by generation and index."""
+        self._held = NOTHING
+        """What it has, or had before it was frozen, on the cluster."""
+        self._is_prerun = False
+        self._journal = GangJournal(run, folder, self._told, after)
+        if self._journal.is_over:
+            self._over.set()
+
+    def catch_up(self) -> None:
+        """Tell what an earlier manager has written, and nobody has seen."""
+        self._journal.catch_up()
+
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
+    @property
+    def gang(self) -> Gang | None:
+        return self._journal.gang
+
+    async def until_over(self) -> None:
+        await self._over.wait()
+
+    def begin(self) -> None:
+        """Write down that it was begun: no other attempt of this number will be."""
+        if not self._journal.has_begun:
+            self._journal.open(self.uuid)
+
+    # -- orders --------------------------------------------------------------------------------------------
+
+    def order(self, order: Order, spec: LaunchSpec) -> None:
+        """Begin to carry it out. One that is carried out changes nothing."""
+        if self.is_over:
+            return
+        self._spec = spec
+        if isinstance(order, Launch):
+            self._launch(order, spec)
+        elif isinstance(order, Halt | Kill):
+            self._end_by(order, spec)
+        elif isinstance(order, Reshape):
+            self._reshape(order)
+        elif isinstance(order, Rebind):
+            self._rebind(order.placement, spec)
+            self._post_each(lambda own: Rebind(self.run, own), order.placement, spec)
+        elif self.gang is None and self._bringing_up is None:
+            self._lose("Nothing is left of it.")
+        else:
+            self._standing = order
+            self._send(order, spec)
+
+    def end(self) -> None:
+        """Its job does not need it any more."""
+        if not self.is_over:
+            self._end_by(Kill(self.run), self._any_spec())
+
+    def save(self) -> None:
+        self._post_all("save", self.run)
+
+    def tell_gpu_use(self, util_ppm: int) -> None:
+        self._post_all("tell_gpu_use", self.run, util_ppm)
+
+    def write_row(self, spec: LaunchSpec) -> None:
+        self._post_all("write_row", self.run, spec)
+
+    def _launch(self, order: Launch, spec: LaunchSpec) -> None:
+        gang = self.gang
+        if gang is None:
+            if self._bringing_up is None:
+                self._bring_up(order.placement, is_prerun=order.is_prerun)
+            return
+        if gang.generation == 0 and not gang.is_up:
+            self._placements = by_node(order.placement, self._cluster.topology())
+            self._is_prerun = order.is_prerun
+            for index, part in enumerate(gang.parts):
+                if part.started is None and part.over is None:
+                    self._post_launch(index, part)
+
+    def _end_by(self, order: Halt | Kill, spec: LaunchSpec) -> None:
+        gang = self.gang
+        self._end = order
+        if gang is not None and not gang.is_between:
+            self._journal.gang = told_to_end(gang)
+            self._post_all("execute", order, spec)
+            return
+        if self._bringing_up is not None:
+            self._bringing_up.cancel()
+        self._conclude_unstarted(order)
+
+    def _conclude_unstarted(self, order: Halt | Kill) -> None:
+        """The end of a run none of whose processes has begun, or whose next ones have not."""
+        self.begin()
+        asked = StopOrder.HALT if isinstance(order, Halt) else StopOrder.KILL
+        end = order.end if isinstance(order, Kill) else None
+        said = ended_before_start({"order": asked.value})
+        self._journal.conclude(
+            Ended(
+                *(self.run, _now_ms(), said["code"], asked),
+                has_left=asked is StopOrder.HALT,
+                why="" if self.gang is not None else said["why"],
+                cancelled=asked is StopOrder.KILL,
+                end=end,
+            )
+        )
+
+    def _reshape(self, order: Reshape) -> None:
+        gang, launched = self.gang, self._journal.launched
+        if gang is None or launched is None:
+            if self._bringing_up is None:
+                self._lose("Nothing is left of it.")
+            else:
+                self._standing = order
+            return
+        wanted = repr(order.placement.slices)
+        self._wanted = order.placement
+        if gang.is_resizing:
+            if gang.is_between:
+                self._go_on()
+        elif launched.placement != wanted:
+            self._standing = order
+            self._journal.resize(wanted)
+            self._tell_due()
+
+    def _rebind(self, placement: Placement, spec: LaunchSpec) -> None:
+        """Write down which devices it has now, for programs that are started beside it."""
+        topology = self._cluster.topology()
+        host = worker_environment.Host(topology, topology.uuids, CgroupPlan())
+        try:
+            last = runfile.newest(str(self.folder))
+            if last is not None:
+                whole = replace(spec, part=None)
+                runfile.write(
+                    str(self.folder), worker_environment.rebound(last, placement, whole, host)
+                )
+        except (OSError, ValueError) as problem:
+            log.warning("the new slots could not be written down", run=self.run, why=str(problem))
+
+    def _send(self, order: Order, spec: LaunchSpec) -> None:
+        """An order that all parts get, in their own numbers."""
+        if self.gang is None:
+            return  # it is sent once it is launched
+        if isinstance(order, Thaw):
+            self._start(self._thaw(order, spec))
+        else:
+            self._post_all("execute", order, spec)
+
+    async def _thaw(self, order: Thaw, spec: LaunchSpec) -> None:
+        """Its devices are reserved again first, however long others hold them."""
+        placement = order.placement
+        if placement is not None:
+            self._held = reservation(placement, spec, self._cluster.topology())
+            self._rebind(placement, spec)
+        while not self.is_over and self._standing is order:
+            try:
+                await self._cluster.link.reserve(self.run, self._held.gpus, self._held.cpus)
+                break
+            except (NotReserved, Unreachable):
+                await asyncio.sleep(RETRY_S)
+        if self.is_over or self._standing is not order:
+            return
+        if placement is None:
+            self._post_all("execute", order, spec)
+        else:
+            self._post_each(lambda own: Thaw(self.run, own), placement, spec)
+
+    # -- coming up -----------------------------------------------------------------------------------------
+
+    def _bring_up(self, placement: Placement, *, is_prerun: bool = False) -> None:
+        self.begin()
+        self._bringing_up = asyncio.create_task(self._come_up(placement, is_prerun))
+        self._bringing_up.add_done_callback(self._is_up)
+
+    def _is_up(self, task: asyncio.Task[None]) -> None:
+        if self._bringing_up is task:
+            self._bringing_up = None
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a run could not be launched", run=self.run, exc_info=task.exception())
+            self._lose(f"It could not be launched: {task.exception()}.")
+
+    async def _come_up(self, placement: Placement, is_prerun: bool) -> None:
+        """One generation: what it needs is reserved and agreed, then all parts are launched."""
+        assert self._spec is not None
+        topology = self._cluster.topology()
+        await self._cluster.earlier_over(self.run)
+        self._held = reservation(placement, self._spec, topology)
+        if (refusal := await self._reserve()) is not None:
+            self._lose(refusal)
+            return
+        placements = by_node(placement, topology)
+        parts = parts_of(placements, self._spec.ranks)
+        try:
+            meeting = await self._meeting(parts)
+        except NodeIsGone:
+            self._lose(f"The node {parts[0].node} is gone.")
+            return
+        spec, self._placements = self._spec, placements
+        self._is_prerun = is_prerun
+        for former in {part.node for part in self._former_parts()} & set(placements):
+            self._cluster.session(former).post(self.run, FORGET, self.run)
+        launched = Launched(meeting, repr(placement.slices), spec.grace_ms, spec.logs)
+        self._mirrors.clear()
+        self._files.clear()
+        self._journal.launch(parts, launched)
+        for index, part in enumerate(parts):
+            self._post_launch(index, part)
+        if self._standing is not None and not isinstance(self._standing, Reshape):
+            self._send(self._standing, spec)
+        self._hear_of_gone_nodes()
+
+    def _former_parts(self) -> tuple[Part, ...]:
+        return () if self.gang is None else self.gang.parts
+
+    async def _reserve(self) -> str | None:
+        """Why the cluster does not have what it needs; None: it is reserved."""
+        until = time.monotonic() + RESERVE_S
+        while True:
+            try:
+                await self._cluster.link.reserve(self.run, self._held.gpus, self._held.cpus)
+                return None
+            except NotReserved as refused:
+                if time.monotonic() >= until:
+                    return str(refused)
+            except Unreachable:
+                pass
+            await asyncio.sleep(RETRY_S)
+
+    async def _meeting(self, parts: tuple[Part, ...]) -> Meeting:
+        """A port of the first node; a gang on one node agrees by itself, unless it was started before."""
+        if len(parts) == 1 and self.gang is None:
+            return Meeting(LOOPBACK, 0)
+        session = self._cluster.session(parts[0].node)
+        port = await session.ask("free_port", "")
+        assert isinstance(port, int)
+        return Meeting(session.host if len(parts) > 1 else LOOPBACK, port)
+
+    def _post_launch(self, index: int, part: Part) -> None:
+        gang, launched, spec = self.gang, self._journal.launched, self._spec
+        own = self._placements.get(part.node)
+        if gang is None or launched is None or spec is None or own is None:
+            return  # the manager orders it again
+        order = Launch(self.run, own, 0, is_prerun=self._is_prerun)
+        told = spec_of_part(spec, gang.parts, index, launched.meeting, gang.generation)
+        self._cluster.session(part.node).post(self.run, "execute", order, told)
+
+    def _go_on(self) -> None:
+        """All parts have left: launch those with which it goes on."""
+        if self._bringing_up is None and self._wanted is not None and self._spec is not None:
+            self._bring_up(self._wanted)
+
+    # -- what is heard -------------------------------------------------------------------------------------
+
+    def hear(self, node: str, said: PartReport) -> None:
+        """A report of its part on this node."""
+        index = self._index_of(node)
+        if index is None or self.is_over:
+            return
+        self._keep_file(index, said)
+        self._journal.hear(index, said.number, said.report)
+        self._follow_up()
+
+    def node_gone(self, node: str, why: str) -> None:
+        """Nothing of it is left on this node."""
+        index = self._index_of(node)
+        if index is None or self.is_over or self.gang is None:
+            return
+        part = self.gang.parts[index]
+        self._journal.hear(index, part.seen + 1, Lost(self.run, _now_ms(), why))
+        self._follow_up()
+
+    def _hear_of_gone_nodes(self) -> None:
+        for part in self._former_parts():
+            if self._cluster.session(part.node).is_gone:
+                self.node_gone(part.node, f"The node {part.node} is gone.")
+
+    def _follow_up(self) -> None:
+        gang = self.gang
+        self._retry_writing()
+        if self.is_over or gang is None:
+            return
+        self._tell_due()
+        if gang.is_between:
+            for mirror in self._mirrors.values():
+                mirror.close()
+            self._go_on()
+
+    def _tell_due(self) -> None:
+        """What parts have to be told because of others."""
+        gang = self.gang
+        if gang is None:
+            return
+        orders: Mapping[Due, Order] = {
+            Due.KILL: Kill(self.run),
+            Due.THAW: Thaw(self.run),
+            Due.HALT: Halt(self.run),
+        }
+        for index, what in due(gang).items():
+            if self._due_told.get((gang.generation, index)) is not what:
+                self._due_told[gang.generation, index] = what
+                self._post(gang.parts[index], "execute", orders[what], self._any_spec())
+
+    def told_again(self, node: str) -> None:
+        """A new session with a node has begun: say again what may not have been heard there."""
+        index, gang = self._index_of(node), self.gang
+        if index is None or gang is None or gang.parts[index].over is not None:
+            return
+        part = gang.parts[index]
+        self._due_told.pop((gang.generation, index), None)
+        if part.started is None:
+            self._post_launch(index, part)
+        if self._end is not None:
+            self._post(part, "execute", self._end, self._any_spec())
+        elif isinstance(self._standing, Freeze):
+            self._post(part, "execute", self._standing, self._any_spec())
+        elif isinstance(self._standing, Thaw):
+            self._send(self._standing, self._any_spec())
+        self._tell_due()
+
+    def adopted(self, node: str) -> Seen | None:
+        """What is known of its part on this node; None where it has none that may go on."""
+        index, gang = self._index_of(node), self.gang
+        if index is None or gang is None or self.is_over or gang.parts[index].over is not None:
+            return None
+        return Seen(gang.parts[index].seen, self._mirror(index).places)
+
+    def write_logs(self, node: str, pieces: list[LogPiece]) -> None:
+        """In a thread, since it waits for the disk."""
+        index = self._index_of(node)
+        if index is not None:
+            self._mirror(index).write(pieces)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Those of its parts that may go on."""
+        return tuple(part.node for part in self._former_parts() if part.over is None)
+
+    async def stop(self) -> None:
+        """Stop watching. It goes on."""
+        tasks = [*self._tasks, *filter(None, (self._bringing_up, self._retrying))]
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+        self._close()
+
+    # -- keeping it ----------------------------------------------------------------------------------------
+
+    def _told(self, report: Report, number: int) -> None:
+        if self._standing is not None and isinstance(report, ANSWERS[type(self._standing)]):
+            self._standing = None
+        if isinstance(report, Frozen):
+            self._start(self._give_back())
+        if isinstance(report, Frozen | NotFrozen):
+            self._due_told.clear()
+        if isinstance(report, Ended | Lost):
+            self._over.set()
+        if self._tell is not None:
+            self._tell(report, number)
+        if isinstance(report, Ended | Lost):
+            self._close()
+            self._cluster.on_over(self)
+
+    async def _give_back(self) -> None:
+        while self.gang is not None and self.gang.is_frozen and not self.is_over:
+            with suppress(Unreachable):
+                await self._cluster.link.reserve(self.run, {}, {})
+                return
+            await asyncio.sleep(RETRY_S)
+
+    def _keep_file(self, index: int, said: PartReport) -> None:
+        """What all its ranks were started with, once that is known of all parts."""
+        gang = self.gang
+        if said.file is None or gang is None:
+            return
+        self._files[index] = said.file
+        if len(self._files) < len(gang.parts):
+            return
+        first = self._files[0]
+        ranks = tuple(rank for each in sorted(self._files) for rank in self._files[each].ranks)
+        placement = "" if self._journal.launched is None else self._journal.launched.placement
+        whole = replace(
+            first, ranks=ranks, placement=placement, generation=gang.generation, first_rank=0
+        )
+        try:
+            runfile.write(str(self.folder), whole)
+        except OSError as problem:
+            log.warning("a run's environment could not be kept", run=self.run, why=str(problem))
+
+    def _mirror(self, index: int) -> LogMirror:
+        gang, launched = self.gang, self._journal.launched
+        assert gang is not None
+        assert launched is not None
+        if index not in self._mirrors:
+            part = f"{gang.generation}-{index}"
+            self._mirrors[index] = LogMirror(self.folder, part, launched.logs)
+        return self._mirrors[index]
+
+    def _lose(self, why: str) -> None:
+        """The end of a run of which nothing has begun, or nothing is left."""
+        if not self.is_over:
+            self.begin()
+            self._journal.conclude(Lost(self.run, _now_ms(), why, alive_ms=0))
+            self._retry_writing()
+
+    def _any_spec(self) -> LaunchSpec:
+        """For orders to parts that run: all that counts then is whose they are, and their grace."""
+        if self._spec is not None:
+            return self._spec
+        launched = self._journal.launched
+        grace_ms = 0 if launched is None else launched.grace_ms
+        return LaunchSpec((), "", "", uuid=self.uuid, grace_ms=grace_ms)
+
+    def _index_of(self, node: str) -> int | None:
+        parts = self._former_parts()
+        return next((index for index, part in enumerate(parts) if part.node == node), None)
+
+    def _post(self, part: Part, method: str, *words: object) -> None:
+        self._cluster.session(part.node).post(self.run, method, *words)
+
+    def _post_all(self, method: str, *words: object) -> None:
+        for part in self._former_parts():
+            if part.over is None:
+                self._post(part, method, *words)
+
+    def _post_each(
+        self, order_of: Callable[[Placement], Order], placement: Placement, spec: LaunchSpec
+    ) -> None:
+        """An order with a placement: each node gets its own part of it."""
+        local, gang, launched = (
+            by_node(placement, self._cluster.topology()),
+            self.gang,
+            self._journal.launched,
+        )
+        if gang is None or launched is None:
+            return
+        for index, part in enumerate(gang.parts):
+            if part.over is None and part.node in local:
+                told = spec_of_part(spec, gang.parts, index, launched.meeting, gang.generation)
+                self._post(part, "execute", order_of(local[part.node]), told)
+
+    def _retry_writing(self) -> None:
+        """Until the disk has taken all that was heard."""
+        if not self._journal.is_written and self._retrying is None:
+            self._retrying = asyncio.create_task(self._write_again())
+
+    async def _write_again(self) -> None:
+        while not self._journal.is_written:
+            await asyncio.sleep(RETRY_S)
+            self._journal.retry()
+        self._retrying = None
+
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _close(self) -> None:
+        for mirror in self._mirrors.values():
+            mirror.close()
+        self._mirrors.clear()
+        self._journal.close()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,260 @@
+"""The engine's part on one node: runs parts of gangs as the local engine does, for one manager at a time.
+
+It imports nothing of Ray: an actor hands calls on to it. What it hands out waits in `next`, which a manager
+calls again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from trainmaster.durable_files import write_whole
+from trainmaster.engines.local import runfile, worker_environment
+from trainmaster.engines.local.engine import LocalEngine
+from trainmaster.engines.protocol import EngineError, KnownJob, StrayRun
+from trainmaster.engines.ray.log_pieces import new_pieces
+from trainmaster.engines.ray.node_reports import (
+    Batch,
+    Begun,
+    LogPiece,
+    LogPlace,
+    PartReport,
+    Seen,
+    SessionOver,
+    SessionUnknown,
+)
+from trainmaster.failures.hang_rule import DEFAULT_LIMITS, HangLimits
+from trainmaster.gpu.devices import Machine
+from trainmaster.model.actions import Launch, Order
+from trainmaster.model.engine_reports import Ended, Lost, Report, Reshaped, Started, Thawed
+from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import LaunchSpec
+
+LOOK_S = 0.1
+"""How often logs are looked at while a manager waits for news."""
+MOST_BYTES = 1 << 20
+"""Of logs in one batch."""
+SESSION = "session"
+"""A file with the number of the last session."""
+
+
+class Launcher:
+    """Keeps all that it knows below one folder of its node."""
+
+    def __init__(
+        self, folder: Path, machine: Machine, *, hang_limits: HangLimits = DEFAULT_LIMITS
+    ) -> None:
+        self._folder = folder
+        self._machine = machine
+        self._hang_limits = hang_limits
+        self._engine: LocalEngine | None = None
+        self._session: int | None = None
+        self._is_fresh = False
+        """Whether no manager has had the engine yet."""
+        self._beginning = asyncio.Lock()
+        self._reports: list[PartReport] = []
+        self._places: dict[Run, dict[int, LogPlace]] = {}
+        """How far the logs of each run of this session have been read."""
+        self._live: set[Run] = set()
+        """Runs whose last report has not been handed out."""
+        self._last: Batch | None = None
+        """Handed out, and not known to have arrived."""
+        self._news = asyncio.Event()
+
+    async def open(self) -> None:
+        """Be ready for a manager; EngineError where it cannot work here."""
+        nodes = self._machine.topology.nodes
+        if len(nodes) != 1:
+            raise EngineError(
+                f"The node {nodes[0].name} has GPUs of {len(nodes)} kinds; start one raylet for each."
+            )
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await self._renew()
+        except OSError as problem:
+            raise EngineError(
+                f"The folder {self._folder} cannot be used: {problem.strerror}."
+            ) from None
+
+    async def close(self) -> None:
+        """Stop watching. Runs go on."""
+        if self._engine is not None:
+            await self._engine.close()
+            self._engine = None
+
+    # -- sessions ------------------------------------------------------------------------------------------
+
+    async def begin(self) -> Begun:
+        """A new manager, or one that was away: it has to observe the runs that it knows."""
+        async with self._beginning:
+            number = 1 + self._noted_session()
+            write_whole(self._folder / SESSION, str(number))
+            if not self._is_fresh:
+                await self.close()
+                await self._renew()
+            self._is_fresh = False
+            self._reports, self._places, self._live, self._last = [], {}, set(), None
+            self._session = number
+            self._news.set()  # for one that still waits
+            return Begun(number, self._local.abilities)
+
+    async def _renew(self) -> None:
+        machine = self._machine
+        self._engine = LocalEngine(
+            *(self._folder, machine.topology, machine.devices, machine.numbers),
+            hang_limits=self._hang_limits,
+            serves_users=os.geteuid() == 0,
+            minors=machine.minors,
+        )
+        await self._engine.open(self._tell)
+        self._is_fresh = True
+
+    def _noted_session(self) -> int:
+        try:
+            return int((self._folder / SESSION).read_text())
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def _confirm(self, session: int) -> None:
+        if session == self._session:
+            return
+        if session == self._noted_session():
+            raise SessionUnknown
+        raise SessionOver("Another manager gives orders to this node now.")
+
+    @property
+    def _local(self) -> LocalEngine:
+        if self._engine is None:
+            raise SessionUnknown
+        return self._engine
+
+    # -- orders --------------------------------------------------------------------------------------------
+
+    async def free_port(self, session: int, host: str) -> int:
+        """A port of this address on which the ranks of a gang can meet."""
+        self._confirm(session)
+        return worker_environment.free_port(host)
+
+    async def execute(self, session: int, order: Order, spec: LaunchSpec) -> None:
+        """The order in this node's own numbers."""
+        self._confirm(session)
+        if isinstance(order, Launch):
+            self._watch(order.run, Seen())
+        await self._local.execute(order, spec)
+
+    async def observe(
+        self, session: int, runs: Mapping[Run, Seen], known: Mapping[str, KnownJob]
+    ) -> tuple[StrayRun, ...]:
+        """Go on with these parts, from what the manager has of them. Of the others, end earlier runs of known
+        jobs."""
+        self._confirm(session)
+        for run, seen in runs.items():
+            self._watch(run, seen)
+        numbers = {run: seen.number for run, seen in runs.items()}
+        return tuple(await self._local.observe(numbers, known.get))
+
+    async def live(self, session: int) -> tuple[Run, ...]:
+        """Runs that may go on here."""
+        self._confirm(session)
+        return tuple(self._local.live_runs())
+
+    async def save(self, session: int, run: Run) -> None:
+        self._confirm(session)
+        await self._local.save(run)
+
+    async def tell_gpu_use(self, session: int, run: Run, util_ppm: int) -> None:
+        self._confirm(session)
+        self._local.tell_gpu_use(run, util_ppm)
+
+    async def catches_save(self, session: int, run: Run) -> bool:
+        self._confirm(session)
+        recorded = self._local.recorded(run)
+        reports = () if recorded is None else recorded.reports
+        pids = [each.pids for each, _ in reports if isinstance(each, Started | Reshaped)]
+        if not pids:
+            return False
+        return await asyncio.to_thread(self._local.catches_save, run, pids[-1])
+
+    async def write_row(self, session: int, run: Run, spec: LaunchSpec) -> None:
+        self._confirm(session)
+        await self._local.write_row(run, spec)
+
+    async def forget(self, session: int, run: Run) -> None:
+        """Remove what is left of a run that is over."""
+        self._confirm(session)
+        if run not in self._live:
+            await self._local.forget(run)
+            self._places.pop(run, None)
+
+    # -- news ----------------------------------------------------------------------------------------------
+
+    async def next(self, session: int, after: int, wait_s: float) -> Batch:
+        """What is new after that batch; an empty one of the same number where nothing is, after some time."""
+        until = time.monotonic() + wait_s
+        while True:
+            self._confirm(session)
+            if self._last is not None and self._last.number > after:
+                return self._last
+            found = self._new_batch(after + 1)
+            if found.reports or found.logs:
+                self._last = found
+                return found
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return Batch(after)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, LOOK_S)):
+                    await self._news.wait()
+
+    def _new_batch(self, number: int) -> Batch:
+        """A run's last report waits until its logs are read to the end."""
+        self._news.clear()
+        pieces, unread = self._new_pieces()
+        told, self._reports = self._reports, []
+        ready: list[PartReport] = []
+        for each in told:
+            (self._reports if _is_last(each) and _run(each) in unread else ready).append(each)
+        self._live -= {_run(each) for each in ready if _is_last(each)}
+        return Batch(number, tuple(ready), tuple(pieces))
+
+    def _new_pieces(self) -> tuple[list[LogPiece], set[Run]]:
+        """Of all logs together so much as one batch takes; the runs that have more."""
+        pieces: list[LogPiece] = []
+        unread: set[Run] = set()
+        left = MOST_BYTES
+        for run in self._live:
+            if left <= 0:
+                unread.add(run)
+                continue
+            for piece in new_pieces(self._local.folder_of(run), run, self._places[run]):
+                pieces.append(piece)
+                left -= len(piece.data)
+                if left <= 0:
+                    unread.add(run)
+                    break
+        return pieces, unread
+
+    def _watch(self, run: Run, seen: Seen) -> None:
+        self._live.add(run)
+        self._places.setdefault(run, dict(seen.logs))
+
+    def _tell(self, report: Report, number: int) -> None:
+        file = None
+        if isinstance(report, Started | Reshaped | Thawed):
+            with suppress(OSError, ValueError):
+                file = runfile.newest(str(self._local.folder_of(report.run)))
+        self._reports.append(PartReport(number, report, file))
+        self._news.set()
+
+
+def _run(said: PartReport) -> Run:
+    return said.report.run
+
+
+def _is_last(said: PartReport) -> bool:
+    return isinstance(said.report, Ended | Lost)

@@ -1,0 +1,148 @@
+"""A node link without a cluster: a launcher for each node in the test's own process; real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainmaster.engines.ray.engine import RayEngine
+from trainmaster.engines.ray.launcher import Launcher
+from trainmaster.engines.ray.node_link import (
+    NodeFound,
+    NodeGone,
+    NodeNews,
+    NodeSilent,
+    NotReserved,
+    Unreachable,
+)
+from trainmaster.gpu.devices import Machine
+from trainmaster.model.engine_reports import ClusterNode
+from trainmaster.model.job import Run
+from trainmaster.model.topology import SLOT_TYPE, GpuType
+from trainmaster.model.topology_growth import topology_of
+from trainmaster.model.units import GIB, WHOLE
+
+HOST = "127.0.0.1"
+
+
+def node_of(name: str, slots: int = 4, host: str = HOST) -> ClusterNode:
+    return ClusterNode(name, host, slots, GpuType(SLOT_TYPE, GIB), slots * 1000, 16 * GIB)
+
+
+@dataclass
+class LoopbackNode:
+    """One node: it can be cut off, die, and come back."""
+
+    node: ClusterNode
+    folder: Path
+    launcher: Launcher | None = None
+    is_cut_off: bool = False
+    incarnation: int = 0
+    calls: list[str] = field(default_factory=list)
+    """Methods that were called, in order."""
+
+    async def start(self) -> None:
+        self.launcher = Launcher(self.folder, Machine(topology_of([self.node]), ()))
+        self.incarnation += 1
+        await self.launcher.open()
+
+    async def stop(self) -> None:
+        """Its launcher is gone; what runs there goes on."""
+        launcher, self.launcher = self.launcher, None
+        if launcher is not None:
+            await launcher.close()
+
+
+class LoopbackLink:
+    """Keeps the promise of a node link, with nodes whose folders are below one folder."""
+
+    def __init__(self, folder: Path, nodes: Sequence[ClusterNode]) -> None:
+        self.nodes = {node.name: LoopbackNode(node, folder / node.name) for node in nodes}
+        self.held: dict[Run, Mapping[str, int]] = {}
+        self.taken: dict[str, int] = {}
+        """Thousandths of GPUs that others hold."""
+        self._tell: Callable[[NodeNews], None] = print
+
+    async def open(self, tell: Callable[[NodeNews], None]) -> None:
+        self._tell = tell
+        for node in self.nodes.values():
+            await node.start()
+            self._found(node)
+
+    async def call(self, node: str, method: str, *words: object) -> object:
+        there = self._reached(node)
+        assert there.launcher is not None
+        there.calls.append(method)
+        said = pickle.loads(pickle.dumps(words))
+        answer = await getattr(there.launcher, method)(*said)
+        self._reached(node)
+        return pickle.loads(pickle.dumps(answer))
+
+    async def reserve(
+        self, run: Run, thousandths: Mapping[str, int], cpus: Mapping[str, int]
+    ) -> None:
+        for name, wanted in thousandths.items():
+            others = sum(
+                held.get(name, 0) for other, held in self.held.items() if other != run
+            ) + self.taken.get(name, 0)
+            if others + wanted > WHOLE * self.nodes[name].node.gpus:
+                raise NotReserved(f"Other users of the cluster hold GPUs of {name}.")
+        self.held.pop(run, None)
+        if thousandths:
+            self.held[run] = dict(thousandths)
+
+    async def reserved(self) -> Mapping[Run, Mapping[str, int]]:
+        return dict(self.held)
+
+    def troubles(self) -> tuple[str, ...]:
+        return ()
+
+    async def close(self) -> None:
+        for node in self.nodes.values():
+            await node.stop()
+
+    # -- what becomes of nodes -----------------------------------------------------------------------------
+
+    async def join(self, node: ClusterNode, folder: Path) -> None:
+        self.nodes[node.name] = LoopbackNode(node, folder / node.name)
+        await self.nodes[node.name].start()
+        self._found(self.nodes[node.name])
+
+    async def restart_launcher(self, name: str) -> None:
+        """The raylet was killed and is back before its fence: runs went on."""
+        node = self.nodes[name]
+        await node.stop()
+        self._tell(NodeSilent(name, str(node.incarnation), "its raylet was killed"))
+        await asyncio.sleep(0.05)
+        await node.start()
+        self._found(node)
+
+    async def die(self, name: str, kill: Callable[[Path], None]) -> None:
+        """The machine is switched off: nothing of it is left, and that becomes known."""
+        node = self.nodes[name]
+        await node.stop()
+        kill(node.folder)
+        self._tell(NodeSilent(name, str(node.incarnation), "it does not answer"))
+        self._tell(NodeGone(name, str(node.incarnation), f"The node {name} is dead."))
+
+    async def come_back(self, name: str) -> None:
+        await self.nodes[name].start()
+        self._found(self.nodes[name])
+
+    def _found(self, node: LoopbackNode) -> None:
+        self._tell(NodeFound(node.node, str(node.incarnation)))
+
+    def _reached(self, name: str) -> LoopbackNode:
+        node = self.nodes.get(name)
+        if node is None or node.launcher is None or node.is_cut_off:
+            raise Unreachable(name)
+        return node
+
+
+def ray_engine(folder: Path) -> RayEngine:
+    """Two nodes of four slots each, as the local engine of the stage has."""
+    nodes = [node_of("n0"), node_of("n1")]
+    return RayEngine(folder, LoopbackLink(folder / "nodes", nodes), nodes)
