@@ -57,6 +57,29 @@ def test_a_program_that_uses_more_memory_than_it_may_is_told_so(tmp_path: Path) 
     perform(tmp_path, act)
 
 
+CHILDREN = """
+import subprocess, sys, time
+child = "import time; x = b'x' * (80 << 20); time.sleep(1)"
+for process in [subprocess.Popen([sys.executable, "-S", "-c", child]) for _ in range(3)]:
+    process.wait()
+"""
+
+
+def test_what_all_processes_of_a_program_have_is_counted_on_slots(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        if not stage.engine.abilities.limits_memory:
+            pytest.skip("this machine lets us count no memory")
+        await stage.launch(RUN, python(stage, CHILDREN))
+        said = await stage.ended(RUN)
+        assert said.code == 0
+        assert said.peak_memory is not None
+        assert said.peak_memory < 160 << 20
+        assert said.rank_memory is not None
+        assert 240 << 20 <= said.rank_memory < 320 << 20
+
+    perform(tmp_path, act)
+
+
 def test_a_program_gets_no_more_of_the_processors_than_it_may(tmp_path: Path) -> None:
     async def act(stage: Stage) -> None:
         if not stage.engine.abilities.limits_cpus:

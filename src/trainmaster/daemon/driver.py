@@ -490,8 +490,8 @@ class Driver:
         if record is not None and any(
             isinstance(each.event, e.RunSucceeded | e.RunPassed) for each in found
         ):
-            peak = report.peak_memory if isinstance(report, Ended) else None
-            peak = of_each_device(peak, live, record.placement)
+            ended = report if isinstance(report, Ended) else None
+            peak = None if ended is None else of_each_device(ended, live, record.placement)
             measured = with_host_memory(self.measurements.at_end(record), peak)
             if measured is not None:
                 yield LoggedEvent(e.JobProfiled(live.id, profile=measured))

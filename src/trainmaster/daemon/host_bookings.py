@@ -1,8 +1,8 @@
 """Host memory of jobs on CPU slots whose users state none: booked by earlier runs, and never limited.
 
 A job of which nothing is known books the usual part of its slot; the next ones book what the program was seen
-to use. A booking decides who finds room beside it. It is no limit: what is known is the peak of the largest
-process, and a run may have several.
+to use. A booking decides who finds room beside it, and is no limit. What is known is what all processes of a
+rank had together, where control groups count it, and else the peak of the largest process alone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
+from trainmaster.model.engine_reports import Ended
 from trainmaster.model.launch_spec import Ranks
 from trainmaster.model.memory_estimate import MemoryEstimate
 from trainmaster.model.placement import Placement
@@ -63,13 +64,23 @@ class HostBookings:
             yield LoggedEvent(e.JobChanged(live.job), {"booked": f"{booked} of host memory"})
 
 
-def of_each_device(peak: int | None, live: LiveJob, placement: Placement | None) -> int | None:
-    """The part of a process's peak that each of its devices stands for, on the node where it had the fewest.
+def of_each_device(said: Ended, live: LiveJob, placement: Placement | None) -> int | None:
+    """The part of what it had that each of its devices stands for, on the node where it had the fewest.
 
-    A launcher, and a gang with a rank for each device, has a process for each of them.
+    A gang with a rank for each device has a process for each of them, and so has a launcher, in one rank. Of
+    two figures the larger one counts: one leaves other processes out, one may miss a short peak.
     """
-    is_one_for_each = live.recipe.ranks is Ranks.PER_GPU or live.recipe.launcher
-    if peak is None or placement is None or is_one_for_each:
-        return peak
+    has_rank_for_each = live.recipe.ranks is Ranks.PER_GPU
+    has_process_for_each = has_rank_for_each or bool(live.recipe.launcher)
+    known = (
+        (said.peak_memory, has_process_for_each),
+        (said.rank_memory, has_rank_for_each),
+    )
+    fewest = 1 if placement is None else _fewest_devices(placement)
+    parts = [peak if is_for_each else ceil_div(peak, fewest) for peak, is_for_each in known if peak]
+    return max(parts, default=None)
+
+
+def _fewest_devices(placement: Placement) -> int:
     nodes = [piece.node for piece in placement.slices]
-    return ceil_div(peak, min(map(nodes.count, nodes)))
+    return min(map(nodes.count, nodes))

@@ -236,6 +236,8 @@ class Ended:
     """How long its processes ran, frozen or not."""
     peak_memory: int | None = None
     """The most host memory that one of its processes had, in bytes; None: an earlier version does not say."""
+    rank_memory: int | None = None
+    """The most that all processes of one of its ranks had together; None: nobody counted it."""
     steady_ms: int | None = None
 
 

@@ -43,7 +43,7 @@ class Profile:
     memory_estimate: MemoryEstimate | None = None
     """What it is expected to need on each GPU; None: not more is known than the measured peak."""
     host_memory: int = 0
-    """Bytes of host memory on each of its devices: of the peak of its largest process; 0 = unknown."""
+    """Bytes of host memory on each of its devices: what its processes had at their peak; 0 = unknown."""
 
     @property
     def is_predictive(self) -> bool:

@@ -15,6 +15,8 @@ from trainmaster.engines.local.runfile import CgroupPlan
 
 PERIOD_US = 100_000
 TRACKING_ROUNDS = 5
+OWN_MEMORY = {1: ("total_rss", "total_shmem"), 2: ("anon", "shmem")}
+"""In `memory.stat`, by version: what the kernel cannot take back as it can the pages of files."""
 
 
 class RunCgroups:
@@ -60,11 +62,11 @@ class RunCgroups:
             if plan.version == 2 and base in (plan.memory_in, plan.cpus_in):
                 wanted = [
                     name
-                    for name, where, limit in (
-                        ("+memory", plan.memory_in, plan.memory),
-                        ("+cpu", plan.cpus_in, plan.cpus),
+                    for name, where, is_used in (
+                        ("+memory", plan.memory_in, self.has_memory_groups),
+                        ("+cpu", plan.cpus_in, plan.cpus is not None),
                     )
-                    if where == base and limit is not None
+                    if where == base and is_used
                 ]
                 put(run, "cgroup.subtree_control", " ".join(wanted))
             for rank in range(ranks):
@@ -175,6 +177,18 @@ class RunCgroups:
             return 0
         return int(said.get("oom_kill", 0))
 
+    def memory_of(self, rank: int) -> int:
+        """Bytes that the rank's processes have together and that are no files; 0: they are not counted."""
+        plan = self._plan
+        if not self.has_memory_groups:
+            return 0
+        try:
+            with open(os.path.join(self._of(plan.memory_in, rank), "memory.stat")) as file:
+                said = dict(line.split() for line in file)
+        except (OSError, ValueError):
+            return 0
+        return sum(int(said.get(name, 0)) for name in OWN_MEMORY[plan.version])
+
     def remove(self) -> None:
         """Remove the groups; possible once no process is inside."""
         plan = self._plan
@@ -184,11 +198,17 @@ class RunCgroups:
                 with contextlib.suppress(OSError):
                     os.rmdir(folder)
 
+    @property
+    def has_memory_groups(self) -> bool:
+        """Whether each rank has a group by which its memory is limited, or counted."""
+        plan = self._plan
+        return bool(plan.memory_in) and (plan.memory is not None or plan.counts_memory)
+
     def _limiting(self) -> list[str]:
-        """The hierarchies in which this run is limited: its ranks start there."""
+        """The hierarchies in which this run is limited, or its memory counted: its ranks start there."""
         plan = self._plan
         limits = (
-            plan.memory_in if plan.memory is not None else "",
+            plan.memory_in if self.has_memory_groups else "",
             plan.cpus_in if plan.cpus is not None else "",
         )
         return [base for base in dict.fromkeys(limits) if base]

@@ -47,6 +47,8 @@ class CgroupPlan:
     devices_version: int = 2
     minors: tuple[int, ...] | None = None
     """The only GPUs that it may open, by the minor numbers of their files; None: any."""
+    counts_memory: bool = False
+    """Whether each rank has a group in `memory_in` though nothing limits its memory: to know what it uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,9 @@ class RunFile:
     """The number of its first rank in a gang on several machines."""
 
 
-APART = {"pids": ("pids_in", "pids"), "devices": ("devices_in", "devices_version", "minors")}
+APART = {"pids": ("pids_in", "pids"), "devices": ("devices_in", "devices_version", "minors")} | {
+    "memory": ("counts_memory",)
+}
 """What is said of control groups in fields of its own."""
 LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_folder", "hang"}) | {
     "prerun_ms",

@@ -34,6 +34,7 @@ from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.prerun_end import PrerunEnd, remove_folder
 from trainmaster.engines.local.privileges import called_as
 from trainmaster.engines.local.process_freezer import send
+from trainmaster.engines.local.rank_memory import RankMemory
 from trainmaster.engines.local.rank_processes import NOT_FILTERED, Gang, NotStarted, RankProcess
 from trainmaster.engines.local.rank_times import RankTimes
 from trainmaster.engines.local.run_freezing import RunFreezing
@@ -83,6 +84,7 @@ class Supervisor:
         self._reports = RunReports(written, self._control.send_to_followers)
         self._cgroups = RunCgroups(run.cgroups, cgroup_name(run.socket))
         self._gang = Gang(self._cgroups)
+        self._memory = RankMemory(self._cgroups.memory_of)
         self._failed: RankProcess | None = None
         """The first rank that ended with an error by itself."""
         self._not_started: NotStarted | None = None
@@ -152,7 +154,7 @@ class Supervisor:
         now = time.monotonic()
         waits = [self._housekeeping_at, self._sweep_at, self._track_at]
         waits += [self._reports.due_at, self._freezing.due_at, self._pacing.due_at]
-        waits.append(self._hangs.due_at)
+        waits += [self._hangs.due_at, self._memory.due_at]
         if self._stopping is None:
             waits.append(self._prerun_end.due_at)
         if self._stopping is not None:
@@ -162,6 +164,7 @@ class Supervisor:
 
     def _tick(self) -> None:
         now = time.monotonic()
+        self._memory.tick(now, len(self._run.ranks))
         self._reap()
         self._step_freezing(now)
         is_suspended = self._freezing.is_frozen or self._freezing.is_busy
@@ -224,6 +227,8 @@ class Supervisor:
             said["remark"] = self._cgroups.trouble
         self._reports.write(what, said)
         self._track_at = time.monotonic() + TRACK_AFTER_S
+        if self._cgroups.has_memory_groups:
+            self._memory.start(time.monotonic())
 
     def _output_reader(self, rank: RankProcess) -> Callable[[int], None]:
         def ready(mask: int) -> None:
@@ -309,6 +314,8 @@ class Supervisor:
             said["longest_silence_ms"] = self._hangs.longest_ms
             said["ran_ms"] = max(0, time.time_ns() - self._started_ns) // 1_000_000
             said["peak_memory"] = getrusage(RUSAGE_CHILDREN).ru_maxrss << 10
+            if self._memory.peak:
+                said["rank_memory"] = self._memory.peak
             if self._unsaved_ms is not None:
                 said["unsaved_ms"] = self._unsaved_ms
             self._conclude("ended", said)

@@ -125,6 +125,7 @@ def run_file(
             cpus=spec.cpus if cgroups.cpus_in else None,
             pids=host.most_pids,
             minors=minors_of(placement, host),
+            counts_memory=bool(cgroups.memory_in) and not host.uuids,
         ),
         uuid=spec.uuid,
         row=spec.row,
