@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import structlog
 
@@ -157,10 +158,10 @@ class RayEngine:
             for run, seen in runs.items()
             if (gang := self._adopt(run, seen, known)) is not None
         ]
-        awaited = {name for gang in adopted for name in gang.nodes} | set(self._nodes)
-        asking = [
-            asyncio.create_task(self._settle(name, adopted, known)) for name in sorted(awaited)
-        ]
+        for name in {name for gang in adopted for name in gang.nodes}:
+            self._session(name)  # one that was never seen is then found, or is gone
+        reached = sorted(self._nodes.keys() - self._silent.keys())
+        asking = [asyncio.create_task(self._settle(name, adopted, known)) for name in reached]
         strays: dict[Run, StrayRun] = {}
         if asking:
             done, slow = await asyncio.wait(asking, timeout=LOOK_S)
@@ -170,7 +171,9 @@ class RayEngine:
                 strays |= {each.run: each for each in task.result() if each.run not in strays}
         for run, seen in runs.items():
             if seen > 0 and run not in self._runs and run not in self._over:
-                self._tell_lost(run, seen, NOTHING_LEFT)
+                self._start(self._lose_when_gone(run, seen))
+        self._start(self._release_unknown(strays))
+        await asyncio.sleep(0)
         return [*strays.values()]
 
     async def save(self, run: Run) -> None:
@@ -310,6 +313,24 @@ class RayEngine:
                 return
             await asyncio.sleep(RETRY_S)
 
+    async def _release_unknown(self, strays: Mapping[Run, StrayRun]) -> None:
+        """Give back what is reserved for runs of which nothing is left."""
+        try:
+            reserved = await self._link.reserved()
+        except Unreachable:
+            return  # the next manager does
+        left = {run for run, stray in strays.items() if not stray.is_ended}
+        for run in reserved.keys() - self._runs.keys() - left:
+            await self._release(run)
+
+    async def _lose_when_gone(self, run: Run, seen: int) -> None:
+        """A run without records here is lost once no node has it any more."""
+        for name in sorted(self._nodes.keys() - self._silent.keys()):
+            with suppress(NodeIsGone):
+                while run in cast(tuple[Run, ...], await self._session(name).ask("live")):
+                    await asyncio.sleep(RETRY_S)
+        self._tell_lost(run, seen, NOTHING_LEFT)
+
     async def _end_earlier(self, run: Run) -> None:
         """Never two attempts of a job at once."""
         earlier = [
@@ -402,15 +423,13 @@ class RayEngine:
         session = self._session(name)
         seen = {gang.run: at for gang in adopted if (at := gang.adopted(name)) is not None}
         try:
-            live = await session.ask("live")
-            assert isinstance(live, tuple)
+            live = cast(tuple[Run, ...], await session.ask("live"))
             ours = {run for run, gang in self._runs.items() if name in gang.nodes}
             jobs = {run.job for run in live if run not in ours} | {run.job for run in seen}
             named = {job: found for job in jobs if (found := known(job)) is not None}
-            strays = await session.ask("observe", seen, named)
+            strays = cast(tuple[StrayRun, ...], await session.ask("observe", seen, named))
         except NodeIsGone:
             return ()
-        assert isinstance(strays, tuple)
         for gang in adopted:
             gang.told_again(name)
         return tuple(each for each in strays if each.run not in ours)

@@ -17,7 +17,7 @@ from trainmaster.engines.local import journal
 from trainmaster.engines.local.journal import Journal, JournalEntry
 from trainmaster.engines.local.run_follower import REPORTS, report_of
 from trainmaster.engines.ray.gang import Gang, Part, fold, next_generation, resizing
-from trainmaster.engines.ray.gang_parts import Meeting
+from trainmaster.engines.ray.gang_parts import Meeting, Reservation
 from trainmaster.model.engine_reports import Report
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LogLimits
@@ -38,6 +38,7 @@ class Launched:
     placement: str
     grace_ms: int
     logs: LogLimits
+    held: Reservation
 
 
 class GangJournal:
@@ -88,6 +89,7 @@ class GangJournal:
                 "placement": launched.placement,
                 "grace_ms": launched.grace_ms,
                 "logs": [launched.logs.file_bytes, launched.logs.files],
+                "held": [dict(launched.held.gpus), dict(launched.held.cpus)],
             },
         )
 
@@ -143,6 +145,7 @@ class GangJournal:
                 entry["placement"],
                 entry["grace_ms"],
                 LogLimits(*entry["logs"]),
+                Reservation(*entry["held"]),
             )
         elif what == RESIZING and self.gang is not None:
             self.gang, self.next_placement = resizing(self.gang), entry["placement"]

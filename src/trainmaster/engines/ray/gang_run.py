@@ -49,6 +49,7 @@ from trainmaster.model.topology import Topology
 log = structlog.get_logger(__name__)
 
 RETRY_S = 0.5
+LONG_RETRY_S = 5.0
 RESERVE_S = 10.0
 """How long a launch waits for resources that others on the cluster hold."""
 ANSWERS: Mapping[type, tuple[type, ...]] = {
@@ -106,10 +107,11 @@ class GangRun:
         """What the parts were started with."""
         self._due_told: dict[tuple[int, int], Due] = {}
         """What parts were told because of others, by generation and index."""
-        self._held = NOTHING
-        """What it has, or had before it was frozen, on the cluster."""
         self._is_prerun = False
         self._journal = GangJournal(run, folder, self._told, after)
+        launched = self._journal.launched
+        self._held = NOTHING if launched is None else launched.held
+        """What it has, or had before it was frozen, on the cluster."""
         if self._journal.is_over:
             self._over.set()
 
@@ -301,9 +303,10 @@ class GangRun:
             return
         spec, self._placements = self._spec, placements
         self._is_prerun = is_prerun
-        for former in {part.node for part in self._former_parts()} & set(placements):
-            self._cluster.session(former).post(self.run, FORGET, self.run)
-        launched = Launched(meeting, repr(placement.slices), spec.grace_ms, spec.logs)
+        if self.gang is not None:  # what an earlier generation left there counts as this attempt's
+            for node in placements:
+                self._cluster.session(node).post(self.run, FORGET, self.run)
+        launched = Launched(meeting, repr(placement.slices), spec.grace_ms, spec.logs, self._held)
         self._mirrors.clear()
         self._files.clear()
         self._journal.launch(parts, launched)
@@ -420,6 +423,7 @@ class GangRun:
         elif isinstance(self._standing, Thaw):
             self._send(self._standing, self._any_spec())
         self._tell_due()
+        self._start(self._reserve_again())
 
     def adopted(self, node: str) -> Seen | None:
         """What is known of its part on this node; None where it has none that may go on."""
@@ -465,6 +469,16 @@ class GangRun:
         if isinstance(report, Ended | Lost):
             self._close()
             self._cluster.on_over(self)
+
+    async def _reserve_again(self) -> None:
+        """What it runs on was reserved where a node was before it went, or was given to others meanwhile."""
+        while self.gang is not None and not (self.gang.is_frozen or self.is_over):
+            try:
+                await self._cluster.link.reserve(self.run, self._held.gpus, self._held.cpus)
+                return
+            except (NotReserved, Unreachable) as problem:
+                log.warning("a run goes on without its reservation", run=self.run, why=str(problem))
+            await asyncio.sleep(LONG_RETRY_S)
 
     async def _give_back(self) -> None:
         while self.gang is not None and self.gang.is_frozen and not self.is_over:

@@ -1,0 +1,389 @@
+"""What an engine of several machines does when nodes come, go, and cannot be reached: on real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.live.loopback import LoopbackLink, node_of, ray_engine
+from tests.live.stage import Stage, is_last, kill_remains, nothing_left, placed, supervisors, until
+from trainmaster.engines.ray import gang_run
+from trainmaster.engines.ray.engine import RayEngine
+from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Reshape, Thaw
+from trainmaster.model.engine_reports import (
+    Ended,
+    Frozen,
+    Lost,
+    NodeCame,
+    NodeFell,
+    NodeReport,
+    Reshaped,
+    Started,
+    StopOrder,
+    Thawed,
+)
+from trainmaster.model.job import Run
+from trainmaster.model.placement import Placement, Slice
+from trainmaster.model.topology_growth import grown
+
+pytestmark = pytest.mark.live
+RUN = Run("12", 1)
+BOTH = placed(4, first=2)
+"""Two devices on each of the two nodes."""
+
+
+class Cluster(Stage):
+    """A stage with two nodes of four slots, and what was told of them."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, ray_engine)
+        self.nodes: list[NodeReport] = []
+
+    def another(self) -> Cluster:
+        return Cluster(self.folder)
+
+    async def __aenter__(self) -> Cluster:
+        await self.engine.open(
+            lambda report, n: self.reports.append((report, n)), self.nodes.append
+        )
+        return self
+
+    @property
+    def link(self) -> LoopbackLink:
+        return cast(LoopbackLink, cast(RayEngine, self.engine)._link)
+
+    def pids_on(self, node: str) -> list[int]:
+        """Processes of the run whose log is on that node."""
+        prefix = f"{node}:"
+        return [
+            pid
+            for pid in self.alive(RUN)
+            if _variable(pid, "TRAINMASTER_DEVICES").startswith(prefix)
+        ]
+
+
+Act = Callable[[Cluster], Awaitable[None]]
+
+
+def _variable(pid: int, name: str) -> str:
+    try:
+        rows = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    except OSError:
+        return ""
+    return next((row.partition("=")[2] for row in rows if row.startswith(f"{name}=")), "")
+
+
+def perform(folder: Path, act: Act) -> None:
+    async def playing() -> None:
+        async with Cluster(folder) as stage:
+            await act(stage)
+
+    with nothing_left(folder):
+        asyncio.run(playing())
+
+
+def switch_off(folder: Path) -> None:
+    """Kill all that runs below a node's folder, as losing its power does: ranks die with their supervisor."""
+    for lock in folder.rglob("lock"):
+        kill_remains(supervisors(lock.parent))
+
+
+# -- gangs over several nodes --------------------------------------------------------------------------
+
+
+def test_a_gang_of_two_nodes_meets_and_adds_up(tmp_path: Path) -> None:
+    program = tmp_path / "meet.py"
+    program.write_text(
+        "import os, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "one = torch.ones(1) * (1 + dist.get_rank())\n"
+        "dist.all_reduce(one)\n"
+        "print(os.environ['GROUP_RANK'], int(one))\n"
+    )
+
+    async def act(stage: Cluster) -> None:
+        spec = stage.recipe(sys.executable, str(program))
+        await stage.order(Launch(RUN, placed(2, first=3), 0), spec)
+        assert (await stage.ended(RUN)).code == 0, stage.log(RUN) + stage.log(RUN, 1)
+        assert stage.log(RUN, 0) == b"0 3\n"
+        assert stage.log(RUN, 1) == b"1 3\n"
+
+    perform(tmp_path, act)
+
+
+def test_a_rank_that_fails_on_one_node_ends_those_on_the_other(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell('[ "$RANK" = 3 ] && { echo broken; exit 7; }; sleep 600')
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        over = await stage.ended(RUN)
+        assert (over.code, over.rank, over.tail, over.asked) == (
+            7,
+            3,
+            "broken",
+            StopOrder.NOTHING,
+        )
+        assert stage.alive(RUN) == []
+        assert stage.link.held == {}
+
+    perform(tmp_path, act)
+
+
+def test_logs_of_all_nodes_are_collected_to_their_last_byte(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell('echo "I am $RANK"; yes $RANK | head -c 3000000; echo end')
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        await stage.ended(RUN)
+        for rank in range(4):
+            log = stage.log(RUN, rank)
+            assert log.startswith(f"I am {rank}\n{rank}\n".encode())
+            assert len(log) == len("I am 0\n") + 3_000_000 + len("end\n")
+
+    perform(tmp_path, act)
+
+
+def test_a_gang_is_frozen_and_goes_on_on_all_its_nodes(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell("while :; do sleep 0.01; done")
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        await stage.heard(RUN, Started)
+        assert stage.link.held == {RUN: {"n0": 2000, "n1": 2000}}
+        await stage.order(Freeze(RUN), spec)
+        await stage.heard(RUN, Frozen)
+        await until(lambda: stage.link.held == {})
+        stage.link.taken = {"n1": 3000}
+        await stage.order(Thaw(RUN), spec)
+        await asyncio.sleep(0.1)
+        assert not [report for report in stage.of(RUN) if isinstance(report, Thawed)]
+        stage.link.taken = {}
+        await stage.heard(RUN, Thawed)
+        assert stage.link.held == {RUN: {"n0": 2000, "n1": 2000}}
+        await stage.order(Kill(RUN), spec)
+        await stage.ended(RUN)
+
+    perform(tmp_path, act)
+
+
+def test_a_gang_grows_onto_another_node_and_shrinks_again(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell(
+            'echo "$RANK of $WORLD_SIZE on $GROUP_RANK"; trap "exit 0" TERM; while :; do sleep 0.02; done'
+        )
+        await stage.order(Launch(RUN, placed(1, first=3), 0), spec)
+        await until(lambda: stage.log(RUN))
+        for turn, ranks in enumerate((3, 1, 3)):
+            await stage.order(Reshape(RUN, placed(ranks, first=3)), spec)
+            again = await stage.heard(RUN, Reshaped, which=turn)
+            assert len(again.pids) == ranks
+            await until(lambda ranks=ranks, turn=turn: _says(stage, ranks, turn))
+            assert len(stage.link.held[RUN]) == (2 if ranks == 3 else 1)
+        await stage.order(Halt(RUN), spec)
+        assert (await stage.ended(RUN)).asked is StopOrder.HALT
+
+    perform(tmp_path, act)
+
+
+def _says(stage: Stage, ranks: int, turn: int) -> bool:
+    last = f"{ranks - 1} of {ranks} on {int(ranks == 3)}\n".encode()
+    return stage.log(RUN).count(b" of ") == turn + 2 and stage.log(RUN, ranks - 1).endswith(last)
+
+
+# -- nodes that go and come ----------------------------------------------------------------------------
+
+
+def test_a_run_is_lost_with_its_node_once_nothing_of_it_is_left(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell("sleep 600")
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        await stage.heard(RUN, Started)
+        await stage.link.die("n1", switch_off)
+        last = await until(lambda: next((r for r in stage.of(RUN) if is_last(r)), None))
+        assert isinstance(last, Lost)
+        assert last.why == "The node n1 is dead."
+        assert stage.alive(RUN) == []
+        assert stage.link.held == {}
+        assert [type(report) for report in stage.nodes] == [NodeCame, NodeCame, NodeFell]
+        await stage.link.come_back("n1")
+        second = Run(RUN.job, 2)
+        await stage.order(Launch(second, BOTH, 0), stage.shell("true"))
+        assert (await stage.ended(second)).code == 0
+
+    perform(tmp_path, act)
+
+
+def test_a_node_that_comes_back_within_its_fence_goes_on_with_its_runs(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell("echo up; until [ -e go ]; do sleep 0.02; done; echo done")
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        await stage.heard(RUN, Started)
+        await until(lambda: all(stage.log(RUN, rank) for rank in range(4)))
+        before = set(stage.alive(RUN))
+        await stage.link.restart_launcher("n1")
+        (stage.workdir / "go").touch()
+        assert (await stage.ended(RUN)).code == 0
+        assert before
+        assert [type(report) for report in stage.of(RUN)] == [Started, Ended]
+        assert [stage.log(RUN, rank) for rank in range(4)] == [b"up\ndone\n"] * 4
+
+    perform(tmp_path, act)
+
+
+def test_a_node_that_cannot_be_reached_is_told_as_soon_as_it_can(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell("sleep 600")
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        await stage.heard(RUN, Started)
+        stage.link.nodes["n1"].is_cut_off = True
+        await stage.order(Kill(RUN), spec)
+        await until(lambda: not stage.pids_on("n0"))
+        assert stage.pids_on("n1")
+        assert not any(is_last(report) for report in stage.of(RUN))
+        stage.link.nodes["n1"].is_cut_off = False
+        assert (await stage.ended(RUN)).asked is StopOrder.KILL
+        assert stage.alive(RUN) == []
+
+    perform(tmp_path, act)
+
+
+def test_what_outlived_its_nodes_death_is_ended_when_the_node_is_back(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell("sleep 600")
+        await stage.engine.observe({})
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        await stage.heard(RUN, Started)
+        await stage.link.die("n1", lambda folder: None)
+        last = await until(lambda: next((r for r in stage.of(RUN) if is_last(r)), None))
+        assert isinstance(last, Lost)
+        assert stage.pids_on("n1")
+        await stage.link.come_back("n1")
+        await until(lambda: not stage.alive(RUN))
+        assert stage.of(RUN)[-1] == last
+
+    perform(tmp_path, act)
+
+
+def test_a_node_that_joins_takes_runs(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        third = node_of("n2", slots=2)
+        await stage.link.join(third, stage.folder / "nodes")
+        assert stage.nodes[-1] == NodeCame(third, stage.nodes[-1].at_ms)
+        stage.engine.number_nodes(grown(stage.engine.topology, [third]))
+        where = Placement((Slice(2, 8), Slice(2, 9)), span=0)
+        await stage.order(Launch(RUN, where, 0), stage.shell('echo "$TRAINMASTER_DEVICES"'))
+        await stage.ended(RUN)
+        assert stage.log(RUN) == b"n2:0,n2:1\n"
+
+    perform(tmp_path, act)
+
+
+def test_a_launch_for_which_the_cluster_has_nothing_left_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gang_run, "RESERVE_S", 0.0)
+
+    async def act(stage: Cluster) -> None:
+        stage.link.taken = {"n1": 3000}
+        await stage.order(Launch(RUN, BOTH, 0), stage.shell("touch started"))
+        last = await until(lambda: next((r for r in stage.of(RUN) if is_last(r)), None))
+        assert isinstance(last, Lost)
+        assert last.why == "Other users of the cluster hold GPUs of n1."
+        assert not (stage.workdir / "started").exists()
+
+    perform(tmp_path, act)
+
+
+# -- managers that go and come -------------------------------------------------------------------------
+
+
+def test_a_manager_that_comes_back_has_the_same_gang(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell('echo up; until [ -e go ]; do sleep 0.02; done; [ "$RANK" != 3 ]')
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        await stage.heard(RUN, Started)
+        await until(lambda: all(stage.log(RUN, rank) for rank in range(4)))
+        (seen,) = [n for _, n in stage.reports]
+        await stage.engine.close()
+        async with stage.another() as again:
+            await again.engine.observe({RUN: seen})
+            (stage.workdir / "go").touch()
+            over = await again.ended(RUN)
+            assert (over.code, over.rank) == (1, 3)
+            assert [again.log(RUN, rank) for rank in range(4)] == [b"up\n"] * 4
+            assert [type(report) for report in again.of(RUN)] == [Ended]
+
+    perform(tmp_path, act)
+
+
+def test_a_node_that_died_while_the_manager_was_away_loses_its_runs(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        await stage.order(Launch(RUN, BOTH, 0), stage.shell("sleep 600"))
+        await stage.heard(RUN, Started)
+        (seen,) = [n for _, n in stage.reports]
+        await stage.engine.close()
+        switch_off(stage.folder / "nodes" / "n1")
+        async with stage.another() as again:
+            await again.engine.observe({RUN: seen})
+            last = await until(lambda: next((r for r in again.of(RUN) if is_last(r)), None))
+            assert isinstance(last, Lost)
+            assert again.alive(RUN) == []
+
+    perform(tmp_path, act)
+
+
+def test_a_manager_whose_nodes_another_has_taken_gives_no_more_orders(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell("sleep 600")
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        await stage.heard(RUN, Started)
+        launcher = stage.link.nodes["n1"].launcher
+        assert launcher is not None
+        await launcher.begin()
+        await until(
+            lambda: "Another manager gives orders to the node n1." in stage.engine.troubles()
+        )
+        await stage.order(Kill(RUN), spec)
+        await until(lambda: not stage.pids_on("n0"))
+        assert stage.pids_on("n1")
+
+    perform(tmp_path, act)
+
+
+def test_reservations_follow_runs_that_go_on_and_leave_those_that_do_not(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        await stage.order(Launch(RUN, BOTH, 0), stage.shell("sleep 600"))
+        await stage.heard(RUN, Started)
+        (seen,) = [n for _, n in stage.reports]
+        held = dict(stage.link.held)
+        await stage.engine.close()
+        async with stage.another() as again:
+            again.link.held = {Run("99", 1): {"n0": 1000}}
+            await again.engine.observe({RUN: seen})
+            await until(lambda: again.link.held == held)
+            await again.order(Kill(RUN), stage.shell("sleep 600"))
+            await again.ended(RUN)
+            await until(lambda: again.link.held == {})
+
+    perform(tmp_path, act)
+
+
+def test_a_run_whose_records_are_gone_is_lost_once_no_node_has_it(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        await stage.order(Launch(RUN, BOTH, 0), stage.shell("sleep 600"))
+        await stage.heard(RUN, Started)
+        await stage.engine.close()
+        shutil.rmtree(stage.folder / "runs")
+        async with stage.another() as again:
+            await again.engine.observe({RUN: 7})
+            while not again.of(RUN):
+                await asyncio.sleep(0.01)
+            assert again.alive(RUN) == []
+            ((last, number),) = again.reports
+            assert isinstance(last, Lost)
+            assert number > 7
+
+    perform(tmp_path, act)
