@@ -15,6 +15,7 @@ from tests.live.loopback import LoopbackLink, node_of, ray_engine
 from tests.live.stage import Stage, is_last, kill_remains, nothing_left, placed, supervisors, until
 from trainmaster.engines.ray import gang_run
 from trainmaster.engines.ray.engine import RayEngine
+from trainmaster.engines.ray.gang_parts import NodeOrder, Reservation
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Reshape, Thaw
 from trainmaster.model.engine_reports import (
     Ended,
@@ -29,6 +30,7 @@ from trainmaster.model.engine_reports import (
     Thawed,
 )
 from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import GangPart
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.topology_growth import grown
 
@@ -113,6 +115,20 @@ def test_a_gang_of_two_nodes_meets_and_adds_up(tmp_path: Path) -> None:
         assert (await stage.ended(RUN)).code == 0, stage.log(RUN) + stage.log(RUN, 1)
         assert stage.log(RUN, 0) == b"0 3\n"
         assert stage.log(RUN, 1) == b"1 3\n"
+
+    perform(tmp_path, act)
+
+
+def test_a_dry_run_shows_each_nodes_part_in_its_own_numbers(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        found = stage.engine.requests(Launch(RUN, placed(3, first=3), 0), stage.shell("true"))
+        assert [each.to for each in found] == ["cluster", "n0", "n1"]
+        assert found[0].said == Reservation({"n0": 1000, "n1": 2000}, {})
+        second = cast(NodeOrder, found[2].said)
+        assert isinstance(second.order, Launch)
+        assert [piece.gpu for piece in second.order.placement.slices] == [0, 1]
+        assert second.spec.part == GangPart(1, 3, 1, 2, "127.0.0.1", 0)
+        assert stage.link.held == {}
 
     perform(tmp_path, act)
 

@@ -89,6 +89,24 @@ def test_a_gang_knows_who_is_who(play: Play) -> None:
     play(act)
 
 
+def test_a_dry_run_shows_what_would_be_sent_and_sends_nothing(play: Play) -> None:
+    async def act(stage: Stage) -> None:
+        recipe = stage.shell("touch started; sleep 600")
+        launch = Launch(RUN, placed(3, first=2), 0)
+        assert "touch started" in repr(stage.engine.requests(launch, recipe))
+        assert stage.engine.recorded(RUN) is None
+        await stage.order(launch, recipe)
+        await stage.heard(RUN, Started)
+        for order in (Freeze(RUN), Halt(RUN), Kill(RUN), Reshape(RUN, placed(2))):
+            assert stage.engine.requests(order, recipe)
+        assert [type(report) for report in stage.of(RUN)] == [Started]
+        assert len(stage.alive(RUN)) >= 3
+        await stage.order(Kill(RUN), recipe)
+        await stage.ended(RUN)
+
+    play(act)
+
+
 def test_one_failing_rank_of_three_ends_the_others_and_is_named(play: Play) -> None:
     async def act(stage: Stage) -> None:
         recipe = stage.shell('[ "$RANK" = 1 ] && { echo broken; exit 7; }; sleep 600')

@@ -20,7 +20,7 @@ from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.topology import parse_shorthand
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 """Far more than anything here needs: a test waits until, it never measures."""
 R = TypeVar("R")
 

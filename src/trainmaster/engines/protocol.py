@@ -78,6 +78,17 @@ class StrayRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """One thing that an engine would send."""
+
+    to: str
+    """A node, the supervisor of a run, or the cluster."""
+    what: str
+    said: object
+    """A value that says all of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedRun:
     """A run as it was written down: what it was launched with, and what happened to it."""
 
@@ -137,6 +148,10 @@ class Engine(Protocol):
     async def execute(self, order: Order, spec: LaunchSpec) -> None:
         """Begin to carry it out; the result is reported later. Never raises: what fails for now, such as
         a write to a full disk, is tried again."""
+        ...
+
+    def requests(self, order: Order, spec: LaunchSpec) -> Sequence[Request]:
+        """The dry run of an order: what would be sent for it now, and nothing is."""
         ...
 
     async def observe(self, runs: Mapping[Run, int], known: Known = any_job) -> Sequence[StrayRun]:

@@ -40,6 +40,7 @@ from trainmaster.engines.protocol import (
     Abilities,
     Known,
     RecordedRun,
+    Request,
     StrayRun,
     Tell,
     TellNode,
@@ -74,8 +75,6 @@ LOOK_S = 30.0
 CANCEL_S = 5.0
 CONNECT_S = 10.0
 """How long a program may take to accept a connection."""
-ORDERS: dict[type, str] = {Halt: "halt", Kill: "kill"}
-"""What a supervisor is told."""
 FOREIGN = "The folder of this run holds a run of another job, which was left alone."
 
 
@@ -270,20 +269,32 @@ class LocalEngine:
             self._reshape(order, spec)
         elif isinstance(order, Rebind):
             await asyncio.to_thread(self._rebind, order.run, order.placement, spec)
-        elif isinstance(order, Freeze) and not spec.may_stay_in_memory:
-            self._send(order.run, spec, "halt")
-        elif isinstance(order, Thaw):
-            if order.placement is not None:
-                await asyncio.to_thread(self._rebind, order.run, order.placement, spec)
-            self._send(order.run, spec, "thaw", **self._devices_of(order.placement, spec))
-        elif isinstance(order, Freeze):
-            self._send(order.run, spec, "freeze", may_keep=order.may_keep)
-        elif isinstance(order, Kill):
-            end = None if order.end is None else order.end.to_json()
-            self._send(order.run, spec, "kill", cancels=True, end=end)
         else:
-            self._send(order.run, spec, ORDERS[type(order)])
+            if isinstance(order, Thaw) and order.placement is not None:
+                await asyncio.to_thread(self._rebind, order.run, order.placement, spec)
+            follower = self._follower_of(order.run, spec.uuid)
+            if follower is not None:
+                follower.send(self._message(order, spec))
         await asyncio.sleep(0)
+
+    def requests(self, order: Order, spec: LaunchSpec) -> Sequence[Request]:
+        """For a run that is placed, the file that its supervisor would read; else what it would be told."""
+        run, folder = order.run, self.folder_of(order.run)
+        to = f"supervisor of {run.job}.{run.attempt}"
+        if isinstance(order, Rebind):
+            last = runfile.newest(str(folder))
+            bound = last and worker_environment.rebound(last, order.placement, spec, self.host)
+            return () if bound is None else (Request(to, "rebind", bound),)
+        if not isinstance(order, Launch | Reshape):
+            return (Request(to, "order", self._message(order, spec)),)
+        is_prerun = isinstance(order, Launch) and order.is_prerun
+        own = prerun.prerun_spec(spec, folder) if is_prerun else spec
+        generation = 1 + _generations(str(folder)) if isinstance(order, Reshape) else 0
+        at = socket_paths.path_in(self._sockets or self._socket_folder(), folder)
+        file = worker_environment.run_file(
+            *(run, order.placement, own, self.host, at, generation), is_prerun=is_prerun
+        )
+        return (Request(to, type(order).__name__.lower(), file),)
 
     async def save(self, run: Run) -> None:
         """Ask it to write a checkpoint and go on."""
@@ -480,6 +491,18 @@ class LocalEngine:
         except (OSError, ValueError) as problem:
             log.warning("the new slots could not be written down", run=run, why=str(problem))
 
+    def _message(self, order: Freeze | Thaw | Halt | Kill, spec: LaunchSpec) -> Message:
+        """What a supervisor is told."""
+        said: Message = {"order": "halt"}
+        if isinstance(order, Freeze) and spec.may_stay_in_memory:
+            said = {"order": "freeze", "may_keep": order.may_keep}
+        elif isinstance(order, Thaw):
+            said = {"order": "thaw"} | self._devices_of(order.placement, spec)
+        elif isinstance(order, Kill):
+            end = None if order.end is None else order.end.to_json()
+            said = {"order": "kill", "cancels": True, "end": end}
+        return said | {"grace_ms": spec.grace_ms}
+
     def _devices_of(self, placement: Placement | None, spec: LaunchSpec) -> Message:
         """The GPUs that a frozen run is to go on on, rank by rank; nothing: those that it had."""
         if placement is None or not self.host.uuids:
@@ -488,11 +511,6 @@ class LocalEngine:
             "devices": worker_environment.uuids_of(placement, spec, self.host),
             "minors": worker_environment.minors_of(placement, self.host),
         }
-
-    def _send(self, run: Run, spec: LaunchSpec, order: str, **more: object) -> None:
-        follower = self._follower_of(run, spec.uuid)
-        if follower is not None:
-            follower.send({"order": order, "grace_ms": spec.grace_ms, **more})
 
     # -- watching ------------------------------------------------------------------------------------
 

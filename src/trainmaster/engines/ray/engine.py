@@ -26,13 +26,23 @@ from trainmaster.engines.protocol import (
     Known,
     KnownJob,
     RecordedRun,
+    Request,
     StrayRun,
     Tell,
     TellNode,
     any_job,
     ignore,
 )
+from trainmaster.engines.ray.gang import Gang
 from trainmaster.engines.ray.gang_journal import reports_in
+from trainmaster.engines.ray.gang_parts import (
+    Meeting,
+    NodeOrder,
+    by_node,
+    orders_of_parts,
+    parts_of,
+    reservation,
+)
 from trainmaster.engines.ray.gang_run import Cluster, GangRun
 from trainmaster.engines.ray.node_link import (
     NodeFound,
@@ -45,7 +55,7 @@ from trainmaster.engines.ray.node_link import (
 )
 from trainmaster.engines.ray.node_reports import Batch, LogPiece, PartReport
 from trainmaster.engines.ray.node_session import FORGET, NodeIsGone, NodeSession
-from trainmaster.model.actions import Launch, Order, Rebind
+from trainmaster.model.actions import Halt, Launch, Order, Rebind, Reshape
 from trainmaster.model.engine_reports import (
     ClusterNode,
     DevicesTaken,
@@ -150,6 +160,40 @@ class RayEngine:
         if run not in self._over and (gang := self._gang_for(order, spec)) is not None:
             gang.order(order, spec)
         await asyncio.sleep(0)
+
+    def requests(self, order: Order, spec: LaunchSpec) -> Sequence[Request]:
+        """What each node would be told, in its own numbers; before that, what would be reserved.
+
+        The port at which a gang meets is agreed with its first node: here it is 0.
+        """
+        topology, known = self._numbers, self._runs.get(order.run)
+        gang = None if known is None else known.gang
+        found: list[Request] = []
+        if isinstance(order, Reshape):
+            if gang is not None:
+                found += _told(orders_of_parts(Halt(order.run), spec, gang, {}, Meeting("", 0)))
+            generation = 1 if gang is None else gang.generation + 1
+            order = Launch(order.run, order.placement, 0)
+        else:
+            generation = 0 if gang is None else gang.generation
+        if not isinstance(order, Launch):
+            local = getattr(order, "placement", None)
+            placements = {} if local is None else by_node(local, topology)
+            parts = (
+                ()
+                if gang is None
+                else orders_of_parts(order, spec, gang, placements, Meeting("", 0))
+            )
+            return (*found, *_told(parts))
+        placements = by_node(order.placement, topology)
+        parts_wanted = parts_of(placements, spec.ranks)
+        first = self._nodes.get(parts_wanted[0].node)
+        host = "" if first is None else first.host
+        wanted = Gang(order.run, parts_wanted, generation)
+        held = reservation(order.placement, spec, topology)
+        found.append(Request("cluster", "reserve", held))
+        told = orders_of_parts(order, spec, wanted, placements, Meeting(host, 0))
+        return (*found, *_told(told))
 
     async def observe(self, runs: Mapping[Run, int], known: Known = any_job) -> Sequence[StrayRun]:
         self._known = known
@@ -467,6 +511,10 @@ class RayEngine:
         task = asyncio.ensure_future(work)  # type: ignore[call-overload]
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _told(orders: Sequence[NodeOrder]) -> list[Request]:
+    return [Request(each.node, "execute", each) for each in orders]
 
 
 def _nodes_of(run: Run, folder: Path) -> set[str]:

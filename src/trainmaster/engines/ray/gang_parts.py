@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from trainmaster.engines.ray.gang import Part
+from trainmaster.engines.ray.gang import Gang, Part
+from trainmaster.model.actions import Launch, Order, Rebind, Thaw
 from trainmaster.model.launch_spec import GangPart, LaunchSpec, Ranks
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.topology import CPU_TYPE, Topology
@@ -65,6 +66,44 @@ def spec_of_part(
             generation=generation,
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrder:
+    """What one node is told."""
+
+    node: str
+    order: Order
+    spec: LaunchSpec
+
+
+def orders_of_parts(
+    order: Order,
+    spec: LaunchSpec,
+    gang: Gang,
+    placements: Mapping[str, Placement],
+    meeting: Meeting,
+) -> tuple[NodeOrder, ...]:
+    """An order to a gang as its parts get it: each that has not ended, in its node's own numbers.
+
+    `placements` are those of an order that has a placement, by node; else there are none.
+    """
+    told = []
+    for index, part in enumerate(gang.parts):
+        if part.over is not None:
+            continue
+        if isinstance(order, Launch | Thaw | Rebind) and placements:
+            if part.node not in placements:
+                continue
+            own = replace(order, placement=placements[part.node])
+            told.append(
+                NodeOrder(
+                    part.node, own, spec_of_part(spec, gang.parts, index, meeting, gang.generation)
+                )
+            )
+        else:
+            told.append(NodeOrder(part.node, order, spec))
+    return tuple(told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from trainmaster.engines.ray.gang_parts import (
     NOTHING,
     Meeting,
     by_node,
+    orders_of_parts,
     parts_of,
     reservation,
-    spec_of_part,
 )
 from trainmaster.engines.ray.log_mirror import LogMirror
 from trainmaster.engines.ray.node_link import NodeLink, NotReserved, Unreachable
@@ -52,6 +52,8 @@ RETRY_S = 0.5
 LONG_RETRY_S = 5.0
 RESERVE_S = 10.0
 """How long a launch waits for resources that others on the cluster hold."""
+NOWHERE = Placement((), 0)
+"""Stands in until a node's own part of a placement is filled in."""
 ANSWERS: Mapping[type, tuple[type, ...]] = {
     Freeze: (Frozen, NotFrozen),
     Thaw: (Thawed,),
@@ -150,7 +152,7 @@ class GangRun:
             self._reshape(order)
         elif isinstance(order, Rebind):
             self._rebind(order.placement, spec)
-            self._post_each(lambda own: Rebind(self.run, own), order.placement, spec)
+            self._post_orders(order, spec, order.placement)
         elif self.gang is None and self._bringing_up is None:
             self._lose("Nothing is left of it.")
         else:
@@ -180,9 +182,9 @@ class GangRun:
         if gang.generation == 0 and not gang.is_up:
             self._placements = by_node(order.placement, self._cluster.topology())
             self._is_prerun = order.is_prerun
-            for index, part in enumerate(gang.parts):
+            for part in gang.parts:
                 if part.started is None and part.over is None:
-                    self._post_launch(index, part)
+                    self._post_launch(part.node)
 
     def _end_by(self, order: Halt | Kill, spec: LaunchSpec) -> None:
         gang = self.gang
@@ -266,10 +268,7 @@ class GangRun:
                 await asyncio.sleep(RETRY_S)
         if self.is_over or self._standing is not order:
             return
-        if placement is None:
-            self._post_all("execute", order, spec)
-        else:
-            self._post_each(lambda own: Thaw(self.run, own), placement, spec)
+        self._post_orders(order, spec, placement)
 
     # -- coming up -----------------------------------------------------------------------------------------
 
@@ -310,8 +309,8 @@ class GangRun:
         self._mirrors.clear()
         self._files.clear()
         self._journal.launch(parts, launched)
-        for index, part in enumerate(parts):
-            self._post_launch(index, part)
+        for part in parts:
+            self._post_launch(part.node)
         if self._standing is not None and not isinstance(self._standing, Reshape):
             self._send(self._standing, spec)
         self._hear_of_gone_nodes()
@@ -342,14 +341,12 @@ class GangRun:
         assert isinstance(port, int)
         return Meeting(session.host if len(parts) > 1 else LOOPBACK, port)
 
-    def _post_launch(self, index: int, part: Part) -> None:
-        gang, launched, spec = self.gang, self._journal.launched, self._spec
-        own = self._placements.get(part.node)
-        if gang is None or launched is None or spec is None or own is None:
-            return  # the manager orders it again
-        order = Launch(self.run, own, 0, is_prerun=self._is_prerun)
-        told = spec_of_part(spec, gang.parts, index, launched.meeting, gang.generation)
-        self._cluster.session(part.node).post(self.run, "execute", order, told)
+    def _post_launch(self, node: str) -> None:
+        """Launch its part on this node; where this manager cannot yet, it is ordered again."""
+        spec, own = self._spec, self._placements.get(node)
+        if spec is not None and own is not None:
+            order = Launch(self.run, NOWHERE, 0, is_prerun=self._is_prerun)
+            self._post_placed(order, spec, {node: own})
 
     def _go_on(self) -> None:
         """All parts have left: launch those with which it goes on."""
@@ -415,7 +412,7 @@ class GangRun:
         part = gang.parts[index]
         self._due_told.pop((gang.generation, index), None)
         if part.started is None:
-            self._post_launch(index, part)
+            self._post_launch(node)
         if self._end is not None:
             self._post(part, "execute", self._end, self._any_spec())
         elif isinstance(self._standing, Freeze):
@@ -542,21 +539,19 @@ class GangRun:
             if part.over is None:
                 self._post(part, method, *words)
 
-    def _post_each(
-        self, order_of: Callable[[Placement], Order], placement: Placement, spec: LaunchSpec
+    def _post_orders(self, order: Order, spec: LaunchSpec, placement: Placement | None) -> None:
+        local = {} if placement is None else by_node(placement, self._cluster.topology())
+        self._post_placed(order, spec, local)
+
+    def _post_placed(
+        self, order: Order, spec: LaunchSpec, placements: Mapping[str, Placement]
     ) -> None:
-        """An order with a placement: each node gets its own part of it."""
-        local, gang, launched = (
-            by_node(placement, self._cluster.topology()),
-            self.gang,
-            self._journal.launched,
-        )
+        gang, launched = self.gang, self._journal.launched
         if gang is None or launched is None:
             return
-        for index, part in enumerate(gang.parts):
-            if part.over is None and part.node in local:
-                told = spec_of_part(spec, gang.parts, index, launched.meeting, gang.generation)
-                self._post(part, "execute", order_of(local[part.node]), told)
+        for told in orders_of_parts(order, spec, gang, placements, launched.meeting):
+            session = self._cluster.session(told.node)
+            session.post(self.run, "execute", told.order, told.spec)
 
     def _retry_writing(self) -> None:
         """Until the disk has taken all that was heard."""
