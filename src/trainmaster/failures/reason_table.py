@@ -32,6 +32,8 @@ class Accuses(StrEnum):
     NOTHING = "nothing"
     DEVICE = "device"
     """The device that it happened on: it is set aside when several jobs fail there."""
+    NODES = "nodes"
+    """One of the nodes of its gang: all-reduces between two at a time find which."""
 
 
 class Memory(StrEnum):
