@@ -10,10 +10,7 @@ why it is set aside: it comes back by a user's word alone.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +22,7 @@ from trainmaster.daemon.device_health import is_aside_for, set_aside
 from trainmaster.daemon.device_names import device_key, device_name
 from trainmaster.daemon.driver import Driver
 from trainmaster.durable_files import write_whole
-from trainmaster.engines.local import processes
+from trainmaster.engines.protocol import EngineError
 from trainmaster.failures.self_test_rule import SelfTest, Verdict, verdict
 from trainmaster.model.device_aside import AsideCause, AsideWhy, GpuAside
 from trainmaster.model.topology import Topology
@@ -40,8 +37,7 @@ LOOK_S = 2.0
 """How often it is looked for devices to be tested after trouble."""
 JOB = "A job is"
 OUTSIDE = "A program that is not a job is"
-END_S = 2.0
-"""How long a process that was killed is waited for."""
+PROGRAM = "trainmaster.gpu.self_test"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,6 @@ class SelfTests:
         self._driver = driver
         self._file = folder / FILE
         self._turn = asyncio.Lock()
-        self.command: tuple[str, ...] = (sys.executable, "-P", "-m", "trainmaster.gpu.self_test")
         self.last: dict[str, TestedDevice] = {}
         """By device: what its last test said."""
         self._suspected: dict[int, GpuAside] = {}
@@ -166,34 +161,25 @@ class SelfTests:
 
     async def _run(self, topology: Topology, gpu: int) -> SelfTest:
         """What the program says; a device that hangs it is broken."""
-        which = ("gpu", topology.uuids[gpu]) if topology.uuids else ("slot", str(gpu))
+        node = topology.nodes[topology.node_of_gpu[gpu]]
+        number = str(gpu - node.first_gpu)
+        which = ("gpu", topology.uuids[gpu]) if topology.uuids else ("slot", number)
         limit_s = self._driver.site_limits.self_test / SECOND
-        process = await asyncio.create_subprocess_exec(
-            *(*self.command, *which),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": processes.python_path()},
-            start_new_session=True,
-        )
         try:
-            async with asyncio.timeout(limit_s):
-                output, _ = await process.communicate()
-            said = json.loads(output or b"{}")
-            if process.returncode or not isinstance(said, dict):
-                why = f"it ended with {process.returncode}"
-                return SelfTest(is_tested=True, is_right=False, why=why)
-            return SelfTest(**said)
-        except TimeoutError:
+            probed = await self._driver.engine.probe(node.name, (PROGRAM, *which), limit_s)
+        except EngineError as problem:
+            return SelfTest(why=str(problem).rstrip("."))
+        if probed.code is None:
             why = f"it did not end within {limit_s:g} s"
             return SelfTest(is_tested=True, is_right=False, why=why)
+        try:
+            said = json.loads(probed.output or b"{}")
+            if probed.code or not isinstance(said, dict):
+                why = f"it ended with {probed.code}"
+                return SelfTest(is_tested=True, is_right=False, why=why)
+            return SelfTest(**said)
         except (ValueError, TypeError) as problem:
             return SelfTest(why=f"its answer cannot be read ({problem})")
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            with contextlib.suppress(TimeoutError):  # it hangs in the kernel
-                await asyncio.wait_for(process.wait(), END_S)
 
     def _judge(self, found: dict[int, TestedDevice]) -> None:
         """Set aside what is broken, and GPUs that have become slow."""

@@ -103,6 +103,15 @@ class RecordedRun:
     """Its last sign of life, 0 if it left none; None: it may go on."""
 
 
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """How a short program of ours ended on a node."""
+
+    code: int | None
+    """None: it did not end within its time."""
+    output: bytes = b""
+
+
 class Engine(Protocol):
     """Starts, suspends and ends gangs of processes.
 
@@ -206,6 +215,17 @@ class Engine(Protocol):
 
         What cannot be written now is left as it was.
         """
+        ...
+
+    async def probe(self, node: str, words: Sequence[str], limit_s: float) -> Probed:
+        """Run a short program of ours (`python -m`, these words) on a node, beside all runs.
+
+        EngineError where the node cannot be reached.
+        """
+        ...
+
+    def host_of(self, node: str) -> str:
+        """The address at which the other nodes reach this one."""
         ...
 
     def unwatched(self) -> Sequence[Run]:

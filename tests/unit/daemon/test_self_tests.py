@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,8 @@ from trainmaster.config.limits import Limits
 from trainmaster.daemon.gpu_readings import MUCH, GpuReadings
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.self_tests import FILE, SelfTests
+from trainmaster.engines.local import probes
+from trainmaster.engines.protocol import Probed
 from trainmaster.failures.self_test_rule import SelfTest, Verdict
 from trainmaster.gpu.driver import GpuProcess
 from trainmaster.gpu.watch import Look
@@ -41,6 +44,7 @@ class Stage:
             inbox=SimpleNamespace(follow_up=self.follow_up),
             dispatcher=SimpleNamespace(given={}),
             readings=GpuReadings(EngineOf(topology)),  # type: ignore[arg-type]
+            engine=SimpleNamespace(probe=self.probe),
         )
         self.tests = SelfTests(driver, folder)  # type: ignore[arg-type]
         self.says(said)
@@ -50,7 +54,10 @@ class Stage:
 
     def says(self, said: dict[str, str]) -> None:
         code = f"import sys, time; exec({said!r}[sys.argv[2]])"
-        self.tests.command = (sys.executable, "-S", "-c", code)
+        self.command: tuple[str, ...] = (sys.executable, "-S", "-c", code)
+
+    async def probe(self, node: str, words: Sequence[str], limit_s: float) -> Probed:
+        return await probes.ended((*self.command, *words[1:]), limit_s)
 
     def run(self, *devices: int) -> list[Verdict]:
         return [each.verdict for each in asyncio.run(self.tests.test(devices))]
@@ -189,6 +196,6 @@ def test_gpus_are_tested_before_their_first_use_and_slots_only_where_asked_for(
 
 def test_a_test_that_cannot_begin_brings_nothing_down(tmp_path: Path) -> None:
     stage = Stage(tmp_path, gpus(("n0", "H100", "a")), {"a": good(1.0)})
-    stage.tests.command = (str(tmp_path / "missing"),)
+    stage.command = (str(tmp_path / "missing"),)
     asyncio.run(stage.tests.test_at_start(all_devices=True))
     assert not stage.tests.last

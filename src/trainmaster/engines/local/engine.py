@@ -24,6 +24,7 @@ from trainmaster.engines.local import (
     ownership,
     prerun,
     privileges,
+    probes,
     processes,
     runfile,
     socket_paths,
@@ -39,6 +40,7 @@ from trainmaster.engines.local.supervisor_watch import SupervisorWatch
 from trainmaster.engines.protocol import (
     Abilities,
     Known,
+    Probed,
     RecordedRun,
     Request,
     StrayRun,
@@ -344,6 +346,12 @@ class LocalEngine:
         if job is not None and is_over:
             self._kill_orphan(run, job.uuid)
         return StrayRun(run, holders[0], is_over) if holders else None
+
+    async def probe(self, node: str, words: Sequence[str], limit_s: float) -> Probed:
+        return await probes.probe(words, limit_s)
+
+    def host_of(self, node: str) -> str:
+        return "127.0.0.1"
 
     def unwatched(self) -> Sequence[Run]:
         live = sorted(self.live_runs()) if (self._folder / LIVE).is_dir() else []

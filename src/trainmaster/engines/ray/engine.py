@@ -25,6 +25,7 @@ from trainmaster.engines.protocol import (
     EngineError,
     Known,
     KnownJob,
+    Probed,
     RecordedRun,
     Request,
     StrayRun,
@@ -268,6 +269,21 @@ class RayEngine:
         await asyncio.to_thread(self._write_row, run, spec)
         if run in self._runs:
             self._runs[run].write_row(spec)
+
+    async def probe(self, node: str, words: Sequence[str], limit_s: float) -> Probed:
+        session = self._sessions.get(node)
+        try:
+            if session is not None and not session.is_gone:
+                said = await session.ask("probe", words, limit_s)
+                assert isinstance(said, Probed)
+                return said
+        except NodeIsGone:
+            pass
+        raise EngineError(f"The node {node} is away.")
+
+    def host_of(self, node: str) -> str:
+        session = self._sessions.get(node)
+        return "" if session is None else session.host
 
     def unwatched(self) -> Sequence[Run]:
         """By their records: their nodes cannot be asked before the engine is open."""

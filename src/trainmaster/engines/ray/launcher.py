@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from trainmaster.durable_files import write_whole
-from trainmaster.engines.local import runfile, worker_environment
+from trainmaster.engines.local import probes, runfile, worker_environment
 from trainmaster.engines.local.engine import LocalEngine
-from trainmaster.engines.protocol import EngineError, KnownJob, StrayRun
+from trainmaster.engines.protocol import EngineError, KnownJob, Probed, StrayRun
 from trainmaster.engines.ray.log_pieces import new_pieces
 from trainmaster.engines.ray.node_reports import (
     Batch,
@@ -183,6 +183,11 @@ class Launcher:
     async def write_row(self, session: int, run: Run, spec: LaunchSpec) -> None:
         self._confirm(session)
         await self._local.write_row(run, spec)
+
+    async def probe(self, session: int, words: Sequence[str], limit_s: float) -> Probed:
+        """What a short program of ours says here."""
+        self._confirm(session)
+        return await probes.probe(words, limit_s)
 
     async def forget(self, session: int, run: Run) -> None:
         """Remove what is left of a run that is over."""
