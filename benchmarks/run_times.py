@@ -21,12 +21,12 @@ from statistics import fmean, median
 
 from benchmarks.pages import page
 from trainmaster.estimators.convergence import informative_samples, total_work
-from trainmaster.estimators.run_time.forecast import is_due
+from trainmaster.estimators.run_time.forecast import is_due, prediction
 from trainmaster.estimators.run_time.past_runs import MOST_RUNS, PastRuns
 from trainmaster.model.job import Source
 from trainmaster.model.program_key import ProgramKey
 from trainmaster.model.progress import Sample
-from trainmaster.model.run_time import RunTimeForecast
+from trainmaster.model.run_time import RunTimeForecast, Stage
 from trainmaster.model.units import MINUTE, NOMINAL, SECOND
 from trainmaster.traces.formats import load
 
@@ -112,7 +112,8 @@ class Replay:
             total = total_work(informative_samples(list(samples_of(run, ran_ms))))
             predictions = {}
             if total is not None:
-                predictions[Source.LOSS] = max(0, round(total) // NOMINAL - ran_ms)
+                left_ms = round(total) // NOMINAL - ran_ms
+                predictions[Source.LOSS] = prediction(Source.LOSS, left_ms, ran_ms)
         return self.past.forecast(predictions, ran_ms)
 
     def _baseline(self, run: Run, ran_ms: int) -> int:
@@ -151,13 +152,13 @@ def philly(data: Path) -> list[Run]:
     ]
 
 
-def alibaba(data: Path) -> list[Run]:
+def alibaba(data: Path, phase: str = "Succeeded") -> list[Run]:
     """Pods with the same request of GPUs are runs of one program, its arguments the rest of the request."""
     with (data / "alibaba/openb_pod_list_default.csv").open() as lines:
         rows = [
             row
             for row in csv.DictReader(lines)
-            if row["scheduled_time"] and row["pod_phase"] == "Succeeded" and row["num_gpu"] != "0"
+            if row["scheduled_time"] and row["pod_phase"] == phase and row["num_gpu"] != "0"
         ]
     runs = [
         Run(
@@ -177,6 +178,12 @@ def alibaba(data: Path) -> list[Run]:
     return sorted((run for run in runs if run.run_ms > 0), key=lambda run: run.start_ms)
 
 
+def alibaba_unseen(data: Path) -> list[Run]:
+    """Pods that failed, or were deleted while they ran: nothing was chosen by looking at them."""
+    found = [*alibaba(data, "Failed"), *alibaba(data, "Running")]
+    return sorted(found, key=lambda run: run.start_ms)
+
+
 def trainings(data: Path) -> list[Run]:
     """AdaptDL's recorded trainings, one after another; each ends after the epochs that it was given."""
     found: list[Run] = []
@@ -189,6 +196,13 @@ def trainings(data: Path) -> list[Run]:
             found.append(Run(start_ms, run_ms, key, 1, model, tuple(losses)))
     return found
 
+
+READERS: Mapping[str, Callable[[Path], list[Run]]] = {
+    "Philly": philly,
+    "Alibaba": alibaba,
+    "Alibaba, held out": alibaba_unseen,
+    "AdaptDL": trainings,
+}
 
 # ------------------------------------------------------------------------------------ judging
 
@@ -212,16 +226,16 @@ class Row:
 
 def rows_of(trace: str, judged: Sequence[Judged]) -> Iterator[Row]:
     for source in Source:
-        for when, is_first in (("at the start", True), ("later", False)):
+        for stage in Stage:
             found = [
                 each
                 for each in judged
                 if each.forecast.basis is source
                 and each.forecast.is_calibrated
-                and (each.forecast.ran_ms == 0) is is_first
+                and each.forecast.stage is stage
             ]
             if found:
-                yield row_of(trace, source.value, when, found)
+                yield row_of(trace, source.value, stage.value, found)
 
 
 def row_of(trace: str, source: str, when: str, found: Sequence[Judged]) -> Row:
@@ -258,7 +272,7 @@ def main() -> None:
     options = parser.parse_args()
     rows: list[Row] = []
     counts: dict[str, dict[str, int]] = {}
-    for name, read in (("Philly", philly), ("Alibaba", alibaba), ("AdaptDL", trainings)):
+    for name, read in READERS.items():
         runs, replay = read(options.data), Replay()
         judged = list(replay.judged(runs))
         counts[name] = {"jobs": len(runs), "missed": replay.missed, "judged": len(judged)}

@@ -275,7 +275,8 @@ class Driver:
         if self.inbox.is_urgent:
             return 0.0
         now = self.clock.now()
-        due = [time for time in (self._wake_at, self.limits.next_due(now)) if time is not None]
+        wakes = (self._wake_at, self.limits.next_due(now), self.run_times.next_due())
+        due = [time for time in wakes if time is not None]
         rest_s = self.stepped_s + LEAST_BETWEEN_S - monotonic()
         return max(0.0, rest_s, (min(due) - now) / SECOND) if due else None
 
@@ -332,6 +333,7 @@ class Driver:
             failure = self.memory_watch.blamed(report.run, failure)
             events.extend(self._events_of_report(report, number, now, progress, failure))
         events.extend(self.limits.overdue(now))
+        events.extend(self.run_times.outlasted(self.jobs, now))
         events.extend(self.health.events_after(events, now))
         return events, progress
 

@@ -384,6 +384,7 @@ def _reload_jobs(driver: Driver, lost: Collection[Run]) -> bool:
     driver.live_programs.register(driver.jobs.values())
     driver.memory_forecasts.read_back(driver.store)
     driver.run_times.read_back(driver.store)
+    driver.run_times.register(driver.jobs.values(), driver.clock.now())
     driver.preruns.register(driver.jobs.values())
     for live in driver.jobs.values():
         driver.limit(live)

@@ -2,14 +2,16 @@
 
 A job's forecasts are stored with its history. What was learned of jobs that have succeeded is read from the
 store when a manager takes over, so it outlasts restarts. Of a job whose steps are not known, the forecast
-becomes its estimate, as a fact: so policies and forecasts of starts go by it.
+becomes its estimate, as a fact: so policies and forecasts of starts go by it. A run that has outlasted its
+estimate gets a later one, though nothing was reported of it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
@@ -19,13 +21,13 @@ from trainmaster.daemon.live_job import LiveJob, stored_submission
 from trainmaster.daemon.past_jobs import past_jobs
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.estimators.convergence import informative_samples, total_work
-from trainmaster.estimators.run_time.forecast import calibration, is_due
+from trainmaster.estimators.run_time.forecast import Prediction, calibration, is_due, prediction
 from trainmaster.estimators.run_time.past_runs import PastRuns
 from trainmaster.model.events import JobProfiled
 from trainmaster.model.job import Estimate, Source
 from trainmaster.model.job_state import JobState
 from trainmaster.model.run_time import Calibration, RunTimeForecast
-from trainmaster.model.units import NOMINAL
+from trainmaster.model.units import NOMINAL, SECOND
 from trainmaster.store.rows import JobFilter
 from trainmaster.store.store import Store
 
@@ -36,6 +38,11 @@ BY_STEPS = frozenset({Source.STEPS, Source.PROFILE})
 """Estimates that come from steps; a forecast is made from them and does not replace them."""
 BY_PAST = frozenset({Source.LOSS, Source.RUNS, Source.PROGRAM})
 """Forecasts that become a job's estimate."""
+LEAST_MORE_MS, LEAST_MORE_PART = 10 * SECOND, 10
+"""A run that has outlasted its estimate is expected to take this much more at least, or a tenth of its run
+time: so it is not looked at all the time."""
+MOST_OUT_OF_DATE = 1_000
+"""Entries of the heap that may be out of date, besides as many as are not."""
 NOTICEABLE_PART = 10
 """An estimate is replaced when it differs by a tenth."""
 
@@ -47,6 +54,10 @@ class RunTimes:
         self._past = PastRuns()
         self._judged_ms: dict[str, int] = {}
         """How long each live job had run when a forecast of it was last looked for."""
+        self._ends: list[tuple[int, str]] = []
+        """A heap: when runs are expected to end, by their estimates. Entries may be out of date."""
+        self._end_of: dict[str, int] = {}
+        """The entry of each run that is not."""
 
     def read_back(self, store: Store) -> None:
         """Learn from the jobs that have succeeded, the oldest first."""
@@ -62,6 +73,7 @@ class RunTimes:
         Only a successful one does.
         """
         self._judged_ms.pop(live.id, None)
+        self._end_of.pop(live.id, None)
         if live.state != JobState.SUCCEEDED:
             return False
         key, gpus, past = key_of(live), live.job.demand.nominal.count, live.history
@@ -74,23 +86,28 @@ class RunTimes:
         ran_ms = live.ran_ms(now)
         return self._past.forecast(dict(self._predictions(live, ran_ms, now)), ran_ms)
 
-    def _predictions(self, live: LiveJob, ran_ms: int, now: int) -> Iterator[tuple[Source, int]]:
+    def _predictions(
+        self, live: LiveJob, ran_ms: int, now: int
+    ) -> Iterator[tuple[Source, Prediction]]:
         record = live.record
         if record is None or record.is_prerun:
             return
         known = record.estimate
         if known is not None and known.source in BY_STEPS:
-            yield known.source, max(0, record.finish_at(known.work, now) - now)
+            left_ms = record.finish_at(known.work, now) - now
+            yield known.source, prediction(known.source, left_ms, ran_ms)
         if record.samples:
             total = total_work(informative_samples(record.samples))
             if total is not None:
-                left = max(0, round(total) - record.work_at(now))
-                yield Source.LOSS, left // max(1, record.speed_ppm or NOMINAL)
+                left = round(total) - record.work_at(now)
+                left_ms = left // max(1, record.speed_ppm or NOMINAL)
+                yield Source.LOSS, prediction(Source.LOSS, left_ms, ran_ms)
         useful_ms = max(0, ran_ms - live.history.lost_ms)
         yield from self._past.predictions(key_of(live), live.job.demand.nominal.count, useful_ms)
 
     def record(self, live: LiveJob, now: int) -> Sequence[LoggedEvent]:
         """Record a forecast with its history, where one is due; the fact that it makes its estimate."""
+        self._note_end(live, now)
         if live.record is None or live.record.phase is not Phase.RUNNING:
             return ()
         ran_ms, recorded = live.ran_ms(now), live.history.forecasts
@@ -104,6 +121,55 @@ class RunTimes:
         live.history = replace(live.history, forecasts=(*recorded, forecast))
         estimate = estimate_by(forecast, live.record, now)
         return () if estimate is None else (LoggedEvent(JobProfiled(live.id, estimate=estimate)),)
+
+    # -- runs that outlast their estimates -----------------------------------------------------------------
+
+    def register(self, jobs: Iterable[LiveJob], now: int) -> None:
+        """Those of before a restart."""
+        for live in jobs:
+            self._note_end(live, now)
+
+    def next_due(self) -> int | None:
+        """When a run is to be looked at that may have outlasted its estimate."""
+        while self._ends and self._end_of.get(self._ends[0][1]) != self._ends[0][0]:
+            heappop(self._ends)
+        return self._ends[0][0] if self._ends else None
+
+    def outlasted(self, jobs: Mapping[str, LiveJob], now: int) -> Iterator[LoggedEvent]:
+        """Later estimates of the runs that have outlasted theirs."""
+        while (due_ms := self.next_due()) is not None and due_ms <= now:
+            job = heappop(self._ends)[1]
+            del self._end_of[job]
+            live = jobs.get(job)
+            estimate = None if live is None else self._later_estimate(live, now)
+            if estimate is not None:
+                yield LoggedEvent(JobProfiled(job, estimate=estimate))
+
+    def _later_estimate(self, live: LiveJob, now: int) -> Estimate | None:
+        """Of a run that has survived its estimate: how long such runs still take."""
+        record = live.record
+        if record is None or _expected_end(record, now) != now:
+            return None
+        forecast = self.forecast(live, now)
+        if forecast is None:
+            return None
+        least_ms = max(LEAST_MORE_MS, live.ran_ms(now) // LEAST_MORE_PART)
+        longer = replace(
+            forecast,
+            expected_ms=max(least_ms, forecast.expected_ms),
+            high_ms=max(least_ms, forecast.high_ms),
+        )
+        return _estimate(longer, record.work_at(now), record.speed_ppm)
+
+    def _note_end(self, live: LiveJob, now: int) -> None:
+        end_ms = None if live.record is None else _expected_end(live.record, now)
+        if end_ms is None:
+            self._end_of.pop(live.id, None)
+        elif self._end_of.get(live.id) != end_ms:
+            self._end_of[live.id] = end_ms
+            heappush(self._ends, (end_ms, live.id))
+            if len(self._ends) > MOST_OUT_OF_DATE + 2 * len(self._end_of):
+                self._ends = sorted((when, job) for job, when in self._end_of.items())
 
     # -- jobs that have not started ----------------------------------------------------------------------
 
@@ -125,6 +191,16 @@ class RunTimes:
             estimate = self.first_estimate(live, None)
             if estimate is not None:
                 yield LoggedEvent(JobProfiled(live.id, estimate=estimate))
+
+
+def _expected_end(record: JobRecord, now: int) -> int | None:
+    """When a run is expected to end, now at the earliest; None: it makes no progress, or nothing is known."""
+    known = record.estimate
+    if known is None or record.since_ms is None or record.phase is not Phase.RUNNING:
+        return None
+    if record.is_prerun or not record.speed_ppm:
+        return None
+    return record.finish_at(known.work, now)
 
 
 def estimate_by(forecast: RunTimeForecast, record: JobRecord, now: int) -> Estimate | None:

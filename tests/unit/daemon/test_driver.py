@@ -27,12 +27,12 @@ from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model import events as e
 from trainmaster.model.actions import Order
 from trainmaster.model.engine_reports import Ended, Frozen, Lost, Report, Saved, Started, StopOrder
-from trainmaster.model.job import Job, Run, gpus
+from trainmaster.model.job import Estimate, Job, Run, Source, gpus
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.submission import Dependency
 from trainmaster.model.topology import parse_shorthand
-from trainmaster.model.units import NOMINAL
+from trainmaster.model.units import NOMINAL, SECOND
 from trainmaster.store.rows import JobFilter
 from trainmaster.store.store import Store
 
@@ -335,3 +335,34 @@ def test_what_happened_while_no_manager_looked_counts_by_its_own_time(
         assert live.history.saved_at_ms == expected
 
     run(scenario)
+
+
+def test_a_run_that_outlasts_its_estimate_has_a_later_one_though_nothing_happens(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady_s = 50.0
+    monkeypatch.setattr(time, "clock_gettime", lambda _: steady_s)
+    left: list[int] = []
+
+    async def scenario() -> None:
+        nonlocal steady_s
+        topology, job = parse_shorthand("1x1"), a_job("1", gpus(1))
+        controller = Controller(topology, policy_of(FIFO), make_policy=policy_of)
+        driver = Driver(controller, store, QuietEngine(tmp_path, topology), Clock(0), FIFO)
+        driver.inbox.request(wish_for(LiveJob(job, "1", StoredSubmission(RECIPE, job), {})))
+        await driver.step()
+        driver.inbox.report(Started(Run("1", 1), driver.clock.now()), 2)
+        known = Estimate(60 * SECOND * NOMINAL, Source.STEPS)
+        driver.inbox.follow_up([LoggedEvent(e.JobProfiled("1", estimate=known))])
+        await driver.step()
+        for _ in range(3):
+            await asyncio.sleep(0)
+            driver.stepped_s -= LEAST_BETWEEN_S
+            steady_s += driver._seconds_to_wait() or 0  # as the loop would, with nothing to do
+            await driver.step()
+            record, now = controller.state.jobs["1"], driver.clock.now()
+            assert record.estimate is not None
+            left.append((record.finish_at(record.estimate.work, now) - now) // SECOND)
+
+    run(scenario)
+    assert left == [10, 10, 10], "after 60, 70 and 80 s"

@@ -12,6 +12,7 @@ import pytest
 from tests.builders import a_job
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
+from trainmaster.daemon import run_times
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.known_profiles import KnownProgram
 from trainmaster.daemon.live_job import LiveJob, StoredSubmission
@@ -192,3 +193,83 @@ def test_the_first_end_of_a_program_gives_jobs_that_wait_their_estimate() -> Non
 
 def test_the_former_name_of_a_source_is_still_read() -> None:
     assert decode({TAG: "run_time.Basis", "name": "RUNS"}) is Source.RUNS
+
+
+def running(command: str, estimate: Estimate) -> LiveJob:
+    """Since time 0 at nominal speed, with this estimate."""
+    live = a_live_job(command)
+    assert live.record is not None
+    live.record.estimate, live.record.since_ms, live.record.speed_ppm = estimate, 0, NOMINAL
+    live.history = replace(live.history, since_ms=0)
+    return live
+
+
+def outlasting(known: RunTimes, live: LiveJob, until_ms: int) -> list[tuple[int, int]]:
+    """The minutes at which time alone brings a later estimate, and how many are left by it then."""
+    found: list[tuple[int, int]] = []
+    assert live.record is not None
+    known.register([live], 0)
+    while (due_ms := known.next_due()) is not None and due_ms <= until_ms:
+        assert not [*known.outlasted({"a": live}, due_ms - 1)]
+        for event in known.outlasted({"a": live}, due_ms):
+            assert isinstance(event.event, JobProfiled)
+            assert event.event.estimate is not None
+            live.record.estimate = event.event.estimate
+            left = live.record.finish_at(event.event.estimate.work, due_ms) - due_ms
+            found.append((due_ms // MINUTE, left // MINUTE))
+        known.register([live], due_ms)
+    return found
+
+
+def test_the_estimate_of_a_run_that_outlasts_it_moves_on_though_nothing_is_reported() -> None:
+    known = RunTimes()
+    for run in (10, 20, 60):
+        known.learn(ended("./train", run_ms=run * MINUTE))
+    live = running("./train", minutes(20, 30, Source.RUNS))
+    # One earlier run was longer than 20 min; after 60 min it has outlasted all: as long again.
+    assert outlasting(known, live, 300 * MINUTE) == [(20, 40), (60, 60), (120, 120), (240, 240)]
+
+
+def test_a_run_without_reports_takes_longer_than_its_steps_said() -> None:
+    live = running("./train", minutes(60, 60, Source.STEPS))
+    found = outlasting(RunTimes(), live, 80 * MINUTE)
+    assert found == [(60, 6), (66, 6), (72, 7), (79, 7)]
+    assert live.record is not None
+    assert live.record.estimate is not None
+    assert live.record.estimate.source is Source.STEPS
+
+
+def test_an_estimate_that_came_meanwhile_counts() -> None:
+    known = RunTimes()
+    live = running("./train", minutes(60, 60, Source.STEPS))
+    known.register([live], 0)
+    assert live.record is not None
+    live.record.estimate = minutes(90, 90, Source.STEPS)
+    known.register([live], 30 * MINUTE)
+    assert known.next_due() == 90 * MINUTE
+    live.record.phase = Phase.SUSPENDED
+    known.register([live], 40 * MINUTE)
+    assert known.next_due() is None
+
+
+def test_what_is_said_of_a_run_that_outlasts_all_before_moves_on() -> None:
+    known = RunTimes()
+    known.learn(ended("./train", run_ms=10 * MINUTE))
+    live = running("./train", minutes(10, 15, Source.RUNS))
+    found = [known.forecast(live, ran * MINUTE) for ran in (5, 12, 30)]
+    assert [each and each.expected_ms // MINUTE for each in found] == [5, 12, 30]
+    assert [each and each.is_outlasted for each in found] == [False, True, True]
+
+
+def test_the_heap_does_not_grow_with_every_change_of_an_estimate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_times, "MOST_OUT_OF_DATE", 5)
+    known = RunTimes()
+    live = running("./train", minutes(60, 60, Source.STEPS))
+    assert live.record is not None
+    for longer in range(100):
+        live.record.estimate = minutes(60 + longer, 60 + longer, Source.STEPS)
+        known.register([live], 0)
+    assert len(known._ends) <= 7
+    assert known.next_due() == 159 * MINUTE

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainmaster.estimators.run_time.forecast import PastForecasts, from_runs, run_time_forecast
+from trainmaster.estimators.run_time.forecast import (
+    Kind,
+    Prediction,
+    from_runs,
+    run_time_forecast,
+)
+from trainmaster.estimators.run_time.past_forecasts import PastForecasts
 from trainmaster.model.job import Source
 from trainmaster.model.program_key import ProgramKey, without_arguments
 from trainmaster.model.run_time import RunTimeForecast
 
-MOST_RATIOS = 500
-"""Past forecasts that count for each source: the newest."""
 MOST_RUNS = 20
 """Run times that are remembered of each program: the newest."""
 MOST_PROGRAMS = 4_096
@@ -28,7 +32,7 @@ class PastRuns:
     """Run times of programs, and how good forecasts were."""
 
     def __init__(self) -> None:
-        self._forecasts: dict[Source, PastForecasts] = {}
+        self._forecasts: dict[Kind, PastForecasts] = {}
         self._runs: Runs = {}
         """Of the same user, folder, program and arguments."""
         self._others: Runs = {}
@@ -44,9 +48,8 @@ class PastRuns:
     ) -> None:
         """A run has succeeded: how long it ran, what of that was lost, and what had been forecast."""
         for each in forecasts:
-            if each.basis not in self._forecasts:
-                self._forecasts[each.basis] = PastForecasts(deque(maxlen=MOST_RATIOS))
-            self._forecasts[each.basis].learn(each, run_ms)
+            kind = each.basis, each.stage
+            self._forecasts.setdefault(kind, PastForecasts()).learn(each, run_ms)
         useful_ms = max(0, run_ms - lost_ms)
         for runs, which in ((self._runs, key), (self._others, without_arguments(key))):
             known_runs = runs.pop((which, gpus), None) or deque(maxlen=MOST_RUNS)
@@ -57,17 +60,19 @@ class PastRuns:
 
     def predictions(
         self, key: ProgramKey, gpus: int, useful_ms: int = 0
-    ) -> Iterator[tuple[Source, int]]:
+    ) -> Iterator[tuple[Source, Prediction]]:
         """How long a run that has run so long still takes, by runs with its arguments and with any."""
         runs = self._runs.get((key, gpus), ())
         others = self._others.get((without_arguments(key), gpus), ())
         for basis, totals_ms in ((Source.RUNS, runs), (Source.PROGRAM, others)):
             if basis is Source.PROGRAM and runs == others:
                 continue
-            left_ms = from_runs(totals_ms, useful_ms)
-            if left_ms is not None:
-                yield basis, left_ms
+            said = from_runs(basis, totals_ms, useful_ms)
+            if said is not None:
+                yield basis, said
 
-    def forecast(self, predictions: Mapping[Source, int], ran_ms: int) -> RunTimeForecast | None:
+    def forecast(
+        self, predictions: Mapping[Source, Prediction], ran_ms: int
+    ) -> RunTimeForecast | None:
         """The prediction with the narrowest interval, as good as such predictions were; None without any."""
         return run_time_forecast(predictions, ran_ms, self._forecasts)
