@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-ray lint type unit chaos crashes containers bench bench-live reality gpu-bundle results results-large docs format clean
+.PHONY: help setup run test test-ray lint type unit chaos crashes containers bench bench-live bench-scale reality gpu-bundle results results-large docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -58,6 +58,9 @@ bench: .stamps/base ## Measure the simulator's speed and memory, and every polic
 
 bench-live: .stamps/base ## Measure the live manager: starts beside Slurm's and Ray's, 10,000 jobs, memory
 	@$(BIN)/python -m benchmarks.live
+
+bench-scale: .stamps/base ## Measure the manager of 10, 100 and 1,000 simulated nodes of 10 GPUs (8 minutes)
+	@$(BIN)/python -m benchmarks.scale
 
 reality: .stamps/base ## Run 120 real jobs under four policies, live and simulated (9 minutes; keep the machine quiet)
 	@$(BIN)/python -m benchmarks.reality

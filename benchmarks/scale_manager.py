@@ -23,6 +23,8 @@ from trainmaster.api.local_socket import LocalSocket, own_path
 from trainmaster.api.server import listening, serve
 from trainmaster.config.limits import Limits
 from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.recovery import snapshot_of_driver
 from trainmaster.engines.local.descriptors import raise_limit
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.store.open import open_store
@@ -125,7 +127,17 @@ async def lag(window: Window) -> None:
         window.note("lag", max(0.0, time.perf_counter() - began - LAG_S))
 
 
-def on_signals(window: Window, folder: Path, profiler: cProfile.Profile | None) -> None:
+def snapshot_cost(driver: Driver) -> dict[str, float]:
+    """Of one snapshot, during which no step is made."""
+    began = time.perf_counter()
+    row = snapshot_of_driver(driver)
+    took_ms = (time.perf_counter() - began) * 1000
+    return {"ms": round(took_ms, 1), "mib": round(len(row.body_json) / 2**20, 2)}
+
+
+def on_signals(
+    window: Window, daemon: Daemon, folder: Path, profiler: cProfile.Profile | None
+) -> None:
     loop = asyncio.get_running_loop()
 
     def begin() -> None:
@@ -138,7 +150,7 @@ def on_signals(window: Window, folder: Path, profiler: cProfile.Profile | None) 
             profiler.disable()
             profiler.dump_stats(folder / "window.prof")
         new = folder / "window.new"
-        new.write_text(json.dumps(window.found()))
+        new.write_text(json.dumps({**window.found(), "snapshot": snapshot_cost(daemon.driver)}))
         new.rename(folder / "window.json")
 
     handlers: dict[int, Callable[[], None]] = {signal.SIGUSR1: begin, signal.SIGUSR2: end}
@@ -150,7 +162,7 @@ async def run(folder: Path, cluster: str, profiler: cProfile.Profile | None) -> 
     store = open_store(f"sqlite:///{folder}/trainmaster.db")
     daemon = Daemon(store, SimulatedNodes(folder, parse_shorthand(cluster)), folder, limits=ROOMY)
     window = Window()
-    on_signals(window, folder, profiler)
+    on_signals(window, daemon, folder, profiler)
     lagging = asyncio.create_task(lag(window))
 
     async def when_active(active: Daemon) -> None:

@@ -602,11 +602,11 @@ class MemoryService:
             raise Conflict(f"Job {job} is not running.")
         return Path(known.asked.recipe.workdir), {"RANK": "0", **dict(known.asked.recipe.env)}
 
-    async def changes(self, after: int | None = None) -> AsyncIterator[ChangeRow]:
+    async def changes(self, after: int | None = None) -> AsyncGenerator[Sequence[ChangeRow]]:
         at = len(self.seen) if after is None else sum(each.seq <= after for each in self.seen)
         while True:
             while at < len(self.seen):
-                yield self.seen[at]
+                yield [self.seen[at]]
                 at += 1
             if self.ends_at_once:
                 return

@@ -5,31 +5,58 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from itertools import takewhile
 
 from trainmaster.daemon.response_models import ChangeRow, plain
 from trainmaster.store.rows import StoryRow
 
 REMEMBERED = 10_000
+PAGE = 100
+"""Changes that a follower is told at once; other tasks run before it is told more."""
+PAUSE_S = 0.001
+"""For each follower: how long all wait after a change for others to be told with it. To send something to a
+thousand of them takes longer than to send it to one, and so grows what is sent at once."""
+
+
+class Told:
+    """A change as it is stored, and as followers are told it: made once, if anybody follows."""
+
+    __slots__ = ("_row", "_story", "_user", "seq")
+
+    def __init__(self, seq: int, story: StoryRow, user: str) -> None:
+        self.seq = seq
+        self._story = story
+        self._user = user
+        """Whose job it is."""
+        self._row: ChangeRow | None = None
+
+    @property
+    def row(self) -> ChangeRow:
+        if self._row is None:
+            story, detail = self._story, plain(json.loads(self._story.detail_json))
+            self._row = ChangeRow(
+                self.seq, story.at_ms / 1000, story.what, story.job, detail, self._user
+            )
+        return self._row
 
 
 class ChangeFeed:
     """The last changes, numbered; each follower gets every one once, in order."""
 
     def __init__(self) -> None:
-        self._stories: deque[tuple[int, StoryRow, str]] = deque(maxlen=REMEMBERED)
-        """Numbered, with the users whose jobs they are of."""
+        self._told: deque[Told] = deque(maxlen=REMEMBERED)
         self._last = 0
         self._changed = asyncio.Event()
+        self._followers = 0
 
     def tell(
         self, stories: Iterable[StoryRow], owner_of: Callable[[str], str] = lambda _: ""
     ) -> None:
         numbered = enumerate(stories, self._last + 1)
-        self._stories.extend((seq, story, owner_of(story.job)) for seq, story in numbered)
-        if self._stories:
-            self._last = self._stories[-1][0]
+        self._told.extend(Told(seq, story, owner_of(story.job)) for seq, story in numbered)
+        if self._told:
+            self._last = self._told[-1].seq
         self._wake_followers()
 
     def _wake_followers(self) -> None:
@@ -41,20 +68,27 @@ class ChangeFeed:
         """Set by the next change."""
         return self._changed
 
-    async def follow(self, after: int | None = None) -> AsyncIterator[ChangeRow]:
-        """What happens from now on, or since that one as far as it is remembered."""
+    async def follow(self, after: int | None = None) -> AsyncGenerator[Sequence[ChangeRow]]:
+        """What happens from now on, or since that one as far as it is remembered: never an empty list."""
         seen = self._last if after is None else after
         if seen > self._last:  # a number from before a restart: counting began at 1 again
             seen = 0
-        while True:
-            changed = self._changed
-            for seq, story, user in self._since(seen):
-                seen = seq
-                detail = plain(json.loads(story.detail_json))
-                yield ChangeRow(seq, story.at_ms / 1000, story.what, story.job, detail, user)
-            await changed.wait()
+        self._followers += 1
+        try:
+            while True:
+                changed = self._changed
+                news = self._since(seen)
+                for begin in range(0, len(news), PAGE):
+                    page = news[begin : begin + PAGE]
+                    yield [each.row for each in page]
+                    seen = page[-1].seq
+                    await asyncio.sleep(0)
+                await changed.wait()
+                await asyncio.sleep(self._followers * PAUSE_S)
+        finally:
+            self._followers -= 1
 
-    def _since(self, seen: int) -> list[tuple[int, StoryRow, str]]:
+    def _since(self, seen: int) -> list[Told]:
         """Searched from the end: a follower has mostly missed little."""
-        found = list(takewhile(lambda each: each[0] > seen, reversed(self._stories)))
+        found = list(takewhile(lambda each: each.seq > seen, reversed(self._told)))
         return found[::-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -558,7 +558,7 @@ class Queries:
         found = await asyncio.to_thread(lambda: sorted(runs.glob(f"*/{STACKS}")))
         return {int(each.parent.name): each for each in found if each.parent.name.isdecimal()}
 
-    def changes(self, after: int | None = None) -> AsyncIterator[ChangeRow]:
+    def changes(self, after: int | None = None) -> AsyncGenerator[Sequence[ChangeRow]]:
         """What happens from now on, or since that one as far as it is remembered."""
         return self._driver.feed.follow(after)
 

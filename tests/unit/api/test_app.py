@@ -613,7 +613,7 @@ def test_changes_come_as_they_happen(service: MemoryService) -> None:
             assert answer.status_code == 201
         found = [await first, await anext(stream)]
         await stream.aclose()
-        return [str(each.event) for each in found]
+        return [each["event"] for each in events(b"".join(found).decode())]
 
     assert asyncio.run(watched()) == ["submitted", "started"]
 

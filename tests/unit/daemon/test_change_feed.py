@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from trainmaster.daemon.change_feed import ChangeFeed
+from trainmaster.daemon.change_feed import PAGE, ChangeFeed
 from trainmaster.daemon.response_models import ChangeRow
 from trainmaster.store.rows import StoryRow
 
@@ -18,12 +18,10 @@ def test_changes_come_once_in_order_and_from_where_one_stopped() -> None:
         feed = ChangeFeed()
         feed.tell([told("a"), told("b")])
         feed.tell([])
-        seen: list[ChangeRow] = []
         watching = feed.follow(after=1)
-        seen.append(await anext(watching))
+        seen: list[ChangeRow] = [*await anext(watching)]
         feed.tell([told("c"), told("d")])
-        seen.append(await anext(watching))
-        seen.append(await anext(watching))
+        seen += await anext(watching)
         assert [(each.seq, each.what) for each in seen] == [(2, "b"), (3, "c"), (4, "d")]
         assert seen[0].detail == {"n": 1}
 
@@ -37,6 +35,21 @@ def test_who_comes_late_gets_what_happens_from_then_on() -> None:
         watching = asyncio.create_task(anext(feed.follow()))  # type: ignore[arg-type]
         await asyncio.sleep(0)
         feed.tell([told("after")])
-        assert (await watching).what == "after"
+        assert [each.what for each in await watching] == ["after"]
+
+    asyncio.run(scenario())
+
+
+def test_what_comes_shortly_after_is_told_with_it_and_much_in_pages() -> None:
+    async def scenario() -> None:
+        feed = ChangeFeed()
+        watching = asyncio.create_task(anext(feed.follow()))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        feed.tell([told("one")])
+        feed.tell([told("another")])
+        assert [each.what for each in await watching] == ["one", "another"]
+        feed.tell([told("many")] * (2 * PAGE))
+        late = feed.follow(after=2)
+        assert [len(await anext(late)), len(await anext(late))] == [PAGE, PAGE]
 
     asyncio.run(scenario())

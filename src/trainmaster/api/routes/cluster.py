@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -543,15 +544,19 @@ def _schema(router: APIRouter) -> None:
         return Response(schema.published(), media_type="application/json")
 
 
-async def _changes(
-    service: Daemon, after: int | None, by: Caller
-) -> AsyncIterator[ServerSentEvent]:
-    async for change in service.queries.changes(after):
-        each = shown_change(change, by)
-        if each is None:
-            continue
-        said = json.dumps(vars(each), ensure_ascii=False)
-        yield ServerSentEvent(said, event=each.what.replace("\n", " "), id=str(each.seq))
+async def _changes(service: Daemon, after: int | None, by: Caller) -> AsyncIterator[bytes]:
+    """Those that happened together are sent together."""
+    async with aclosing(service.queries.changes(after)) as pages:
+        async for page in pages:
+            shown = [each for change in page if (each := shown_change(change, by)) is not None]
+            if shown:
+                yield b"".join(map(_event, shown))
+
+
+def _event(change: models.ChangeRow) -> bytes:
+    said = json.dumps(vars(change), ensure_ascii=False)
+    event = ServerSentEvent(said, event=change.what.replace("\n", " "), id=str(change.seq))
+    return event.encode()
 
 
 async def _lines(first: str, others: AsyncIterator[str]) -> AsyncIterator[str]:
