@@ -294,6 +294,9 @@ class MemoryService:
             raise NotFound(f"There is no node {node}.")
         self.node_state = "draining"
 
+    async def forget(self, node: str) -> None:
+        raise Conflict(f"node {node} is this machine: it cannot be forgotten.")
+
     async def undrain(self, node: str) -> None:
         await self.drain(node)
         self.node_state = "up"

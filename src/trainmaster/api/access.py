@@ -112,6 +112,7 @@ TABLE: dict[tuple[str, str], Access] = {
         view       GET    /nodes
         operate    POST   /nodes/{name}/drain
         operate    POST   /nodes/{name}/undrain
+        operate    POST   /nodes/{name}/forget
         operate    POST   /nodes/{name}/block
         operate    POST   /nodes/{name}/unblock
         operate    POST   /nodes/{name}/test

@@ -98,6 +98,20 @@ def undrain(client: Client, name: Name, as_json: AsJson = False) -> None:
 
 
 @command(app)
+def forget(client: Client, name: Name, as_json: AsJson = False) -> None:
+    """Remove a node of a cluster that is away and does not come back.
+
+    A node that left the cluster is kept, with its drain, for the day of its return, and jobs may be submitted
+    that only it can hold. A forgotten one is a new node when it comes again.
+
+    Examples:
+        trainmaster node forget n7
+    """
+    answer = client.post(f"/nodes/{quote(name, safe='')}/forget")
+    show_answer(answer, as_json, f"Node {name} is forgotten.")
+
+
+@command(app)
 def maintenance(
     client: Client,
     names: Annotated[

@@ -109,7 +109,8 @@ def _near(gpu: dict[str, Any]) -> str:
 def _row(node: dict[str, Any]) -> tuple[object, ...]:
     devices = node["devices"]
     jobs = list(dict.fromkeys(job for device in devices for job in device["jobs"]))
-    free = sum(not device["jobs"] and not device.get("set_aside") for device in devices)
+    is_away = node["state"] == "away"
+    free = sum(not (device["jobs"] or device.get("set_aside") or is_away) for device in devices)
     memory = f"{node['memory_bytes'] / GIB:.0f} GiB"
     own = (node["name"], node["state"], node["type"], len(devices), free, node["cpus"])
     return (*own, memory, jobs, node["frozen"])

@@ -51,10 +51,7 @@ def rebuilt(state: State, *, is_checked: bool = True) -> Occupancy:
         fresh.reserve_gpus(held.slices, open_to_spare=held.open_to is OpenTo.OPPORTUNISTIC)
     for gpu in state.gpus_aside:
         fresh.set_gpu_aside(gpu)
-    for node in state.forgotten:
-        first = state.topology.nodes[node].first_gpu
-        for gpu in range(first, first + state.topology.nodes[node].gpus):
-            fresh.set_gpu_aside(gpu)
+    fresh.forget_nodes(state.forgotten)
     for node in filter(state.is_closed, range(len(state.topology.nodes))):
         fresh.close(node)
     return fresh

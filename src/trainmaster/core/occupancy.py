@@ -105,6 +105,13 @@ class Occupancy(TopologyIndex):
         if gpu in self.aside:
             self._change_offer(gpu, self.aside.discard, 1)
 
+    def forget_nodes(self, nodes: Iterable[int]) -> None:
+        """Offer nothing of these nodes, and let nothing count as fitting there."""
+        for node in nodes:
+            first = self.first_gpu[node]
+            for gpu in range(first, first + self.topology.nodes[node].gpus):
+                self.set_gpu_aside(gpu)
+
     def _change_offer(self, gpu: int, change: Callable[[int], None], sign: int) -> None:
         node = self.node_of[gpu]
         kind, is_open = self.node_type[node], node not in self.closed

@@ -156,7 +156,7 @@ def _take(
 
 
 def _take_unknown(found: Adoption, driver: Driver, job: FoundJob) -> None:
-    state, topology = job.outcome, driver.engine.topology
+    state, topology = job.outcome, driver.controller.state.topology
     if state not in (JobState.RUNNING, JobState.PENDING):
         found.rows.append(_ended_row(job, state, driver.clock.now()))
         return
@@ -265,11 +265,12 @@ def _take_known(
     if not is_later and (not has_turned or record.phase is Phase.SUSPENDING):
         return
     placement = None if is_later or is_newer else record.frozen or record.placement
-    placement = placement or _own_placement(job, driver.engine.topology)
+    topology = driver.controller.state.topology
+    placement = placement or _own_placement(job, topology)
     if placement is None:
         found.left_alone[run] = NO_DEVICES if job.is_own else UNREADABLE
         return
-    _adopt_run(found, live, job, placement, driver.engine.topology)
+    _adopt_run(found, live, job, placement, topology)
 
 
 def _start(driver: Driver, record: JobRecord) -> Iterator[LoggedEvent]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from trainmaster.daemon.cluster_nodes import jobs_on, known_nodes
 from trainmaster.daemon.device_health import is_aside_for, set_aside
 from trainmaster.daemon.device_names import device_name
 from trainmaster.daemon.driver import Driver
@@ -29,7 +30,7 @@ from trainmaster.model.reservation import Reservation
 from trainmaster.model.topology import Node
 from trainmaster.model.units import DAY
 from trainmaster.policy_files import is_path
-from trainmaster.text.formatting import plural, utc_time
+from trainmaster.text.formatting import listing, plural, utc_time
 
 FARTHEST_MS = 3653 * DAY
 MOST_RESERVATIONS = 1000
@@ -100,6 +101,24 @@ class ClusterControl:
     async def undrain(self, node: str) -> None:
         await self._submit_event(e.NodeUndrained(self._driver.node(node).index))
 
+    async def forget(self, node: str) -> None:
+        """Remove a node that does not come back: its name is free for another."""
+        known, state = self._driver.node(node), self._driver.controller.state
+        if not self._driver.engine.abilities.spans_machines:
+            raise Conflict(f"{node} is this machine: it cannot be forgotten.")
+        if known.index not in state.away:
+            raise Conflict(
+                f"node {node} is there: `trainmaster node drain {node}` lets nothing more start there, and a"
+                " node that has left the cluster can be forgotten."
+            )
+        held = jobs_on(state, known.index)
+        if held:
+            raise Conflict(
+                f"node {node} may still have runs of job {listing(held)}: wait until it is certain that they"
+                f" are gone, or cancel {'it' if len(held) == 1 else 'them'}."
+            )
+        await self._submit_event(e.NodeForgotten(known.index))
+
     async def block(self, name: str) -> None:
         """Set a device aside, or all of a node: nothing more is started there, and nothing is moved."""
         state, why = self._driver.controller.state, "A user set it aside."
@@ -120,6 +139,11 @@ class ClusterControl:
 
     async def test(self, name: str) -> Sequence[TestedDevice]:
         """Run the self-test on a device, or on all of a node; what is broken is set aside."""
+        if self._driver.engine.abilities.spans_machines:
+            raise Conflict(
+                "the self-test runs on the manager's machine, and the nodes are others: set a device that you"
+                f" distrust aside with `trainmaster node block {name}`."
+            )
         return await self._self_tests.test(self.devices(name))
 
     def devices(self, name: str) -> Sequence[int]:
@@ -174,7 +198,7 @@ class ClusterControl:
 
     def _nodes(self, places: Sequence[str]) -> Iterable[Node]:
         """The nodes of these names; `all` is every one."""
-        nodes = self._driver.controller.state.topology.nodes
+        nodes = known_nodes(self._driver.controller.state)
         if "all" in places and not any(node.name == "all" for node in nodes):
             return nodes
         return [self._driver.node(place) for place in places]

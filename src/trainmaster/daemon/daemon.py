@@ -86,6 +86,8 @@ from trainmaster.store.store import Store
 log = structlog.get_logger("trainmaster.daemon")
 
 ACTIVE_ROLE, STANDBY_ROLE = "active", "standby"
+SETTLE_S = 60.0
+"""How long after a start a node may take to be reported, that was there when the engine was made."""
 STARTING = "this manager is starting."
 STANDBY = "this manager is a standby: another one leads."
 
@@ -257,7 +259,7 @@ class Daemon:
                     return await self._take_over()
                 if not is_checked:  # found out now, and not when it is needed
                     await asyncio.to_thread(self._check_folder)
-                    is_checked = await asyncio.to_thread(
+                    is_checked = self._engine.abilities.spans_machines or await asyncio.to_thread(
                         refuse_other_devices, self._store, self._engine.topology
                     )
                 self._stand_by()
@@ -334,7 +336,10 @@ class Daemon:
             await self._keep_snapshot(driver)
         self._mark_folder(driver)
         self._lock.sign()
-        await self._engine.open(driver.inbox.report)
+        self._engine.number_nodes(driver.controller.state.topology)
+        await self._engine.open(driver.inbox.report, driver.inbox.node_report)
+        if self._engine.abilities.spans_machines:
+            self._settle_nodes(driver)
         await self._reconcile(driver, found)
         self._apply_stated_policy(driver)
         queries = Queries(driver, self._folder, self._forecaster)
@@ -353,6 +358,16 @@ class Daemon:
         cluster, outputs = ClusterControl(driver, self._self_tests), JobOutputs(files)
         self._parts = _Parts(driver, files, submissions, outputs, control, cluster, queries)
         return driver
+
+    def _settle_nodes(self, driver: Driver) -> None:
+        """Nodes of the store that the engine has not found, or does not report soon, are away."""
+        driver.nodes.expect_only(node.name for node in self._engine.topology.nodes)
+
+        def settle() -> None:
+            driver.nodes.expect_only(())
+            driver.inbox.wake()
+
+        asyncio.get_running_loop().call_later(SETTLE_S, settle)
 
     def _check_container(self, asked: Submission) -> None:
         container = asked.spec.get("container")
@@ -537,7 +552,7 @@ class Daemon:
 
     @property
     def job_ports(self) -> JobPorts:
-        return JobPorts(self._part().driver.engine)
+        return JobPorts(self._part().driver)
 
     @property
     def job_control(self) -> JobControl:

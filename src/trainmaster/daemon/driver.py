@@ -20,6 +20,7 @@ from trainmaster.core.controller import Controller, Decision
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.daemon.change_feed import ChangeFeed
 from trainmaster.daemon.clock import Clock
+from trainmaster.daemon.cluster_nodes import ClusterNodes
 from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.dependencies import Dependencies, StateOf
 from trainmaster.daemon.device_health import DeviceHealth
@@ -150,6 +151,7 @@ class Driver:
         self.identity = identity
         """The names of the store and of the data folder that its runs are in."""
         self.site_limits = site_limits
+        self.nodes = ClusterNodes(lambda: self.controller.state)
         self.failures = FailureReader()
         self.inputs = InputWatch(self)
         self.jobs: dict[str, LiveJob] = {}
@@ -158,6 +160,7 @@ class Driver:
         self.dispatcher = OrderDispatcher(
             *(engine, self.jobs, clock, site_limits.max_grace, seq, site_limits.prerun),
             lambda: self.failures.table,
+            lambda: self.controller.state.topology,
         )
         self.limits = RuntimeLimits()
         self.feed = ChangeFeed()
@@ -216,7 +219,7 @@ class Driver:
                 f"Node {name} is drained, so nothing is started there: `trainmaster node undrain {name}`"
                 " uses it again."
             )
-        return (*notes, *self.health.notes())
+        return (*notes, *self.nodes.notes(), *self.health.notes())
 
     def policy_notes(self) -> tuple[str, ...]:
         """Why the chosen policy does not decide."""
@@ -319,7 +322,8 @@ class Driver:
         self, arrived: Arrivals, now: int, failures: Mapping[Run, Failure]
     ) -> tuple[list[LoggedEvent], list[StoredProgress]]:
         """The events for the controller, and progress reports that are only stored."""
-        events = self._without_ended([*arrived.followups, *self._retry_dependencies()])
+        events = self.nodes.events_of(arrived.node_reports)
+        events += self._without_ended([*arrived.followups, *self._retry_dependencies()])
         for request in arrived.requests:
             for live in request.new_jobs:
                 self.jobs[live.id] = live
@@ -339,6 +343,7 @@ class Driver:
 
     async def _act(self, steps: Sequence[_Step], requests: Sequence[Request], now: int) -> None:
         """After storing: answer requests, send orders, publish changes, release dependents."""
+        self._renumber_nodes(steps)
         for step in steps:
             self.dispatcher.note(step.decision.orders, step.batch.step.seq)
             self._note_policy(step.events, now)
@@ -353,6 +358,8 @@ class Driver:
             self.feed.tell(step.batch.stories, self.owner_of)
         if self.dispatcher.unsent:
             self.inbox.wake_in(RETRY_S)
+        if self.nodes.has_news():
+            self.inbox.wake()
         touched = {id for step in steps for id in step.touched}
         self._follow_ends(touched)
         found = [self.jobs[id] for id in sorted(touched) if id in self.jobs]
@@ -361,6 +368,13 @@ class Driver:
             self.inbox.follow_up(self.inputs.consequences())
         else:
             self.inbox.follow_up(self.inputs.follow_up(found))
+
+    def _renumber_nodes(self, steps: Sequence[_Step]) -> None:
+        """Tell everything that numbers nodes by the topology that they are others now."""
+        events = (logged.event for step in steps for logged in step.events)
+        if any(isinstance(event, e.NodesAdded | e.NodeForgotten) for event in events):
+            self.usage.topology = self.controller.state.topology
+            self.engine.number_nodes(self.controller.state.topology)
 
     def _changed_by_users(self, events: Sequence[LoggedEvent]) -> list[str]:
         """Jobs of which the record in the data folder is out of date."""
@@ -706,6 +720,15 @@ class Driver:
         if len(found) != 1:
             raise RequestError(f"{job} is an array: name one of its jobs, such as {found[0].id}.")
         return found[0]
+
+    def node_elsewhere(self, run: Run) -> str:
+        """The node of its first rank, where that is another machine than the manager's; else empty."""
+        record = self.controller.state.jobs.get(run.job)
+        at = None if record is None else record.placement or record.frozen
+        if at is None or not self.engine.abilities.spans_machines:
+            return ""
+        name = self.controller.state.topology.nodes[at.nodes[0]].name
+        return "" if self.nodes.is_this_machine(name) else name
 
     def node(self, name: str) -> Node:
         node = self.controller.state.topology.node_by_name.get(name)

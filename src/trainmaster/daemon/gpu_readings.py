@@ -39,6 +39,7 @@ NEWS_S = 3600.0
 END_S = 2.0
 """How long a process that was killed is waited for."""
 MOST_LINE = 1 << 24
+OTHER_MACHINES = "the manager does not read the GPUs of other machines"
 MUCH = 1 * GIB
 """What programs that are not jobs may use of a GPU before it is said."""
 
@@ -100,6 +101,8 @@ class GpuReadings:
 
     def notes(self, nodes: Sequence[Node] | None = None) -> list[str]:
         """What does not work as it should, a sentence each: of all nodes, or of these."""
+        if self._engine.abilities.spans_machines:
+            return []
         nodes = self._engine.topology.nodes if nodes is None else nodes
         if self.trouble:
             return [as_sentence(f"GPUs are not read: {self.trouble}")]
@@ -137,7 +140,10 @@ class GpuReadings:
     # -- looking -------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Until cancelled; nothing to do where there are no GPUs."""
+        """Until cancelled; nothing to do where there are no GPUs, or where they are in other machines."""
+        if self._engine.abilities.spans_machines:
+            self._set(Look(trouble=OTHER_MACHINES), {})
+            return
         while self._engine.topology.uuids:
             try:
                 why = f"the GPU driver {await self._follow()}"

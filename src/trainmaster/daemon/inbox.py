@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
-from trainmaster.model.engine_reports import Progressed, Report
+from trainmaster.model.engine_reports import NodeReport, Progressed, Report
 from trainmaster.store.rows import KeyRow, StoredJob
 
 PROGRESS_WAIT_S = 2.0
@@ -43,6 +43,7 @@ class Arrivals:
 
     requests: list[Request] = field(default_factory=list)
     reports: list[tuple[Report, int]] = field(default_factory=list)
+    node_reports: list[NodeReport] = field(default_factory=list)
     followups: list[LoggedEvent] = field(default_factory=list)
     """Events that follow from earlier steps."""
 
@@ -58,7 +59,7 @@ class Inbox:
     @property
     def is_urgent(self) -> bool:
         """Whether something should be processed at once."""
-        return bool(self._post.requests or self._post.followups)
+        return bool(self._post.requests or self._post.followups or self._post.node_reports)
 
     def request(self, request: Request) -> None:
         """Take it in, once."""
@@ -75,6 +76,10 @@ class Inbox:
         elif not self._awaits_progress:
             self._awaits_progress = True
             self.wake_in(PROGRESS_WAIT_S)
+
+    def node_report(self, report: NodeReport) -> None:
+        self._post.node_reports.append(report)
+        self.wake()
 
     def follow_up(self, events: Iterable[LoggedEvent]) -> None:
         self._post.followups.extend(events)

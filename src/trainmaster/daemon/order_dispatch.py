@@ -21,6 +21,7 @@ from trainmaster.model.failure import HUNG_REASON
 from trainmaster.model.launch_spec import PRERUN_MS, LaunchSpec
 from trainmaster.model.placement import Placement
 from trainmaster.model.stop_reasons import EndCode, EndReason
+from trainmaster.model.topology import Topology
 from trainmaster.store.errors import LeadershipLost, StoreError
 
 log = structlog.get_logger("trainmaster.daemon")
@@ -40,6 +41,7 @@ class OrderDispatcher:
         seq: int = 0,
         prerun_ms: int = PRERUN_MS,
         reasons: Callable[[], ReasonTable] = built_in_table,
+        topology: Callable[[], Topology] | None = None,
     ) -> None:
         self._engine = engine
         self._jobs = jobs
@@ -47,6 +49,8 @@ class OrderDispatcher:
         self._most_grace_ms = most_grace_ms
         self._prerun_ms = prerun_ms
         self._reasons = reasons
+        self._topology = topology or (lambda: engine.topology)
+        """By which orders number nodes and devices."""
         self._seq = seq
         """The last step that is stored."""
         self.standing: dict[str, Order] = {}
@@ -111,7 +115,7 @@ class OrderDispatcher:
 
     def _with_row(self, live: LiveJob, placement: Placement | None) -> LaunchSpec:
         now = self._clock.now()
-        topology = self._engine.topology
+        topology = self._topology()
         nodes, beyond = placed_nodes(placement, topology), Beyond.of(live.record, topology)
         record = LaunchRecord(live.row(now), placement, self._seq, nodes, beyond)
         recipe = live.recipe_now(now, self._most_grace_ms, self._hung())

@@ -13,6 +13,7 @@ from trainmaster.config.quotas import prices_as_stated
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.reservations import left_running
 from trainmaster.core.state import JobRecord
+from trainmaster.daemon.cluster_nodes import known_nodes
 from trainmaster.daemon.data_folder import restored_without_runs
 from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.device_names import device_name
@@ -494,6 +495,12 @@ class Queries:
         live = await self._driver.one(job)
         if live.record is None or live.record.placement is None:
             raise Conflict(f"job {job} is not running, so it has no environment to enter.")
+        elsewhere = self._driver.node_elsewhere(live.record.run)
+        if elsewhere:
+            raise Conflict(
+                f"job {job} runs on node {elsewhere}, which is another machine than the manager's: its"
+                " environment is entered there only, by a command of its own."
+            )
         return await asyncio.to_thread(self._driver.engine.environment, live.record.run)
 
     # -- forecasts -------------------------------------------------------------------------------------
@@ -583,11 +590,12 @@ class Queries:
         return {kind.name for kind in self._driver.controller.state.topology.types}
 
     def device_counts(self) -> tuple[int, int]:
-        """How many devices there are, and how many of them jobs are on."""
+        """How many devices there are, without those of nodes that are away, and how many have jobs on them."""
         state = self._driver.controller.state
         placed = (each.placement for each in state.jobs.values() if each.placement is not None)
         used = {gpu for placement in placed for gpu in placement.gpus()}
-        return state.topology.gpu_count, len(used)
+        away = sum(state.topology.nodes[node].gpus for node in state.away)
+        return state.topology.gpu_count - away, len(used)
 
     def nodes(self) -> Sequence[NodeRow]:
         state = self._driver.controller.state
@@ -620,13 +628,14 @@ class Queries:
                 cpus=amount(node.cpus),
                 memory_bytes=node.memory,
                 remarks=[
+                    *filter(None, [self._driver.nodes.why_away(node.name)]),
                     *self._driver.engine.abilities.remarks,
                     *self._driver.readings.notes([node]),
                     *self._aside(node),
                     *self._maintained(node, kept_free),
                 ],
             )
-            for node in state.topology.nodes
+            for node in known_nodes(state)
         ]
 
     def _node_state(self, node: int) -> str:

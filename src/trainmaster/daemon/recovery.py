@@ -28,6 +28,7 @@ from trainmaster.daemon.live_job import Hold, from_row, stored_submission
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.order_dispatch import UNSETTLED
 from trainmaster.daemon.policies import DEFAULT_POLICY, policy_of, stored_policy_of, usable_policy
+from trainmaster.daemon.request_errors import BadStart
 from trainmaster.daemon.row_check import (
     drop_ended,
     has_run,
@@ -45,6 +46,7 @@ from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.topology import Topology
 from trainmaster.store.rows import SnapshotRow, StepRow
 from trainmaster.store.store import Store
+from trainmaster.text.formatting import listing
 
 log = structlog.get_logger("trainmaster.recovery")
 
@@ -89,6 +91,7 @@ def snapshot_of_driver(driver: Driver) -> SnapshotRow:
             "policy_content": [policy.source, policy.files],
             "policy_since_ms": driver.policy_since_ms,
             "standing": codec.encode(tuple(driver.dispatcher.standing.values())),
+            "engine": driver.engine.name,
             "can_freeze": state.can_freeze,
             "can_move_frozen": state.can_move_frozen,
             "home": driver.identity.home,
@@ -117,8 +120,12 @@ def replayed(
     *,
     can_freeze: bool,
     can_move_frozen: bool = False,
+    grows: bool = False,
 ) -> Replayed:
-    """Restore the controller from the store, on the devices that exist now."""
+    """Restore the controller from the store, on the devices that exist now.
+
+    `grows`: on all devices that it ever had, since its nodes may come back.
+    """
     freezing = Freezing(can_freeze, can_move_frozen)
     snapshot = store.snapshot()
     if snapshot is None:
@@ -132,11 +139,13 @@ def replayed(
             make_policy=policy_of,
         )
         return Replayed(fresh, first_policy)
+    if grows:
+        topology = from_snapshot(snapshot, freezing=freezing).controller.state.topology
     found = _decided_again(store, snapshot, topology, freezing)
     if found is None:
         found = _followed(store, snapshot, topology, freezing)
     before = found.controller.state
-    if before.topology != topology:  # jobs on gone devices are queued again
+    if before.topology != topology and not grows:  # jobs on gone devices are queued again
         body = snapshot_of(found.controller)
         back, found.trouble = _restored(body, topology, found.policy, freezing)
         found.controller, found.is_as_stored = back.controller, False
@@ -327,13 +336,17 @@ def recovered(
 ) -> tuple[Driver, Replayed]:
     """A driver that continues where the last manager stopped, and how it was found."""
     able, first = engine.abilities, stated_policy or DEFAULT_POLICY
+    before = _engine_before(store)
     found = replayed(
         store,
         engine.topology,
         first,
         can_freeze=able.can_freeze,
         can_move_frozen=able.can_move_frozen,
+        grows=able.spans_machines and before == engine.name,
     )
+    if before not in ("", engine.name):
+        _refuse_runs_of_other_engine(found, before, engine)
     clock = Clock(found.now_ms)
     driver = Driver(
         found.controller, store, engine, clock, found.policy, found.seq, metrics, identity, limits
@@ -350,6 +363,24 @@ def recovered(
     for job in found.change.lost if found.change is not None else ():  # they wait since now
         found.controller.state.jobs[job.id].waiting_since_ms = clock.now()
     return driver, found
+
+
+def _engine_before(store: Store) -> str:
+    """The name of the engine that the last manager had; empty if there was none."""
+    snapshot = store.snapshot()
+    return "" if snapshot is None else str(json.loads(snapshot.body_json).get("engine", "local"))
+
+
+def _refuse_runs_of_other_engine(found: Replayed, before: str, engine: Engine) -> None:
+    """BadStart where a run goes on that this engine can neither follow nor end."""
+    state = found.controller.state
+    runs = [*found.lost, *(each.run for each in state.jobs.values() if has_run(each))]
+    if runs:
+        jobs = listing(sorted({run.job for run in runs}))
+        raise BadStart(
+            f"Jobs of this data folder are on the {before} engine, which this start does not have (its engine"
+            f" is {engine.name}): start as at the last time, and cancel or suspend {jobs} before the change."
+        )
 
 
 def _rebinds(found: Replayed) -> Iterator[tuple[str, Order]]:

@@ -24,6 +24,7 @@ from trainmaster.model.actions import Launch
 from trainmaster.model.events import JobSubmitted, RunStarted
 from trainmaster.model.job import Run
 from trainmaster.model.job_state import JobState
+from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL
 from trainmaster.store.rows import StoredJob
 
@@ -59,7 +60,7 @@ def take_over_later_run(controller: Controller, engine: Engine, job: LiveJob, st
         if not has_run(record):
             record.attempt = attempts
         return True
-    launch = _launched(engine, run, record.work)
+    launch = _launched(engine, run, record.work, controller.state.topology)
     log.error(
         "a job was started more often than was replayed", run=run, is_known=launch is not None
     )
@@ -100,14 +101,14 @@ def has_run(record: JobRecord) -> bool:
     return record.attempt > 0 and (not rests or record.frozen is not None)
 
 
-def _launched(engine: Engine, run: Run, work: int) -> Launch | None:
+def _launched(engine: Engine, run: Run, work: int, topology: Topology) -> Launch | None:
     """The order that this run was started by, as the run's own files have it."""
     recorded = engine.recorded(run)
     if recorded is None or not recorded.has_begun:
         return None
     try:
         record = LaunchRecord.from_json(recorded.record)
-        placement = record.placement_on(engine.topology)
+        placement = record.placement_on(topology)
     except ValueError:
         return None
     if placement is None:

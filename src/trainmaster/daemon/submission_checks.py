@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.quotas import limits_of
+from trainmaster.daemon.cluster_nodes import known_nodes
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.service_api import (
     RequestError,
@@ -17,7 +18,7 @@ from trainmaster.daemon.service_api import (
 )
 from trainmaster.model.job import Demand, Job, allows_type
 from trainmaster.model.queue import DEFAULT_QUEUE
-from trainmaster.model.topology import SLOT_TYPE, Topology
+from trainmaster.model.topology import SLOT_TYPE, Node
 from trainmaster.model.units import GIB, WHOLE
 from trainmaster.placement.placers import ever_fits
 from trainmaster.store.rows import JobFilter
@@ -44,7 +45,7 @@ class SubmissionChecks:
         self._driver = driver
         self._also = also
         """What other parts of the manager refuse."""
-        self._empty = Occupancy(driver.controller.state.topology)
+        self._known_space: Occupancy | None = None
         self._demands: dict[Demand, Demand] = {}
         """Equal demands are one object: the controller caches by identity."""
         self._queue_names = {DEFAULT_QUEUE, *(live.job.queue for live in driver.jobs.values())}
@@ -52,16 +53,22 @@ class SubmissionChecks:
 
     def checked(self, asked: Submission) -> Submission:
         """The submission with the defaults of this cluster; a RequestError where it can never run here."""
-        state = self._driver.controller.state
-        demand = _on_slots(asked.job.demand, state.topology)
+        nodes = known_nodes(self._driver.controller.state)
+        if not nodes:
+            raise RequestError(
+                "no node of the cluster has been there yet, so nothing can be said of what fits: submit again"
+                " when `trainmaster nodes` lists one."
+            )
+        demand = _on_slots(asked.job.demand, nodes)
         demand = self._demands.setdefault(demand, demand)
         asked = replace(asked, job=replace(asked.job, demand=demand))
         is_moldable = self._driver.controller.policy.is_moldable
         self._check_type(demand.gpu_type)
-        if not ever_fits(self._empty, demand, is_moldable=is_moldable):
+        if not ever_fits(self._empty(), demand, is_moldable=is_moldable):
+            spans = self._driver.engine.abilities.spans_machines
             raise RequestError(
                 f"{asked.recipe.name or 'the job'} asks for {_demand_words(asked)}, but"
-                f" {_capacity(state.topology, bool(demand.nominal.memory))}: ask for less, or for"
+                f" {_capacity(nodes, bool(demand.nominal.memory), spans)}: ask for less, or for"
                 " another type."
             )
         self.check_preemptible(asked.job)
@@ -76,6 +83,14 @@ class SubmissionChecks:
                 f" {len(asked.array.indices):,}: submit several."
             )
         return asked
+
+    def _empty(self) -> Occupancy:
+        """All nodes that may come back, with nothing on them."""
+        state, space = self._driver.controller.state, self._known_space
+        if space is None or space.topology is not state.topology:
+            space = self._known_space = Occupancy(state.topology)
+            space.forget_nodes(state.forgotten)
+        return space
 
     def check_number(self, asked: Sequence[Submission]) -> None:
         """Whether so many more jobs are taken."""
@@ -147,7 +162,7 @@ class SubmissionChecks:
 
     def _check_type(self, wanted: str | None) -> None:
         """A type that no node has is a mistake; `A|B` is either of them."""
-        types = {node.type.name for node in self._driver.controller.state.topology.nodes}
+        types = {node.type.name for node in known_nodes(self._driver.controller.state)}
         if not any(allows_type(wanted, kind) for kind in types):
             raise RequestError(
                 f"gpus must be a number, or TYPE:NUMBER with a type that is here"
@@ -227,13 +242,13 @@ class SubmissionChecks:
             name = queues[name].parent or ""
 
 
-def _on_slots(demand: Demand, topology: Topology) -> Demand:
+def _on_slots(demand: Demand, nodes: Iterable[Node]) -> Demand:
     """A job on CPU slots books as much host memory as it may keep there while it is suspended.
 
     By default it is a quarter of the memory of a slot: the rest is for other jobs that are suspended in
     memory meanwhile.
     """
-    slots = [node.type.memory for node in topology.nodes if node.type.name == SLOT_TYPE]
+    slots = [node.type.memory for node in nodes if node.type.name == SLOT_TYPE]
     if not slots or demand.host_memory is not None:
         return demand
     return replace(demand, host_memory=min(slots))
@@ -253,13 +268,14 @@ def _demand_words(asked: Submission) -> str:
     return ", ".join(words)
 
 
-def _capacity(topology: Topology, with_memory: bool) -> str:
+def _capacity(nodes: Sequence[Node], with_memory: bool, spans_machines: bool) -> str:
     """What the largest node has, in words; and a GPU of it."""
-    node = max(topology.nodes, key=lambda each: (each.gpus, each.memory))
+    node = max(nodes, key=lambda each: (each.gpus, each.memory))
     has = (
         f"{node.gpus} {node.type.name}s, {node.cpus / 1000:g} cores and {node.memory / GIB:.0f} GiB"
     )
     has += f", with {size(node.type.memory)} on each {node.type.name}" if with_memory else ""
-    if len(topology.nodes) == 1:
+    if len(nodes) == 1 and not spans_machines:
         return f"this machine has {has}"
-    return f"this cluster has {topology.gpu_count} of them, {has} on its largest node"
+    count = sum(node.gpus for node in nodes)
+    return f"this cluster has {count} of them, {has} on its largest node"

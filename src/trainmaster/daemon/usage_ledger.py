@@ -33,7 +33,7 @@ class UsageLedger:
     """The stretches of the jobs that run now."""
 
     def __init__(self, topology: Topology, prices: Prices) -> None:
-        self._topology = topology
+        self.topology = topology
         self.prices = prices
         """Those of the stretches that have not ended."""
         self._open: dict[str, Stretch] = {}
@@ -139,7 +139,7 @@ class UsageLedger:
         shares: Counter[str] = Counter()
         placement = record.placement or record.frozen
         if placement is not None:
-            types = self._topology.type_of_gpu
+            types = self.topology.type_of_gpu
             total = placement.total_share
             for piece in placement.slices:
                 shares[types[piece.gpu].name] += total // len(placement.slices)
@@ -152,7 +152,7 @@ class UsageLedger:
         for each in self.prices.by_type:
             if each.gpu_type == kind:
                 return each.micros_per_hour
-        stated = [t.price_per_hour for t in self._topology.types if t.name == kind]
+        stated = [t.price_per_hour for t in self.topology.types if t.name == kind]
         price = stated[0] if stated else None
         return None if price is None else round(price * MICROS)
 

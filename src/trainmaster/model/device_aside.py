@@ -19,6 +19,8 @@ class AsideCause(StrEnum):
     SELF_TEST = "self-test"
     DISK = "disk"
     """The disk of the data folder is full; it ends when there is room."""
+    TAKEN = "taken"
+    """Other users of the cluster hold it; it ends when they give it back."""
 
 
 FOR_TESTS = frozenset({AsideCause.FAILURES, AsideCause.XID})

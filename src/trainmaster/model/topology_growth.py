@@ -59,7 +59,7 @@ def forgotten(topology: Topology, node: int) -> Topology:
     """Without the name of a node that does not come back: another node may be called so."""
     old = topology.nodes[node]
     nodes = list(topology.nodes)
-    nodes[node] = replace(old, name=f"{old.name}~{node}", uuids=())
+    nodes[node] = replace(old, name=f"{old.name}~{node}")
     return replace(topology, nodes=tuple(nodes))
 
 

@@ -13,6 +13,7 @@ import pytest
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
 from trainmaster.daemon.run_gpu_use import uses_of
+from trainmaster.engines.protocol import Abilities
 from trainmaster.gpu import fake_driver
 from trainmaster.gpu.devices import machine_of, slot_topology
 from trainmaster.gpu.driver import FAKE_GPUS, GpuProcess, Reading, open_driver
@@ -30,6 +31,7 @@ class EngineOf:
 
     topology: Topology
     runs: Mapping[int, Run] = field(default_factory=dict)
+    abilities: Abilities = Abilities(True, True, True)
 
     def run_of(self, pid: int) -> Run | None:
         return self.runs.get(pid)

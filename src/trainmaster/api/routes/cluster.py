@@ -237,6 +237,10 @@ NODE_ACTIONS = {
         "Nothing more is started there. What runs there is moved where that is possible, or stays"
         " until it ends.",
     ),
+    "forget": (
+        "Remove a node that does not come back",
+        "It must be away, and no job may still have anything there. Its name is free for another node.",
+    ),
     "undrain": ("Use a drained node again", "Jobs may be started there again."),
     "block": (
         "Set a node or a device aside",
@@ -254,9 +258,10 @@ def _node_action(
     router: APIRouter, service: Daemon, action: str, summary: str, description: str
 ) -> None:
     async def do(name: params.NodeName) -> Response:
+        before = {row.name: row for row in service.queries.nodes()}
         await getattr(service.cluster_control, action)(name)
         own = name.rpartition(":")[0]
-        rows = {row.name: row for row in service.queries.nodes()}
+        rows = before | {row.name: row for row in service.queries.nodes()}
         return JsonAnswer(rows[name] if name in rows else rows[own])
 
     router.add_api_route(
