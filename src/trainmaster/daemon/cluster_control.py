@@ -139,11 +139,6 @@ class ClusterControl:
 
     async def test(self, name: str) -> Sequence[TestedDevice]:
         """Run the self-test on a device, or on all of a node; what is broken is set aside."""
-        if self._driver.engine.abilities.spans_machines:
-            raise Conflict(
-                "the self-test runs on the manager's machine, and the nodes are others: set a device that you"
-                f" distrust aside with `trainmaster node block {name}`."
-            )
         return await self._self_tests.test(self.devices(name))
 
     def devices(self, name: str) -> Sequence[int]:

@@ -590,7 +590,7 @@ class Queries:
         return {kind.name for kind in self._driver.controller.state.topology.types}
 
     def device_counts(self) -> tuple[int, int]:
-        """How many devices there are, without those of nodes that are away, and how many have jobs on them."""
+        """How many devices there are, of nodes that are not away, and how many of them jobs are on."""
         state = self._driver.controller.state
         placed = (each.placement for each in state.jobs.values() if each.placement is not None)
         used = {gpu for placement in placed for gpu in placement.gpus()}

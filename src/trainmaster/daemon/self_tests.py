@@ -74,8 +74,6 @@ class SelfTests:
 
     async def test_at_start(self, *, all_devices: bool) -> None:
         """Test all devices, or the GPUs that have passed no test yet: slots are this machine, which works."""
-        if self._driver.engine.abilities.spans_machines:
-            return
         try:
             topology = self._driver.controller.state.topology
             gpus = range(topology.gpu_count if all_devices or topology.uuids else 0)
@@ -85,8 +83,8 @@ class SelfTests:
             log.warning("a device could not be tested", why=str(problem))
 
     async def watch(self) -> None:
-        """Test devices after trouble, in the background; the test runs on this machine only."""
-        while not self._driver.engine.abilities.spans_machines:
+        """Test devices after trouble, in the background."""
+        while True:
             await asyncio.sleep(LOOK_S)
             try:
                 await self.test_suspects()

@@ -31,7 +31,7 @@ class EngineOf:
 
     topology: Topology
     runs: Mapping[int, Run] = field(default_factory=dict)
-    abilities: Abilities = Abilities(True, True, True)
+    abilities: Abilities = field(default_factory=lambda: Abilities(True, True, True))
 
     def run_of(self, pid: int) -> Run | None:
         return self.runs.get(pid)

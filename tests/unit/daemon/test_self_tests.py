@@ -40,7 +40,6 @@ class Stage:
         self.facts: list[e.Event] = []
         driver = SimpleNamespace(
             controller=self.world.controller,
-            engine=EngineOf(topology),
             site_limits=Limits(self_test=60 * SECOND),
             inbox=SimpleNamespace(follow_up=self.follow_up),
             dispatcher=SimpleNamespace(given={}),
