@@ -35,6 +35,14 @@ POLICIES: Mapping[str, str] = {
 
 ENTRY_POINT_GROUP = "trainmaster.policies"
 
+ENGINES: Mapping[str, str] = {
+    "local": "trainmaster.engines.local.make:make",
+    "ray": "trainmaster.engines.ray.make:make",
+}
+"""What makes each engine (`engines/engine_settings.py`)."""
+
+ENGINE_GROUP = "trainmaster.engines"
+
 
 class CatalogError(LookupError):
     """A name that is not registered: one sentence, with the nearest name."""
@@ -42,15 +50,22 @@ class CatalogError(LookupError):
 
 def policy_names() -> tuple[str, ...]:
     """Ours in the order of the table, then others' by name."""
-    others = sorted(entry.name for entry in entry_points(group=ENTRY_POINT_GROUP))
-    return (*POLICIES, *(name for name in others if name not in POLICIES))
+    return _names(POLICIES, ENTRY_POINT_GROUP)
+
+
+def engine_names() -> tuple[str, ...]:
+    return _names(ENGINES, ENGINE_GROUP)
+
+
+def _names(ours: Mapping[str, str], group: str) -> tuple[str, ...]:
+    others = sorted(entry.name for entry in entry_points(group=group))
+    return (*ours, *(name for name in others if name not in ours))
 
 
 def policy_class(name: str) -> Any:
     """The class behind a name, imported now."""
     if name in POLICIES:
-        module, _, attribute = POLICIES[name].partition(":")
-        return getattr(import_module(module), attribute)
+        return _named(POLICIES[name])
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         if entry.name == name:
             from trainmaster.model.codec import trust
@@ -59,3 +74,18 @@ def policy_class(name: str) -> Any:
             trust(kind.__module__)  # its memos may be read again
             return kind
     raise CatalogError(f"there is no policy {name!r}; {did_you_mean(name, policy_names())}")
+
+
+def engine_maker(name: str) -> Any:
+    """What makes the engine of a name, imported now."""
+    if name in ENGINES:
+        return _named(ENGINES[name])
+    for entry in entry_points(group=ENGINE_GROUP):
+        if entry.name == name:
+            return entry.load()
+    raise CatalogError(f"there is no engine {name!r}; {did_you_mean(name, engine_names())}")
+
+
+def _named(text: str) -> Any:
+    module, _, attribute = text.partition(":")
+    return getattr(import_module(module), attribute)

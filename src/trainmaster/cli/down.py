@@ -20,7 +20,9 @@ from trainmaster.cli.support.polling import pause, poll
 from trainmaster.model.job_state import LIVE_STATES, JobState
 from trainmaster.text.formatting import plural
 
+RAY = "End also the Ray cluster that `trainmaster up --engine ray --nodes` has started; runs on it end."
 LONGEST_S = 60.0
+NO_RAY = "There is no Ray cluster of its own."
 LIVE = {"state": ",".join(LIVE_STATES)}
 JOBS = "Cancel all jobs first, and wait until they have ended."
 
@@ -28,6 +30,7 @@ JOBS = "Cancel all jobs first, and wait until they have ended."
 def down(
     client: Client,
     jobs: Annotated[bool, option("--jobs", JOBS)] = False,
+    ray: Annotated[bool, option("--ray", RAY)] = False,
     as_json: AsJson = False,
 ) -> None:
     """Stop the manager. Its jobs go on, and the next `trainmaster up` finds them again.
@@ -35,6 +38,7 @@ def down(
     Examples:
         trainmaster down
         trainmaster down --jobs
+        trainmaster down --jobs --ray
     """
     answer = client.get("/status")
     cancelled = _cancel_all(client) if jobs else 0
@@ -52,8 +56,16 @@ def down(
     said += [unknown] if unknown else []
     said += [f"The manager at {client.url} has stopped."]
     said += [_takes_over(standbys)] if standbys else []
+    said += [_end_ray(Path(answer["folder"]))] if ray else []
     about = {"url": client.url, "pid": answer["pid"], "jobs": left, "standbys": standbys}
     show_answer(about, as_json, " ".join(said))
+
+
+def _end_ray(folder: Path) -> str:
+    from trainmaster.engines.ray import local_cluster
+
+    ended = local_cluster.stop(folder)
+    return f"Its Ray cluster has ended ({ended} processes)." if ended else NO_RAY
 
 
 def _go_on(states: Sequence[str], folder: str, has_standby: bool) -> str:

@@ -32,6 +32,21 @@ SLOTS = (
     "Use CPU slots instead of GPUs: N slots, or NxM for N nodes of M slots. Default: as at the last"
     " start. auto, and the default of a new folder: this machine's GPUs, else one slot per core."
 )
+ENGINE = (
+    "What runs the jobs: local, this machine; ray, the nodes of a Ray cluster (docs/ray.md). Default: as at"
+    " the last start; local in a new folder."
+)
+ADDRESS_OF = (
+    "With --engine ray: the address of the cluster's head, which listens on 6379 by default."
+)
+NODES = (
+    "With --engine ray: start a Ray cluster of N nodes on this machine instead, for trying out; --slots then"
+    " says how many CPU slots each has."
+)
+FENCE = (
+    "With --engine ray: a node that the cluster does not know to be alive ends its runs after so long, and"
+    " they are started elsewhere. Default: 60s."
+)
 GPU_MEMORY = (
     "Memory that jobs may book on each GPU. Default: as at the last start. auto, and the default of a"
     " new folder: all that it has."
@@ -116,6 +131,10 @@ def up(
     port: Annotated[int | None, option("--port PORT", PORTS, min=0, max=65535)] = None,
     slots: Annotated[str | None, option("--slots N|NxM|auto", SLOTS)] = None,
     gpu_memory: Annotated[str | None, option("--gpu-memory SIZE|auto", GPU_MEMORY)] = None,
+    engine: Annotated[str | None, option("--engine NAME", ENGINE)] = None,
+    address: Annotated[str | None, option("--address HOST:PORT", ADDRESS_OF)] = None,
+    nodes: Annotated[int | None, option("--nodes N", NODES, min=1, max=64)] = None,
+    fence: Annotated[str | None, option("--fence DURATION", FENCE)] = None,
     database: Annotated[str | None, option("--database URL", DATABASE)] = None,
     database_file: Annotated[Path | None, option("--database-file FILE", DATABASE_FILE)] = None,
     policy: Annotated[str | None, option("--policy NAME|FILE", POLICY)] = None,
@@ -158,6 +177,8 @@ def up(
         trainmaster up
         trainmaster up -d
         trainmaster up --slots 4 --policy tiresias-l
+        trainmaster up --engine ray --address 10.0.0.1:6379
+        trainmaster up --engine ray --nodes 4
         trainmaster up --database postgresql://tm@localhost/trainmaster
         trainmaster up --data ./.trainmaster --demo
         trainmaster up --host 0.0.0.0 --tls-cert tm.crt --tls-key tm.key
@@ -186,6 +207,7 @@ def up(
         return
 
     from trainmaster.cli.support.database_option import database_of
+    from trainmaster.cli.support.engine_option import LOCAL, engine_choice, refuse_device_options
     from trainmaster.cli.support.link_profiling import LINKS
     from trainmaster.cli.support.manager import NOTIFICATIONS, StartOptions, run_manager
     from trainmaster.cli.support.remembered_file import remembered
@@ -199,7 +221,10 @@ def up(
     chosen = _stated_policy(policy, settings_of(settings or (), "--set"))
     bounds = _limits(limits or (), max_grace)
     reasons = reasons_of(folder, failure_reasons)
-    devices = devices_of(folder, slots, gpu_memory)
+    choice = engine_choice(folder, engine, address, nodes, fence, slots)
+    if choice.name != LOCAL:
+        refuse_device_options(choice.name, gpu_memory=gpu_memory, links=links)
+    devices = devices_of(folder, slots, gpu_memory) if choice.name == LOCAL else None
     messages = remembered(
         folder / NOTIFICATIONS,
         notifications,
@@ -211,7 +236,8 @@ def up(
     measured = remembered(folder / LINKS, links, "--links", unmeasured, links_in)
     start = StartOptions(
         folder=folder,
-        devices=devices.with_links(measured.value),
+        devices=None if devices is None else devices.with_links(measured.value),
+        engine=choice,
         links=measured,
         database=url,
         policy=chosen,

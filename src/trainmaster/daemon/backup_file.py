@@ -40,7 +40,7 @@ ROWS_END = ".jsonl"
 UNFINISHED = ".restoring"
 SETTINGS = frozenset(
     {
-        *("slots", "gpu_memory", "serves"),
+        *("slots", "gpu_memory", "serves", "engine.json"),
         *("failure_reasons.yaml", "notifications.yaml", "links.yaml", "self-tests.json"),
     }
 )

@@ -12,6 +12,7 @@ import pytest
 from trainmaster.cli.diagnosis.checks import CHECKS, Verdict, findings
 from trainmaster.cli.diagnosis.facts import (
     Answer,
+    Cluster,
     Facts,
     FileSystem,
     Folder,
@@ -27,6 +28,7 @@ from trainmaster.cli.diagnosis.machine import is_stranger
 
 DISK = FileSystem("ext4", frozenset({"rw"}), 100 << 30, 1_000_000)
 NFS = FileSystem("nfs4", frozenset({"rw", "hard"}), 100 << 30, None)
+CLUSTER = Cluster("ray", "10.0.0.1:6379", True, True)
 ANSWER = Answer(True, "active", "1.0", "", (), 1.0)
 GPU = GpuDevice("H200", "GPU-1", True, 0, False, "", ())
 WELL = Facts(
@@ -102,6 +104,10 @@ def with_gpu(**fields: object) -> Facts:
 
 def with_place(**fields: object) -> Facts:
     return replace(WELL, places=(replace(WELL.places[0], **fields),))  # type: ignore[arg-type]
+
+
+def with_cluster(**fields: object) -> Facts:
+    return replace(WELL, cluster=replace(CLUSTER, **fields))  # type: ignore[arg-type]
 
 
 SOFT = replace(NFS, options=frozenset({"rw", "soft"}))
@@ -188,6 +194,8 @@ CASES: list[tuple[Facts, str, Verdict, str]] = [
     (with_gpu(ecc_errors=2), "gpu-errors", Verdict.FAULT, "2 uncorrected memory errors"),
     (with_gpu(trouble="GPU is lost"), "gpu-errors", Verdict.FAULT, "GPU is lost"),
     (with_gpu(others=((99, 1 << 30),)), "gpu-other-programs", Verdict.WARNING, "Process 99"),
+    (with_cluster(answers=False), "cluster", Verdict.FAULT, "10.0.0.1:6379 does not answer"),
+    (with_cluster(has_client=False), "cluster", Verdict.FAULT, "Ray is not installed"),
     (
         with_place(trouble="is not there"),
         "job-folders",

@@ -641,6 +641,24 @@ def gpu_sharing(facts: Facts) -> Said | None:
 # -- runs and their folders ----------------------------------------------------------------------------
 
 
+def cluster(facts: Facts) -> Said | None:
+    found = facts.cluster
+    if found is None:
+        return None
+    if not found.has_client:
+        return fault(
+            "The manager was last started on a Ray cluster, and Ray is not installed here.",
+            "Install it: pip install 'trainmaster[ray]'.",
+        )
+    if not found.answers:
+        where = f" at {found.address}" if found.address else ""
+        return fault(
+            f"The Ray cluster{where} does not answer: runs on it end when its head is away for long.",
+            "Start its head again, or name another one: `trainmaster up --engine ray --address HOST:PORT`.",
+        )
+    return ok(f"The Ray cluster at {found.address} answers.")
+
+
 def leftover_runs(facts: Facts) -> Said | None:
     runs = facts.runs
     if runs.leftover:
@@ -738,6 +756,7 @@ CHECKS: Mapping[str, Check] = {
     "gpu-other-programs": gpu_other_programs,
     "gpu-suspending": gpu_suspending,
     "gpu-sharing": gpu_sharing,
+    "cluster": cluster,
     "leftover-runs": leftover_runs,
     "missing-runs": missing_runs,
     "job-folders": job_folders,

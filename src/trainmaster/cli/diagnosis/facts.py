@@ -193,6 +193,17 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster whose nodes run the jobs."""
+
+    engine: str
+    address: str
+    has_client: bool
+    """Whether the engine's own library is installed here."""
+    answers: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     machine: Machine
     folder: Folder
@@ -201,3 +212,5 @@ class Facts:
     gpus: Gpus
     runs: Runs
     places: tuple[Place, ...] = field(default=())
+    cluster: Cluster | None = None
+    """None: this machine runs them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainmaster.cli.diagnosis.cluster import cluster_facts
 from trainmaster.cli.diagnosis.facts import Facts
 from trainmaster.cli.diagnosis.machine import gpus, machine
 from trainmaster.cli.diagnosis.manager import manager_facts
@@ -27,4 +28,5 @@ def gather(folder: Path, database: str) -> Facts:
         gpus=gpus(frozenset(manager.processes)),
         runs=runs_facts(folder, look, bool(manager.processes)),
         places=place_facts(look),
+        cluster=cluster_facts(folder),
     )

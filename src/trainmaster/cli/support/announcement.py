@@ -30,7 +30,7 @@ def announcement(
     daemon: Daemon,
     url: str,
     folder: Path,
-    devices: Devices,
+    devices: Devices | None,
     reasons: Reasons | None = None,
     link: str = "",
 ) -> Iterator[str]:
@@ -44,9 +44,9 @@ def announcement(
     else:
         yield f"Trainmaster at {url}, state in {folder}"
         yield f"{PAGE}{link}" if link else NO_LINK
-        if devices.is_remembered:
+        if devices is not None and devices.is_remembered:
             yield f"{devices.shown}, as at the last start: --slots says otherwise."
-        if devices.has_remembered_memory:
+        if devices is not None and devices.has_remembered_memory:
             said = f"{devices.gpu_memory} to book on each GPU, as at the last start"
             yield f"{said}: --gpu-memory says otherwise."
         if reasons is not None and reasons.is_remembered:

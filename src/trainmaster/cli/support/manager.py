@@ -20,12 +20,14 @@ from trainmaster.api.local_socket import (
     system_path,
 )
 from trainmaster.api.server import listening, listening_near, serve
+from trainmaster.catalog import engine_maker
 from trainmaster.cli.support.address import ADDRESS, PORT, is_manager, pid_in
 from trainmaster.cli.support.announcement import announcement, farewell
 from trainmaster.cli.support.background import LOG, unusable_folder
 from trainmaster.cli.support.connection import Place
 from trainmaster.cli.support.console import is_private, say
 from trainmaster.cli.support.demo import demonstrate, end_demonstration
+from trainmaster.cli.support.engine_option import remember_engine
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.link_profiling import LINKS
 from trainmaster.cli.support.manager_log import log_to
@@ -40,13 +42,13 @@ from trainmaster.config.limits import Limits
 from trainmaster.config.links import MeasuredLinks
 from trainmaster.config.notifications import NotificationSettings
 from trainmaster.daemon.daemon import Daemon
-from trainmaster.daemon.data_folder import COPIES, RESTORED, ColdStart
+from trainmaster.daemon.data_folder import COPIES, RESTORED, ColdStart, home_of
 from trainmaster.daemon.folder_lock import is_in_use
 from trainmaster.daemon.idle_watch import IdleRule
 from trainmaster.daemon.request_errors import BadStart, RequestError
+from trainmaster.engines.engine_settings import EngineChoice, EngineSettings, MakeEngine
 from trainmaster.engines.local.descriptors import raise_limit
-from trainmaster.engines.local.engine import LocalEngine
-from trainmaster.engines.protocol import EngineError
+from trainmaster.engines.protocol import Engine, EngineError
 from trainmaster.failures.hang_rule import HangLimits
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.store.errors import StoreError
@@ -55,6 +57,8 @@ from trainmaster.store.store import Store
 from trainmaster.text.formatting import plural
 from trainmaster.whatif.forecast import forecast_start
 
+STORE_NAME = 12
+"""Characters of the data folder's name that stand for it on other machines."""
 NOTIFICATIONS = "notifications.yaml"
 """A file of the data folder: the content of the file that `--notifications` named last."""
 
@@ -64,7 +68,9 @@ class StartOptions:
     """What the command line says of a manager, beside where it listens."""
 
     folder: Path
-    devices: Devices
+    devices: Devices | None
+    """Of this machine; None: those of a cluster."""
+    engine: EngineChoice
     database: str | None
     """None: SQLite in the folder."""
     policy: PolicySpec | None
@@ -157,7 +163,7 @@ def _unusable_port(host: str, port: int, error: OSError) -> str:
 
 async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -> None:
     service = ServiceNotifications(os.environ)
-    folder, engine, store = start.folder, _engine(start), _store(start)
+    folder, engine, store = start.folder, await _engine(start), _store(start)
     daemon = Daemon(
         store,
         engine,
@@ -177,7 +183,9 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
     )
 
     async def when_active(active: Daemon) -> None:
-        remember_devices(folder, start.devices)
+        if start.devices is not None:
+            remember_devices(folder, start.devices)
+        remember_engine(folder, start.engine)
         remember_users(folder, start.serves)
         start.reasons.keep(folder / REASONS)
         start.notifications.keep(folder / NOTIFICATIONS)
@@ -219,20 +227,23 @@ def _status(daemon: Daemon) -> str:
     return f"{plural(running, 'job')} running, {waiting} waiting."
 
 
-def _engine(start: StartOptions) -> LocalEngine:
-    machine, limits = start.devices.machine, start.limits
-    return LocalEngine(
-        start.folder,
-        machine.topology,
-        machine.devices,
-        machine.numbers,
+async def _engine(start: StartOptions) -> Engine:
+    """What the catalog has under its name."""
+    limits = start.limits
+    settings = EngineSettings(
+        folder=start.folder,
+        store=home_of(start.folder)[:STORE_NAME],
+        choice=start.engine,
+        machine=None if start.devices is None else start.devices.machine,
+        say=say,
+        hang_limits=HangLimits(limits.hang_idle, limits.hang_busy, limits.hang_start),
         supervisor_silence_s=limits.supervisor_silence / 1000,
         fork_server_silence_s=limits.fork_server_silence / 1000,
-        hang_limits=HangLimits(limits.hang_idle, limits.hang_busy, limits.hang_start),
         serves_users=start.runs_as_user,
         most_pids=limits.pids,
-        minors=machine.minors,
     )
+    make: MakeEngine = engine_maker(start.engine.name)
+    return await make(settings)
 
 
 def _store(start: StartOptions) -> Store:

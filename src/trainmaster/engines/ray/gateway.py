@@ -75,7 +75,8 @@ class _Gateway:
         self._answers = answers
         self._reservations = Reservations(said.store)
         self._members = Membership(
-            said.store, said.fence_s, said.launcher, self._reservations.of_others
+            *(said.store, said.fence_s, said.serves_users, said.launcher),
+            self._reservations.of_others,
         )
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -58,11 +58,15 @@ class Gateway:
         store: str,
         fence_s: float = 60.0,
         *,
+        serves_users: bool = False,
+        environ: Mapping[str, str] | None = None,
         log_file: Path | None = None,
         launcher: str = LAUNCHER,
     ) -> None:
         self.address = address
-        self._connect = Connect(address, store, fence_s, launcher)
+        self._connect = Connect(address, store, fence_s, serves_users, launcher)
+        self._environ = dict(environ or {})
+        """Variables by which Ray's client is let in, beside our own."""
         self._log_file = log_file
         self._book = NodeBook(int(fence_s * 1000))
         self._last: tuple[Sight, ...] = ()
@@ -89,7 +93,7 @@ class Gateway:
         """Until the cluster answers and its launchers have started; EngineError where it does not."""
         if self._keeping is not None:
             return
-        if importlib.util.find_spec("ray") is None:
+        if not has_ray():
             raise EngineError(NO_RAY)
         await self._reach()
         self._keeping = asyncio.create_task(self._keep())
@@ -171,7 +175,7 @@ class Gateway:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
-                env=os.environ | {"PYTHONPATH": python_path(), "RAY_USAGE_STATS_ENABLED": "0"},
+                env=os.environ | self._environ | {"PYTHONPATH": python_path()},
                 start_new_session=True,
             )
         assert self._process.stdin is not None
@@ -260,6 +264,11 @@ class Gateway:
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(Unreachable(why))
+
+
+def has_ray() -> bool:
+    """Whether Ray is installed here: it is not loaded."""
+    return importlib.util.find_spec("ray") is not None
 
 
 def _now_ms() -> int:

@@ -7,12 +7,13 @@ starts it again when its process dies.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -48,6 +49,8 @@ class Start:
     store: str
     fence_s: float
     version: str
+    serves_users: bool = False
+    """Whether jobs run as the users who submit them."""
     launcher: str = LAUNCHER
     """Its class, as module and name."""
 
@@ -86,6 +89,7 @@ class LauncherActor:
         self._launcher: Any = None
         self._confirmed_ms = 0
         self._is_confirmed = threading.Event()
+        _take_raylets_niceness()
         environ = raylet_environ(os.environ)
         self._environ = environ
         self._folder = node_folder.node_folder(self._said.store, self._facts.name, environ)
@@ -96,6 +100,11 @@ class LauncherActor:
                 raise UnusableNode(
                     f"Trainmaster on {self._facts.name} is {__version__}, and the manager's is"
                     f" {self._said.version}: install the same, and restart its raylet."
+                )
+            if self._said.serves_users and os.geteuid() != 0:
+                raise UnusableNode(
+                    f"The raylet of {self._facts.name} is not root's, and the manager starts jobs as the"
+                    " users who submit them: start it as root, or the manager without --run-as-user."
                 )
             self._watch_fence()
         except UnusableNode as why:
@@ -130,6 +139,7 @@ class LauncherActor:
             return Refusal(
                 f"Ray's control store does not confirm to {facts.name} that it is alive."
             )
+        _take_raylets_niceness()  # each thread has its own
         os.environ.clear()
         os.environ.update(self._environ)
         try:
@@ -138,8 +148,7 @@ class LauncherActor:
             await self._launcher.open()
         except (UnusableNode, EngineError, OSError) as why:
             return Refusal(str(why))
-        remarks = getattr(self._launcher, "remarks", ())
-        return Welcome(self._id, self._said, cluster_node(facts, machine), tuple(remarks))
+        return Welcome(self._id, self._said, cluster_node(facts, machine), tuple(_remarks()))
 
     # -- alive ---------------------------------------------------------------------------------------------
 
@@ -204,6 +213,23 @@ def raylet_environ(own: Mapping[str, str]) -> dict[str, str]:
         return dict(own)
     rows = (row.split("=", 1) for row in os.fsdecode(said).split("\0") if "=" in row)
     return {name: value for name, value in rows if name not in NOT_OURS}
+
+
+def _take_raylets_niceness() -> None:
+    """Ray starts its workers with a low priority, which runs and their fence would have too."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, _raylets_niceness())
+
+
+def _raylets_niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, os.getppid())
+
+
+def _remarks() -> Iterator[str]:
+    if os.getpriority(os.PRIO_PROCESS, 0) > _raylets_niceness():
+        yield (
+            "Ray gives its workers, and so jobs, a low priority: set RAY_worker_niceness=0 for its raylet."
+        )
 
 
 def _class_of(name: str) -> Any:

@@ -52,6 +52,7 @@ class _Member:
 class Membership:
     store: str
     fence_s: float
+    serves_users: bool
     launcher: str
     others_have: Callable[[str, Free], float]
     """GPUs of a node that others hold."""
@@ -121,7 +122,9 @@ class Membership:
             self._end(member)
 
     async def _welcome(self, member: _Member) -> Welcome | Refusal:
-        start = Start(member.facts, self.store, self.fence_s, __version__, self.launcher)
+        start = Start(
+            member.facts, self.store, self.fence_s, __version__, self.serves_users, self.launcher
+        )
         while True:
             member.actor = self._actor(start)
             said: Welcome | Refusal = pickle.loads(await member.actor.start.remote())

@@ -1,0 +1,38 @@
+"""Makes the engine of a Ray cluster: connects to it, or starts one on this machine first."""
+
+from __future__ import annotations
+
+import asyncio
+
+from trainmaster.engines.engine_settings import EngineSettings
+from trainmaster.engines.protocol import EngineError
+from trainmaster.engines.ray import local_cluster
+from trainmaster.engines.ray.engine import RayEngine
+from trainmaster.engines.ray.gateway_client import NO_RAY, Gateway, has_ray
+
+LOG = "ray-gateway.log"
+"""In the data folder: what Ray's client writes."""
+
+
+async def make(settings: EngineSettings) -> RayEngine:
+    if not has_ray():
+        raise EngineError(NO_RAY)
+    choice, address = settings.choice, settings.choice.address
+    environ: dict[str, str] = {}
+    if choice.nodes is not None:
+        cluster = await asyncio.to_thread(
+            local_cluster.start, settings.folder, choice.nodes, choice.slots, settings.say
+        )
+        settings.say(local_cluster.announced(cluster))
+        address, environ = cluster.address, cluster.environ
+    assert address is not None
+    link = Gateway(
+        address,
+        settings.store,
+        choice.fence_s,
+        serves_users=settings.serves_users,
+        environ=environ,
+        log_file=settings.folder / LOG,
+    )
+    await link.connect()
+    return RayEngine(settings.folder, link, link.nodes)
