@@ -106,7 +106,9 @@ def test_a_gang_of_two_nodes_meets_and_adds_up(tmp_path: Path) -> None:
         "dist.init_process_group('gloo')\n"
         "one = torch.ones(1) * (1 + dist.get_rank())\n"
         "dist.all_reduce(one)\n"
-        "print(os.environ['GROUP_RANK'], int(one))\n"
+        "print(os.environ['GROUP_RANK'], int(one), flush=True)\n"
+        "dist.barrier()\n"
+        "dist.destroy_process_group()\n"
     )
 
     async def act(stage: Cluster) -> None:
