@@ -93,6 +93,7 @@ def judged(
         largest_gpu=max(kind.memory for kind in topology.types),
         largest_node=max(node.memory for node in topology.nodes),
         is_gpu_memory_stated=record.job.demand.states_gpu_memory,
+        is_memory_stated=recipe.memory is not None,
     )
     row = terms.table.of(failed.failure.reason)
     decision = decide(failed, earlier, row, had, bounds)

@@ -88,6 +88,8 @@ class Resources:
     """The same of the host memory of nodes."""
     is_gpu_memory_stated: bool = True
     """Whether its user said how much GPU memory it needs; else what it had was our estimate."""
+    is_memory_stated: bool = True
+    """The same of host memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +147,12 @@ def decide(
 
 
 def _is_ours(decision: RetryDecision, had: Resources) -> bool:
-    """Whether it had too little GPU memory by our estimate, and gets more: not its user's failure."""
-    return decision.gpu_memory > 0 and not had.is_gpu_memory_stated
+    """Whether it had too little memory by our estimate, and gets more: not its user's failure.
+
+    Host memory is estimated on CPU slots alone.
+    """
+    is_gpu = decision.gpu_memory > 0 and not had.is_gpu_memory_stated
+    return is_gpu or (decision.memory > 0 and not had.is_memory_stated and not had.has_gpu)
 
 
 def _what_helps(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainmaster.gpu.driver import Gpu, open_driver
+from trainmaster.gpu.freeze_conditions import cgroups_of, memory_limit
 from trainmaster.model.topology import (
     SLOT_TYPE,
     GpuType,
@@ -168,7 +169,9 @@ def cores() -> int:
 
 
 def host_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Bytes that this process and what it starts may have, as in a container with a limit."""
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(installed, memory_limit(cgroups_of(os.getpid())) or installed)
 
 
 def _shape(text: str) -> tuple[int, int]:

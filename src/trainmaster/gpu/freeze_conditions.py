@@ -135,6 +135,12 @@ def cgroups_of(pid: int) -> list[tuple[str, int]]:
     return found
 
 
+def memory_limit(groups: Sequence[tuple[str, int]]) -> int | None:
+    """The least that these memory groups may have; None: nothing limits them."""
+    limits = (_number(folder, FILES[version][0]) for folder, version in groups)
+    return min((each for each in limits if each is not None and each < UNLIMITED), default=None)
+
+
 def _number(folder: str, name: str) -> int | None:
     try:
         with open(os.path.join(folder, name)) as file:

@@ -59,5 +59,5 @@ def retry_sentence(decision: RetryDecision) -> str:
         memory=size(decision.memory),
         device="slot" if decision.on_slots else "GPU",
     )
-    is_by_estimate = not decision.is_counted and decision.why is RetryWhy.MORE_GPU_MEMORY
+    is_by_estimate = not decision.is_counted and decision.why is not RetryWhy.MEMORY_TAKEN
     return f"{said} {BY_ESTIMATE}" if is_by_estimate else said

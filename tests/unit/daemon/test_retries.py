@@ -29,6 +29,7 @@ from trainmaster.daemon.retries import (
     retry_reason,
 )
 from trainmaster.failures.retry_rules import AFTER_FAILURE, AFTER_LOSS, FailedAttempt, Resources
+from trainmaster.gpu.devices import slot_topology
 from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.actions import Start
@@ -297,6 +298,21 @@ def test_a_run_for_which_too_little_was_estimated_is_tried_again_without_using_a
     world.start("a", 1, memory=80 * GIB)
     last = judge(world, OUT)  # it had the largest there is
     assert (last.event.retryable, last.event.is_counted) == (False, True)
+
+
+def test_a_run_on_a_slot_for_which_too_little_was_estimated_uses_no_retry_up() -> None:
+    world = Strings(slot_topology(1, 4, "vm", 4_000, 64 * GIB))
+    world.submit("a", gpus(1), retries=0).start("a", 0)
+    found = judge(world, HOST_OUT)
+    assert (found.event.retryable, found.event.is_counted) == (True, False)
+    assert retry_sentence(found.decision) == (
+        "Retried with more host memory for each slot: 32.0 GiB instead of 16.0 GiB. That uses up none of"
+        " its `retries`: how much it needs was not stated, and was estimated."
+    )
+    terms = RetryTerms(built_in_table(), world.state.occupancy)
+    stated = replace(RECIPE, memory=4 * GIB)
+    said = judged(world.job("a"), FailedAttempt(HOST_OUT, 3 * SECOND), (), stated, LIMITS, terms)
+    assert said.decision.why is RetryWhy.NO_RETRIES
 
 
 def test_memory_that_a_neighbour_took_is_waited_for_and_uses_no_retry_up() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pynvml
 import pytest
@@ -15,6 +16,7 @@ from trainmaster.gpu.devices import (
     visible,
 )
 from trainmaster.gpu.driver import DriverError, Gpu
+from trainmaster.gpu.freeze_conditions import memory_limit
 from trainmaster.model.topology import TopologyError
 from trainmaster.model.units import GIB
 
@@ -154,3 +156,19 @@ def test_a_driver_that_does_not_answer_does_not_make_it_a_machine_without_gpus(
     with pytest.raises(DriverError, match=words):
         detect_machine()
     assert detect_machine("2").devices == ()
+
+
+def test_the_least_limit_of_the_control_groups_counts(tmp_path: Path) -> None:
+    groups = []
+    for name, file, limit in (
+        ("own", "memory.max", "max"),
+        ("above", "memory.max", str(8 * GIB)),
+        ("old", "memory.limit_in_bytes", str(9223372036854771712)),
+        ("top", "memory.limit_in_bytes", str(12 * GIB)),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text(limit + "\n")
+        groups.append((str(tmp_path / name), 2 if file == "memory.max" else 1))
+    groups.append((str(tmp_path / "gone"), 2))
+    assert memory_limit(groups) == 8 * GIB
+    assert memory_limit([groups[0], groups[2], groups[4]]) is None
