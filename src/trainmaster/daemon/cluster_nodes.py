@@ -162,6 +162,11 @@ def known_nodes(state: State) -> Sequence[Node]:
     return [node for node in state.topology.nodes if node.index not in state.forgotten]
 
 
+def devices_of(state: State, node: int) -> range:
+    own = state.topology.nodes[node]
+    return range(own.first_gpu, own.first_gpu + own.gpus)
+
+
 def jobs_on(state: State, node: int) -> list[str]:
     """Jobs whose runs have, are about to have or may still have devices there, or are frozen there."""
     found = {

@@ -25,6 +25,7 @@ from trainmaster.daemon.admin_token import token_in_file
 from trainmaster.daemon.adoption import adopt
 from trainmaster.daemon.backup import copy_before_upgrade
 from trainmaster.daemon.cluster_control import ClusterControl
+from trainmaster.daemon.cluster_nodes import known_nodes
 from trainmaster.daemon.data_folder import (
     COPIES,
     ColdStart,
@@ -621,7 +622,7 @@ class Daemon:
         """What it is and does, whatever its role."""
         health, is_active = self.health(), self._parts is not None
         devices, used = self.queries.device_counts() if is_active else (None, None)
-        nodes = self.driver.controller.state.topology.nodes if is_active else ()
+        nodes = known_nodes(self.driver.controller.state) if is_active else ()
         trouble, counts = health.trouble, None
         try:
             counts = dict(await self.queries.counts()) if is_active else None

@@ -13,7 +13,7 @@ from trainmaster.config.quotas import prices_as_stated
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.reservations import left_running
 from trainmaster.core.state import JobRecord
-from trainmaster.daemon.cluster_nodes import known_nodes
+from trainmaster.daemon.cluster_nodes import devices_of, known_nodes
 from trainmaster.daemon.data_folder import restored_without_runs
 from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.device_names import device_name
@@ -590,12 +590,12 @@ class Queries:
         return {kind.name for kind in self._driver.controller.state.topology.types}
 
     def device_counts(self) -> tuple[int, int]:
-        """How many devices there are, of nodes that are not away, and how many of them jobs are on."""
+        """How many devices there are, and how many of them jobs are on; nodes that are away do not count."""
         state = self._driver.controller.state
         placed = (each.placement for each in state.jobs.values() if each.placement is not None)
         used = {gpu for placement in placed for gpu in placement.gpus()}
-        away = sum(state.topology.nodes[node].gpus for node in state.away)
-        return state.topology.gpu_count - away, len(used)
+        away = {gpu for node in state.away | state.forgotten for gpu in devices_of(state, node)}
+        return state.topology.gpu_count - len(away), len(used - away)
 
     def nodes(self) -> Sequence[NodeRow]:
         state = self._driver.controller.state
