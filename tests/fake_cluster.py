@@ -12,7 +12,9 @@ from pathlib import Path
 
 from trainmaster.engines.protocol import (
     Abilities,
+    EngineError,
     Known,
+    Probed,
     RecordedRun,
     StrayRun,
     Tell,
@@ -188,6 +190,9 @@ class ClusterEngine:
                 if number > seen and self.tell is not None:
                     self.tell(report, number)
         return ()
+
+    async def probe(self, node: str, words: Sequence[str], limit_s: float) -> Probed:
+        raise EngineError(f"Node {node} is only told of, and runs nothing.")
 
     async def save(self, run: Run) -> None: ...
 

@@ -96,6 +96,8 @@ class SelfTests:
         state = self._driver.controller.state
         for gpu, aside in sorted(state.gpus_aside.items()):
             suspicion = aside.suspicion
+            if state.topology.node_of_gpu[gpu] in state.away:
+                continue
             if suspicion is None or self._suspected.get(gpu) == aside or self._why_busy(gpu):
                 continue
             async with self._turn:
@@ -162,8 +164,8 @@ class SelfTests:
     async def _run(self, topology: Topology, gpu: int) -> SelfTest:
         """What the program says; a device that hangs it is broken."""
         node = topology.nodes[topology.node_of_gpu[gpu]]
-        number = str(gpu - node.first_gpu)
-        which = ("gpu", topology.uuids[gpu]) if topology.uuids else ("slot", number)
+        number = gpu - node.first_gpu
+        which = ("gpu", node.uuids[number]) if node.uuids else ("slot", str(number))
         limit_s = self._driver.site_limits.self_test / SECOND
         try:
             probed = await self._driver.engine.probe(node.name, (PROGRAM, *which), limit_s)
