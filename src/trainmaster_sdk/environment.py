@@ -27,6 +27,10 @@ class JobEnvironment:
     checkpoint_dir: Path | None
     generation: str
     """Equal for all ranks that were started together, and another one after a restart."""
+    process: int = 0
+    """By which the supervisor knows this process: its rank when it was started, or the next free number."""
+    joins: int = 0
+    """The number of the resize by which it joins others that train; 0: it starts with all others."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> JobEnvironment:
@@ -41,7 +45,10 @@ class JobEnvironment:
         rank = _whole(environ, "RANK") or local_rank
         end = environ.get(wire.END_TIME)
         folder = environ.get(wire.CHECKPOINT_DIR)
+        process = _whole(environ, wire.PROCESS)
         return cls(
+            process=rank if process is None else process,
+            joins=_whole(environ, wire.JOINS) or 0,
             rank=rank,
             world_size=world,
             local_rank=local_rank,

@@ -6,9 +6,11 @@ import contextlib
 import math
 import os
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, SupportsFloat
+from typing import Any, NoReturn, SupportsFloat
 
 from trainmaster_sdk import step_counter
 from trainmaster_sdk.checkpoints import Checkpoints, Loaded, make_durable
@@ -16,6 +18,7 @@ from trainmaster_sdk.control_client import ControlClient
 from trainmaster_sdk.environment import JobEnvironment, local_folder
 from trainmaster_sdk.pacing import Pacer
 from trainmaster_sdk.rank_consensus import RankConsensus, is_gang_initialised
+from trainmaster_sdk.resize_requests import Resizer, ResizeRequest, ResizeTimes, Resizing
 from trainmaster_sdk.stop_requests import StopRequests
 from trainmaster_sdk.suspension import Releaser, Suspension
 from trainmaster_sdk.wire import Message
@@ -24,6 +27,8 @@ REPORT_S = 0.1
 """Progress is sent at most this often, however short a step is."""
 CLOSE_S = 2.0
 """Seconds that sending the last messages may take."""
+NO_RANK = 1 << 30
+"""Beyond every rank."""
 
 
 def run(checkpoint_dir: str | os.PathLike[str] | None = None, keep: int = 3) -> Session:
@@ -62,9 +67,21 @@ class Session:
         step_counter.stop()
         self._place = place
         self._requests = StopRequests()
-        self._client = ControlClient(
-            place.socket, {"say": "hello", "rank": place.rank, "pid": os.getpid()}
-        )
+        hello: Message = {"say": "hello", "rank": place.rank, "pid": os.getpid()}
+        if place.process != place.rank:
+            hello["process"] = place.process
+        self._client = ControlClient(place.socket, hello)
+        self._resizing = Resizing(self._client)
+        self._is_removed = False
+        """Whether the gang goes on without this rank."""
+        self._agreed: ResizeRequest | None = None
+        """What all ranks have agreed to do before their next step."""
+        self._is_writer = False
+        """Whether this rank saves if that fails."""
+        self.joins = place.joins > 0
+        """Whether it was started to join others that train: they hand the state to it."""
+        self.background_saves: list[Callable[[], None]] = []
+        """Each waits until nothing of it is being written: before the ranks regroup."""
         self._suspension = Suspension(self._client)
         self._pacer = Pacer(self._client)
         self._heard_at = -math.inf
@@ -112,9 +129,7 @@ class Session:
             self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
         if self.is_rank_zero:
             self.checkpoints.clear_away()
-        self._stop_consensus = self._agreement("stop")
-        self._release_consensus = self._agreement("release")
-        self._save_consensus = self._agreement("save")
+        self._form_consensus()
         self._requests.listen()
         self._hear()
         return self
@@ -135,9 +150,8 @@ class Session:
         self._requests.restore_signals(
             ignore_stop=ends_well and (is_leaving or self._place.socket is not None)
         )
-        self._stop_consensus.close()
-        self._release_consensus.close()
-        self._save_consensus.close()
+        for consensus in (self._stop_consensus, self._release_consensus, self._save_consensus):
+            consensus.close()
         if is_leaving and kind is None:
             raise SystemExit(0)
 
@@ -161,6 +175,8 @@ class Session:
         return self._step >= self._total_steps
 
     def _report_end(self, is_leaving: bool) -> None:
+        if self._is_removed:
+            return
         if not is_leaving:
             self._client.say({"say": "done"})
             return
@@ -189,6 +205,7 @@ class Session:
             self._report(self._step, loss, samples_per_s, total_steps, epoch_steps)
         else:
             self._report_time(self._step)
+        self._resizing.step_done()
         self._keep_pace()
 
     def _report(
@@ -247,33 +264,114 @@ class Session:
             self._heeds_stops = True
             self._client.say({"say": "heeds stops"})
         self._suspension.declare()
+        self._resizing.declare()
         self._hear()
         while not self._has_stopped:
-            stop, release = self._settle()
-            self._has_stopped = stop
-            if stop or not release:
+            settled = self._settle()
+            self._has_stopped = settled.stops
+            is_agreed = settled.resizes and not settled.stops
+            self._agreed = self._resizing.request if is_agreed else None
+            self._is_writer = settled.is_writer
+            if settled.stops or settled.resizes or not settled.releases:
                 break
             self._suspension.wait(self._hear, lambda: self._requests.stop)
-            self._reported_step = None  # the pause is not part of its speed
-            self._pacer.restart()
+            self._forget_pause()
         return self._has_stopped
+
+    def _forget_pause(self) -> None:
+        """A pause is not part of its speed."""
+        self._reported_step = None
+        self._pacer.restart()
 
     def can_release(self, releaser: Releaser) -> None:
         """From now on it can be suspended by this. All ranks must say so."""
         self._suspension.set_releaser(releaser)
 
-    def _settle(self) -> tuple[bool, bool]:
-        """Whether all ranks leave now, and whether all release their memory now."""
-        stop, release = self._requests.stop, self._suspension.is_asked
-        if not is_gang_initialised():
-            return self._stop_consensus.settle(stop), self._release_consensus.settle(release)
-        from trainmaster_sdk.torch import any_rank
+    def can_resize(self, resizer: Resizer, may_lose: int = 0) -> None:
+        """From now on it can be resized by this while it trains. All ranks must say so.
 
+        `may_lose`: how many ranks may be lost, one after the other, while the rest go on.
+        """
+        self._resizing.set_resizer(resizer, may_lose)
+
+    def ready(self) -> None:
+        """A rank that joins others can do so now."""
+        self._client.say({"say": "ready"})
+
+    def is_called_off(self) -> bool:
+        """Whether a rank that waits to join the others is to end instead."""
+        self._hear()
+        return self._requests.stop
+
+    def end_unjoined(self) -> NoReturn:
+        """The others did not take this rank in: it has done nothing, and ends."""
+        self._is_removed = True
+        raise SystemExit(0)
+
+    def joined(self, times: ResizeTimes) -> None:
+        """A rank that was started to join the others has their state."""
+        self._resizing.joined(self._place.joins, times)
+
+    def take_place(self, rank: int, world_size: int, local_rank: int) -> None:
+        """Have another rank from now on, in a gang of another size."""
+        self.rank, self.world_size, self.local_rank = rank, world_size, local_rank
+        self._form_consensus()
+
+    def regroup_after_loss(self) -> bool:
+        """An exchange has failed: whether one of the ranks was lost, and this one goes on with the others."""
+        if not self._resizing.wait_for_loss(self._hear, lambda: self._requests.stop):
+            return False
+        request = self._resizing.request
+        return request is not None and self._take_requested_place(request)
+
+    def resize_if_due(self) -> bool:
+        """Between two steps: take the place that all ranks agreed on in `should_stop`.
+
+        A rank that is not needed any more ends in here. False where the ranks do not regroup: then one of
+        them, which is rank 0 from now on, has to save, and all leave.
+        """
+        request, self._agreed = self._agreed, None
+        if request is None or self._take_requested_place(request):
+            return True
+        self.take_place(0 if self._is_writer else 1, 1 if self._is_writer else 2, self.local_rank)
+        self._requests.why = self._requests.why or "resize"
+        self._has_stopped = True
+        return False
+
+    def _take_requested_place(self, request: ResizeRequest) -> bool:
+        for wait in self.background_saves:
+            wait()
+        if request.rank is None:
+            self._resizing.leave(request)
+            self._is_removed = True
+            raise SystemExit(0)
+        if not self._resizing.perform(request, self.is_called_off):
+            return False
+        self._suspension.renew()
+        self._forget_pause()
+        return True
+
+    def _settle(self) -> _Settled:
+        """What all ranks do now."""
+        stop, release = self._requests.stop, self._suspension.is_asked
+        request = self._resizing.request
+        if not is_gang_initialised():
+            return _Settled(
+                self._stop_consensus.settle(stop),
+                self._release_consensus.settle(release),
+                request is not None and self.world_size == 1,
+                is_writer=True,
+            )
+        from trainmaster_sdk.torch import greatest
+
+        number, rank = _number_and_rank(request)
         # What rank 0 knows of the end, all must know: they say the same last word.
-        stop, release, is_finished = any_rank([stop, release, self._has_finished()])
-        if stop and is_finished:
+        said = [int(stop), int(release), int(self._has_finished()), number, -number, -rank]
+        stops, releases, is_finished, most, least, first = greatest(said)
+        if stops and is_finished:
             self._is_finished = True
-        return stop, release
+        resizes = most > 0 and most == -least and not is_finished
+        return _Settled(bool(stops), bool(releases), resizes, is_writer=rank == -first)
 
     def should_save(self) -> bool:
         """Whether to save now and go on, once for each request: the same answer on all ranks, as above."""
@@ -293,8 +391,14 @@ class Session:
     def _hear(self) -> None:
         for said in self._client.hear():
             self._requests.take(said)
+            self._resizing.take(said)
             self._suspension.take(said)
             self._pacer.take(said)
+
+    def _form_consensus(self) -> None:
+        self._stop_consensus = self._agreement("stop")
+        self._release_consensus = self._agreement("release")
+        self._save_consensus = self._agreement("save")
 
     def _agreement(self, name: str) -> RankConsensus:
         return RankConsensus(
@@ -310,6 +414,7 @@ class Session:
         """
         if not self.is_rank_zero:
             return None
+        self._client.say({"say": "saving", "step": int(step)})
         folder = self.checkpoints.save(state, step)
         self._hear()
         self._requests.save = False  # what was requested meanwhile has just been done
@@ -317,8 +422,11 @@ class Session:
         return folder
 
     def load(self) -> Loaded | None:
-        """The newest whole checkpoint that `save` wrote, or None. Unpickles: load only your own."""
-        return self.checkpoints.load()
+        """The newest whole checkpoint that `save` wrote, or None. Unpickles: load only your own.
+
+        None for a rank that joins others while they train: they hand their state to it.
+        """
+        return None if self.joins else self.checkpoints.load()
 
     def latest(self) -> Path | None:
         """The folder of the newest whole checkpoint: `step-N`, or Hugging Face's `checkpoint-N`."""
@@ -331,6 +439,24 @@ class Session:
         self._saved_step = int(step)
         if self.is_rank_zero:
             self._client.say({"say": "saved", "step": self._saved_step})
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """What all ranks do at the end of this step."""
+
+    stops: bool
+    releases: bool
+    resizes: bool
+    is_writer: bool
+    """Whether this rank saves where the resize fails."""
+
+
+def _number_and_rank(request: ResizeRequest | None) -> tuple[int, int]:
+    """What a rank was asked for; one that leaves, or was not asked, is after all others."""
+    if request is None:
+        return 0, NO_RANK
+    return request.number, NO_RANK if request.rank is None else request.rank
 
 
 def _number(value: SupportsFloat | None, may_wait: bool) -> float | None:

@@ -49,6 +49,10 @@ class Suspension:
             self._releaser.prepare()
             self._client.say({"say": "can release"})
 
+    def renew(self) -> None:
+        """The gang has other ranks now: say again that this one can."""
+        self._is_declared = False
+
     def take(self, said: Message) -> None:
         """One line of the supervisor."""
         number = said.get("n")

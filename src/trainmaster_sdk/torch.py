@@ -52,11 +52,17 @@ _joined: list[Store] = []
 
 def any_rank(flags: Sequence[bool]) -> list[bool]:
     """For each flag: whether any rank has raised it. All ranks of the gang must call it."""
+    return [bool(flag) for flag in greatest([int(flag) for flag in flags])]
+
+
+def greatest(numbers: Sequence[int]) -> list[int]:
+    """For each number: the greatest that any rank says. All ranks of the gang must call it."""
     if _asking[0] is not dist.group.WORLD:
         _asking[:] = dist.group.WORLD, dist.new_group(backend="gloo")
-    raised = torch.tensor(flags, dtype=torch.uint8)
-    dist.all_reduce(raised, op=dist.ReduceOp.MAX, group=_asking[1])
-    return [bool(flag) for flag in raised.tolist()]
+    said = torch.tensor(numbers, dtype=torch.int64)
+    dist.all_reduce(said, op=dist.ReduceOp.MAX, group=_asking[1])
+    found: list[int] = said.tolist()
+    return found
 
 
 @contextlib.contextmanager
@@ -64,13 +70,15 @@ def gang(tm: Session) -> Iterator[torch.device]:
     """Join torch.distributed as the environment says, and leave it again. Gives this rank's device.
 
     NCCL where there are GPUs, with gloo beside it for what lives on CPUs; else gloo. Without an
-    environment it is a gang of one.
+    environment it is a gang of one. A rank that joins others while they train does so in
+    `trainmaster_sdk.elastic.elastic`: not before it has built all that it needs.
     """
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", tm.local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    _join(tm)
+    if not tm.joins:
+        _join(tm)
     yield device
     # Not in `finally`: where a rank has failed, leaving the group would wait for the others.
     leave_group()
@@ -78,7 +86,7 @@ def gang(tm: Session) -> Iterator[torch.device]:
 
 def _join(tm: Session) -> None:
     """Each time under a new name in the same store: what an earlier group left there is not for this one."""
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    backend = backend_here()
     rank, size = tm.rank, tm.world_size
     if not _joined:
         if "MASTER_ADDR" in os.environ:
@@ -89,6 +97,17 @@ def _join(tm: Session) -> None:
     if "MASTER_ADDR" not in os.environ:
         rank, size = 0, 1
     dist.init_process_group(backend, store=_joined[-1], rank=rank, world_size=size)
+
+
+def backend_here() -> str:
+    """NCCL where there are GPUs, with gloo beside it for what lives on CPUs; else gloo."""
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
+def join_at(store: Store, rank: int, size: int) -> None:
+    """Join torch.distributed by a new store, as all others do that are to be in the gang."""
+    _joined[:] = [store, PrefixStore("join-1", store)]
+    dist.init_process_group(backend_here(), store=_joined[-1], rank=rank, world_size=size)
 
 
 def leave_group() -> None:
@@ -149,11 +168,15 @@ def batch_of(step: int, size: int, global_batch: int, seed: int = 0) -> list[int
 
     An endless row of shuffled epochs is cut into batches: a sample comes once in each epoch.
     """
-    first = step * global_batch
+    return samples_from(step * global_batch, global_batch, size, seed)
+
+
+def samples_from(first: int, count: int, size: int, seed: int = 0) -> list[int]:
+    """So many of `size` samples, from a place on in the endless row of shuffled epochs."""
     chosen: list[int] = []
-    while len(chosen) < global_batch:
+    while len(chosen) < count:
         epoch, offset = divmod(first + len(chosen), size)
-        chosen += _order(size, epoch, seed)[offset : offset + global_batch - len(chosen)].tolist()
+        chosen += _order(size, epoch, seed)[offset : offset + count - len(chosen)].tolist()
     return chosen
 
 
@@ -223,6 +246,7 @@ class ShardedCheckpoints:
         self._groups: list[Any] = [None, None]
         """The world, and the group in it of checkpoints."""
         self._join()
+        tm.background_saves.append(self.wait)
         self._committer = ThreadPoolExecutor(1, "trainmaster-checkpoint")
         self._pending: Future[None] | None = None
 

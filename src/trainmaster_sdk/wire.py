@@ -4,7 +4,7 @@ The socket's path is TRAINMASTER_SOCKET in a program's environment. Each side ma
 is one object of at most 64 KiB. Unknown lines are ignored, so that versions may differ.
 
 A program sends:
-    {"say": "hello", "rank": 0, "pid": 4711}
+    {"say": "hello", "rank": 0, "pid": 4711}                 with "process": 3 where that is not its rank
     {"say": "progress", "step": 120, "loss": 0.31, "samples_per_s": 1800.0, "steps_per_s": 7.2,
      "total_steps": 9000, "epoch_steps": 500}                all but `step` may be left out
     {"say": "progress", "step": 120, "steps_per_s": 7.2, "counted": true}
@@ -25,11 +25,22 @@ A program sends:
                                                              did so as asked; `left` is what it keeps there
     {"say": "taken back", "n": 3, "bytes": 4096, "took_ms": 21}
     {"say": "not released" | "not taken back", "n": 3, "why": "OutOfMemoryError: ..."}
+    {"say": "saving", "step": 120}                           it writes a checkpoint; `saved` ends that
+    {"say": "can resize", "may_lose": 1}                     it can be resized while it trains (elastic.py)
+    {"say": "ready"}                                         it was started to join the others, and can now
+    {"say": "resized", "n": 2000, "regroup_ms": 40, "broadcast_ms": 9}
+    {"say": "not resized", "n": 2000, "why": "..."}          it saves and leaves
+    {"say": "removed", "n": 2000}                            it was asked to leave the gang, and does
+    {"say": "first step", "n": 2000, "ms": 52}               how long its first step after that took
 The supervisor asks a program (every rank that has said hello; again on a new hello while it holds):
     {"ask": "stop", "why": "suspend" | "resize" | "cancel", "grace_s": 30.0}
     {"ask": "save"}
     {"ask": "release", "n": 3}                               free the GPU after this step, and wait
     {"ask": "take back", "n": 3}                             go on; n = 3 is over, even if it had not begun
+    {"ask": "resize", "n": 2000, "rank": 1, "world": 4, "local_rank": 1, "local_world": 4,
+     "host": "127.0.0.1", "port": 41233}                     take this place at the end of a step that all
+                                                             who are asked have heard; "rank": null: leave
+    {"ask": "call off", "n": 2000}                           the others did not come: save and leave
     {"ask": "pace", "pace": 50}                              0 to 100: wait after each step (pacing.py); also
                                                              asked of programs whose steps are counted
 The manager sends to the supervisor:
@@ -37,7 +48,8 @@ The manager sends to the supervisor:
     {"order": "halt" | "kill" | "freeze" | "thaw" | "save"}
     {"order": "freeze", "may_keep": 1073741824}              bytes on each of its GPUs, at most
     {"say": "gpu use", "util_ppm": 980000}                   how busy its GPUs are; sent now and then
-    {"order": "reshape", "generation": 2}                    go on as the run's file of that number says
+    {"order": "reshape", "generation": 2, "ordered_ms": 1763200000000}
+                                                             go on as the run's file of that number says
 The supervisor answers `follow` with the lines of its journal, each
     {"n": 8, "at_ms": 1763200000000, "what": "started", ...}
 """
@@ -62,6 +74,10 @@ STEP_PROFILE = "TRAINMASTER_STEP_PROFILE"
 ARRAY_INDEX = "TRAINMASTER_ARRAY_INDEX"
 ARRAY_SIZE = "TRAINMASTER_ARRAY_SIZE"
 CHECKPOINT_DIR = "TRAINMASTER_CHECKPOINT_DIR"
+JOINS = "TRAINMASTER_JOINS"
+"""The number of the resize by which this process joins others that train."""
+PROCESS = "TRAINMASTER_PROCESS"
+"""By which its supervisor knows it; missing: by its rank."""
 PRERUN = "TRAINMASTER_PRERUN"
 """1: only the first iterations are run, on one device, and nothing of them is kept."""
 END_TIME = "TRAINMASTER_END_TIME"

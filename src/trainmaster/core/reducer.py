@@ -302,7 +302,14 @@ def _run_paced(state: State, event: e.RunPaced, now: int) -> None:
 
 
 def _nothing_changes(
-    state: State, event: e.RunHung | e.RunWentOn | e.RunStraggled | e.RunIdle, now: int
+    state: State,
+    event: e.RunHung
+    | e.RunWentOn
+    | e.RunStraggled
+    | e.RunIdle
+    | e.RunResizeTimed
+    | e.RunReplicaLost,
+    now: int,
 ) -> None:
     """Its supervisor ends a hung one where that is wanted, and reports that as its end."""
 
@@ -658,6 +665,8 @@ REDUCERS: dict[type, Reducer] = {
     e.RunHung: _nothing_changes,
     e.RunWentOn: _nothing_changes,
     e.RunStraggled: _nothing_changes,
+    e.RunResizeTimed: _nothing_changes,
+    e.RunReplicaLost: _nothing_changes,
     e.RunIdle: _nothing_changes,
     e.RunResumed: _run_resumed,
     e.RunResized: _run_resized,

@@ -35,6 +35,8 @@ HAPPENED: Mapping[type, str] = {
     e.RunIdle: "idle",
     e.RunResumed: "resumed",
     e.RunResized: "resized",
+    e.RunResizeTimed: "resize timed",
+    e.RunReplicaLost: "replica lost",
     e.RunSaved: "saved",
     e.RunSucceeded: "succeeded",
     e.RunFailed: "failed",

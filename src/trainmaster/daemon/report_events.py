@@ -45,6 +45,10 @@ NOTICEABLE_PPM = NOMINAL // 10
 SAMPLE_EVERY_MS = 5 * SECOND
 LATE_MS = 3 * SECOND
 """An end that is noticed so much later has its own time in the story: the manager was away."""
+RESIZE_PARTS = (
+    *("order_ms", "warm_up_ms", "boundary_ms", "regroup_ms", "broadcast_ms", "leave_ms"),
+    *("stop_ms", "start_ms", "first_step_ms"),
+)
 NOT_TO_BE_TRIED_AGAIN = frozenset({126, 127})
 """Exit codes of a command that cannot be started: another attempt would end the same way."""
 
@@ -184,11 +188,47 @@ def _reshaped(
     live.began(then)
     if live.is_catching_up:
         return
-    saved = _saved_work(live, record)
+    detail: dict[str, object] = {"pids": list(said.pids)}
+    if said.in_place:
+        work = _work_in_place(record, then, said.pause_ms or 0)
+        detail |= {"in_place": True, "paused_s": (said.pause_ms or 0) / SECOND}
+    else:
+        work = _saved_work(live, record)
+        detail |= lost_work(record, then, work) | ({"why": said.why} if said.why else {})
     yield LoggedEvent(
-        e.RunResized(said.run, saved, assumed_speed(record), at_ms=then, is_assumed=True),
-        {"pids": list(said.pids), **lost_work(record, then, saved)},
+        e.RunResized(said.run, work, assumed_speed(record), at_ms=then, is_assumed=True), detail
     )
+
+
+def _work_in_place(record: JobRecord, then: int, pause_ms: int) -> int:
+    """It trained on at its old speed from the order to the end of a step; its record stands still since."""
+    trained_ms = max(0, then - record.attained_ms - pause_ms)
+    return record.work + trained_ms * record.speed_ppm
+
+
+def _resize_timed(
+    said: r.ResizeTimed, live: LiveJob, record: JobRecord, now: int
+) -> Iterator[LoggedEvent]:
+    times = {name: getattr(said, name) for name in RESIZE_PARTS}
+    detail = {name: ms / SECOND for name, ms in times.items() if ms is not None}
+    if not live.is_catching_up:
+        yield LoggedEvent(e.RunResizeTimed(said.run), detail)
+
+
+def _replica_lost(
+    said: r.ReplicaLost, live: LiveJob, record: JobRecord, now: int
+) -> Iterator[LoggedEvent]:
+    live.history = replace(live.history, pids=said.pids, slow_rank=None)
+    if not live.is_catching_up:
+        detail: dict[str, object] = {
+            "rank": said.rank,
+            "left": len(said.pids),
+            "code": said.code,
+        }
+        detail |= {
+            key: text for key, text in (("signal", said.signal), ("tail", said.tail)) if text
+        }
+        yield LoggedEvent(e.RunReplicaLost(said.run), detail)
 
 
 def _saved(said: r.Saved, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
@@ -605,6 +645,8 @@ EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent
     r.NotFrozen: _not_frozen,
     r.Thawed: _thawed,
     r.Reshaped: _reshaped,
+    r.ResizeTimed: _resize_timed,
+    r.ReplicaLost: _replica_lost,
     r.Saved: _saved,
     r.Profiled: _profiled,
     r.HeedsStops: _heeds_stops,

@@ -82,11 +82,61 @@ class Thawed:
 
 @dataclass(frozen=True, slots=True)
 class Reshaped:
-    """It continues with another number of ranks, from its last checkpoint."""
+    """It continues with another number of ranks."""
 
     run: Run
     at_ms: int
     pids: tuple[int, ...] = ()
+    """By rank."""
+    in_place: bool = False
+    """Whether the ranks that stay have kept their processes; else all go on from the last checkpoint."""
+    why: str = ""
+    """Why not, where its program can be resized in place."""
+    pause_ms: int | None = None
+    """How long it did not train, where it was resized in place."""
+    steady_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeTimed:
+    """It has made its first step after a resize, or after the loss of a rank; how long the parts took."""
+
+    run: Run
+    at_ms: int
+    order_ms: int | None = None
+    """From the order to the supervisor."""
+    warm_up_ms: int | None = None
+    """New ranks started, imported and built, while the others trained."""
+    boundary_ms: int | None = None
+    """The ranks went on to the end of a step."""
+    regroup_ms: int | None = None
+    """They formed the new process group."""
+    broadcast_ms: int | None = None
+    """New ranks got the state, and all wrapped their model."""
+    leave_ms: int | None = None
+    """Ranks that were not needed ended, beside the training of the others."""
+    stop_ms: int | None = None
+    """Of a restart: all ranks saved and ended, ..."""
+    start_ms: int | None = None
+    """... and new processes were started."""
+    first_step_ms: int | None = None
+    """From then on."""
+    steady_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLost:
+    """One of its ranks has failed, and the others go on."""
+
+    run: Run
+    at_ms: int
+    rank: int
+    pids: tuple[int, ...] = ()
+    """Of the others, by rank."""
+    code: int = 0
+    signal: str = ""
+    tail: str = ""
+    """Its last lines."""
     steady_ms: int | None = None
 
 
@@ -259,6 +309,8 @@ Report = (
     | NotFrozen
     | Thawed
     | Reshaped
+    | ResizeTimed
+    | ReplicaLost
     | Progressed
     | Saved
     | Profiled

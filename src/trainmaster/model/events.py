@@ -243,6 +243,20 @@ class RunResized:
 
 
 @dataclass(frozen=True, slots=True)
+class RunResizeTimed:
+    """It has made its first step after a resize: how long the parts of that took is in its story."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class RunReplicaLost:
+    """One of its ranks has failed, and the others go on."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
 class RunSpeedChanged:
     """A neighbour came or went, or a better measurement arrived."""
 
@@ -513,6 +527,8 @@ Event = (
     | RunIdle
     | RunResumed
     | RunResized
+    | RunResizeTimed
+    | RunReplicaLost
     | RunSpeedChanged
     | RunSaved
     | RunCanSave

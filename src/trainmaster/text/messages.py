@@ -335,7 +335,55 @@ def _adopted(detail: Detail) -> Opening:
     return opening, (*worded_keys, "frozen")
 
 
+RESIZE_PARTS: Mapping[str, str] = {
+    "order_ms": "the order on its way",
+    "warm_up_ms": "new ranks warming up beside the others",
+    "stop_ms": "saving and stopping",
+    "start_ms": "starting",
+    "boundary_ms": "to the end of a step",
+    "regroup_ms": "regrouping",
+    "broadcast_ms": "handing on the state",
+    "first_step_ms": "the first step",
+}
+"""What a resize consists of, in its order; ranks that leave do so beside it."""
+
+
+def _resized(detail: Detail) -> Opening:
+    """`Resized in place, paused for 0.3 s (processes 3, 4)`."""
+    if not detail.get("in_place"):
+        return "resized, from its checkpoint", ("attempt",)
+    paused = length(_seconds(detail.get("paused_s")))
+    return f"resized in place, paused for {paused}", ("attempt", "in_place", "paused_s")
+
+
+def _resize_timed(detail: Detail) -> Opening:
+    """`First step at the new size after 2.3 s: new ranks warming up beside the others 1.8 s, ...`."""
+    parts = [(words, _seconds(detail.get(key))) for key, words in RESIZE_PARTS.items()]
+    told = [f"{words} {length(ms)}" for words, ms in parts if ms >= BRIEF_PART_MS]
+    listed = f": {', '.join(told)}" if told else ""
+    whole = length(sum(ms for _, ms in parts))
+    return f"first step at the new size after {whole}{listed}", (
+        *RESIZE_PARTS,
+        "leave_ms",
+        "attempt",
+    )
+
+
+BRIEF_PART_MS = 50
+"""Shorter parts of a resize are not told."""
+
+
+def _replica_lost(detail: Detail) -> Opening:
+    """`Rank 1 was lost, the other 3 go on (exit code 9)`."""
+    left = detail.get("left")
+    others = "the other one goes on" if left == 1 else f"the other {left} go on"
+    return f"rank {detail.get('rank')} was lost, {others}", ("rank", "left", "attempt")
+
+
 OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
+    "resized": _resized,
+    "resize timed": _resize_timed,
+    "replica lost": _replica_lost,
     "submitted": _submitted,
     "held": _held,
     "released": _released,

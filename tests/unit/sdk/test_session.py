@@ -113,7 +113,7 @@ def test_inside_it_knows_its_place_and_says_what_happens(
         tm.progress(step=1, loss=0.25, samples_per_s=10, total_steps=9, epoch_steps=3)
         tm.save([1], 1)
         assert (tmp_path / "kept" / "step-1").is_dir()
-    assert words(there, "done") == ["hello", "progress", "saved", "done"]
+    assert words(there, "done") == ["hello", "progress", "saving", "saved", "done"]
     assert there.heard == [
         {"say": "hello", "rank": 0, "pid": os.getpid()},
         {
@@ -124,6 +124,7 @@ def test_inside_it_knows_its_place_and_says_what_happens(
             "total_steps": 9,
             "epoch_steps": 3,
         },
+        {"say": "saving", "step": 1},
         {"say": "saved", "step": 1},
         {"say": "done"},
     ]
@@ -141,7 +142,7 @@ def test_told_to_stop_it_saves_says_so_and_exits_with_0(there: FakeSupervisor, h
         assert tm.stop_why == ("suspend" if how == "line" else None)
         tm.save("state", 41)
         assert tm.should_stop()  # it stays so
-    assert words(there, "leaving") == ["hello", "heeds stops", "saved", "leaving"]
+    assert words(there, "leaving") == ["hello", "heeds stops", "saving", "saved", "leaving"]
     assert there.heard[-1] == {"say": "leaving", "step": 41}
     os.kill(os.getpid(), signal.SIGTERM)  # the supervisor's second thought does not spoil the 0
 

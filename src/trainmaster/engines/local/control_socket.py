@@ -31,7 +31,7 @@ class Connection:
         self.lines = MessageReader()
         self.unread = bytearray()
         self.rank: int | None = None
-        """Set by its hello."""
+        """By its hello: its number, which is its rank unless the run was resized since."""
         self.counts = False
         """Whether it reports counted steps."""
         self.follows = False
@@ -100,6 +100,16 @@ class ControlSocket:
         for connection in [*self._connections]:
             if connection.rank is not None:
                 self.say(connection, [said])
+
+    def send_to_rank(self, number: int, said: Message) -> None:
+        """To one process, if it is connected."""
+        for connection in [*self._connections]:
+            if connection.rank == number:
+                self.say(connection, [said])
+
+    def rank_connections(self) -> list[Connection]:
+        """Connections of ranks."""
+        return [each for each in self._connections if each.rank is not None]
 
     def send_to_programs(self, said: Message) -> None:
         """Ranks, and processes whose steps are counted."""

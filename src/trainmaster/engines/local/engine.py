@@ -454,7 +454,8 @@ class LocalEngine:
         run = order.run
         folder, at = str(self.folder_of(run)), self._remains(run, spec.uuid).socket
 
-        grace: Message = {"grace_ms": spec.grace_ms}
+        ordered_ms = time.time_ns() // 1_000_000
+        grace: Message = {"grace_ms": spec.grace_ms, "ordered_ms": ordered_ms}
 
         def make() -> Message:
             last = runfile.newest(folder)

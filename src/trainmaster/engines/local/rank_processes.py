@@ -10,7 +10,7 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -45,6 +45,7 @@ class RankProcess:
     """One process of the gang, which leads a group of its own."""
 
     number: int
+    """Its rank when it was started, or a free number where it has joined others: its log is named so."""
     pid: int
     output: int | None
     """Our end of the pipe that it writes to; None once it is closed."""
@@ -53,6 +54,8 @@ class RankProcess:
     """None while it runs; 128 + n for signal n."""
     signal: str = ""
     """The signal that ended it; empty where it exited, whatever its code."""
+    group: int = 0
+    """The number of its control group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,31 @@ class NotStarted:
     """Whether another attempt would end the same way; else a temporary error of the machine."""
 
 
+@dataclass(frozen=True, slots=True)
+class RankStart:
+    """What one process is started as."""
+
+    number: int
+    place: int
+    """Among the ranks of the run's file."""
+    group: int
+    """The number of its control group."""
+    env: dict[str, str]
+    """Beside what the file says."""
+
+
 class Gang:
     """All ranks of a run with everything that they have started. Its owner must be a subreaper."""
 
     def __init__(self, cgroups: RunCgroups) -> None:
         self._cgroups = cgroups
         self.ranks: list[RankProcess] = []
+        self.joining: list[RankProcess] = []
+        """Started beside the ranks, to become some of them."""
+        self.leaving: list[RankProcess] = []
+        """Were ranks, and are about to end: the gang goes on without them."""
+        self.first = 0
+        """The number of the first rank that was started."""
         self.changed_files: list[str] = []
         """Files of the program that are not as they were at submission."""
         self.outsiders: set[int] = set()
@@ -93,33 +115,57 @@ class Gang:
 
     def start(self, run: RunFile, folder: str) -> NotStarted | None:
         """All ranks; else why the first of them could not be started."""
-        self.ranks, self.changed_files, errors = [], [], []
-        problem = None
+        self.ranks, self.joining, self.leaving, self.changed_files = [], [], [], []
         try:
             self._cgroups.prepare(len(run.ranks), run.cgroups.minors)
         except OSError as refused:
             return _not_filtered(run.first_rank, refused.errno or 0)
-        for index in range(len(run.ranks)):
+        self.first = run.first_rank
+        places = range(len(run.ranks))
+        wanted: list[tuple[int, int, dict[str, str]]] = [(self.first + n, n, {}) for n in places]
+        return self._start_all(run, folder, wanted, self.ranks)
+
+    def start_joining(
+        self, run: RunFile, folder: str, wanted: Sequence[tuple[int, int, dict[str, str]]]
+    ) -> NotStarted | None:
+        """More processes, for ranks of `run`: each with its number, its place there, and more variables."""
+        self.joining = []
+        try:
+            self._cgroups.prepare(1 + max(number for number, _, _ in wanted) - self.first)
+        except OSError as refused:
+            return _not_filtered(run.first_rank, refused.errno or 0)
+        return self._start_all(run, folder, wanted, self.joining)
+
+    def _start_all(
+        self,
+        run: RunFile,
+        folder: str,
+        wanted: Sequence[tuple[int, int, dict[str, str]]],
+        ranks: list[RankProcess],
+    ) -> NotStarted | None:
+        errors, problem = [], None
+        for number, place, more in wanted:
+            start = RankStart(number, place, number - self.first, more)
             try:
-                rank, error = _started(run, index, folder, self._cgroups)
+                rank, error = _started(run, start, folder, self._cgroups)
             except OSError as refused:
                 why = f"The machine cannot start more processes: {_words(refused.errno or 0)}."
-                problem = NotStarted(run.first_rank + index, NOT_EXECUTABLE, why, is_final=False)
+                problem = NotStarted(number, NOT_EXECUTABLE, why, is_final=False)
                 break
-            self.ranks.append(rank)
-            errors.append(error)
-        for index, error in enumerate(errors):
+            ranks.append(rank)
+            errors.append((error, rank, place))
+        for error, rank, place in errors:
             with open(error, "rb") as reading:  # ends when the program has been executed
                 told, failed = json.loads(reading.readline() or "{}"), reading.read()
             self.changed_files += told.get("changed", ())
-            self.ranks[index].log.hide(told.get("secrets", ()))
+            rank.log.hide(told.get("secrets", ()))
             if failed and problem is None:
-                problem = _not_started(run, index, *struct.unpack("ii", failed))
+                problem = _not_started(run, place, *struct.unpack("ii", failed))
         return problem
 
     def reap(self) -> list[RankProcess]:
         """Take note of every child that has ended, ours or inherited; the ranks among them."""
-        by_pid = {rank.pid: rank for rank in self.ranks}
+        by_pid = {rank.pid: rank for rank in (*self.ranks, *self.joining, *self.leaving)}
         ended = []
         while True:
             try:
@@ -160,6 +206,11 @@ class Gang:
         for pid in self.in_groups(rank.pid for rank in self.ranks if rank.code is not None):
             send(pid, signal.SIGTERM)
 
+    def kill_ranks(self, ranks: Iterable[RankProcess]) -> None:
+        """SIGKILL to these, and to what is left in their groups."""
+        for pid in self.in_groups(rank.pid for rank in ranks):
+            send(pid, signal.SIGKILL)
+
     def kill_all(self) -> list[int]:
         """SIGKILL to all, repeated while new ones appear; returns those that cannot be killed."""
         self._cgroups.kill()
@@ -174,7 +225,9 @@ class Gang:
         return members
 
 
-def _started(run: RunFile, index: int, folder: str, cgroups: RunCgroups) -> tuple[RankProcess, int]:
+def _started(
+    run: RunFile, start: RankStart, folder: str, cgroups: RunCgroups
+) -> tuple[RankProcess, int]:
     """Fork a rank; returns it and a pipe that reports whether its program was executed."""
     ours, theirs = os.pipe2(os.O_CLOEXEC)
     error, error_end = os.pipe2(os.O_CLOEXEC)
@@ -187,7 +240,7 @@ def _started(run: RunFile, index: int, folder: str, cgroups: RunCgroups) -> tupl
         supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become(run, index, supervisor, cgroups, theirs, error_end)
+            _become(run, start, supervisor, cgroups, theirs, error_end)
     except OSError:
         os.close(ours)
         os.close(error)
@@ -195,13 +248,12 @@ def _started(run: RunFile, index: int, folder: str, cgroups: RunCgroups) -> tupl
     finally:
         os.close(theirs)
         os.close(error_end)
-    number = run.first_rank + index
-    log = RankLog(logs.path_of(folder, number), run.log_bytes, run.log_files)
-    return RankProcess(number, pid, ours, log), error
+    log = RankLog(logs.path_of(folder, start.number), run.log_bytes, run.log_files)
+    return RankProcess(start.number, pid, ours, log, group=start.group), error
 
 
 def _become(
-    run: RunFile, index: int, supervisor: int, cgroups: RunCgroups, output: int, error: int
+    run: RunFile, start: RankStart, supervisor: int, cgroups: RunCgroups, output: int, error: int
 ) -> NoReturn:
     """In the child: close everything of the supervisor's, become its user, and execute the program.
 
@@ -214,16 +266,16 @@ def _become(
             with contextlib.suppress(OSError, ValueError):
                 signal.signal(number_of, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        cgroups.enter(index)
+        cgroups.enter(start.group)
         stage = AT_DEVICES
-        cgroups.enter_filter(index)
+        cgroups.enter_filter(start.group)
         stage = AT_SETUP
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        spec = run.ranks[index]
-        env = run.env | spec.env | {"PWD": run.workdir}
-        is_first = index == 0 and run.generation == 0
+        spec = run.ranks[start.place]
+        env = run.env | spec.env | start.env | {"PWD": run.workdir}
+        is_first = start.group == 0 and run.generation == 0
         listed = program_files.read(run.program_files) if is_first else []
         if privileges.is_users(run.account) and run.cgroups.pids and not run.cgroups.pids_in:
             privileges.limit_processes(run.cgroups.pids)

@@ -45,6 +45,8 @@ ORPHANED = "It was ended as an orphan, before it was launched again."
 REPORTS: dict[str, type[Report]] = {
     "started": r.Started,
     "reshaped": r.Reshaped,
+    "resize timed": r.ResizeTimed,
+    "replica lost": r.ReplicaLost,
     "frozen": r.Frozen,
     "not frozen": r.NotFrozen,
     "thawed": r.Thawed,
@@ -61,6 +63,7 @@ REPORTS: dict[str, type[Report]] = {
 }
 LATER: dict[type[Report], frozenset[str]] = {
     r.Started: frozenset({"by_mps"}),
+    r.Reshaped: frozenset({"in_place", "why"}),
     r.Frozen: frozenset({"how", "why"}),
     r.Paced: frozenset({"is_heeded"}),
 }

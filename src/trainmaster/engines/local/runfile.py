@@ -113,6 +113,8 @@ class RunFile:
     """The program that runs its containers; empty for none."""
     first_rank: int = 0
     """The number of its first rank in a gang on several machines."""
+    slots: tuple[str, ...] = ()
+    """What each rank has for itself, and keeps: its GPUs, or its node where it has CPU slots."""
 
 
 APART = {"pids": ("pids_in", "pids"), "devices": ("devices_in", "devices_version", "minors")} | {
@@ -126,6 +128,7 @@ LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_fold
     "secrets",
     "container_engine",
     "first_rank",
+    "slots",
 }
 FIELDS = frozenset(each.name for each in fields(RunFile))
 LARGEST = 64 << 20
@@ -160,9 +163,11 @@ def read(folder: str, generation: int = 0) -> RunFile:
         ranks = tuple(RankSpec(tuple(each["argv"]), each["env"]) for each in said.pop("ranks"))
         cgroups = _cgroup_plan(said)
         hang, account = said.pop("hang", None), said.pop("account", None)
+        slots = tuple(said.pop("slots", ()))
         known = {name: value for name, value in said.items() if name in FIELDS}
         return RunFile(
             ranks=ranks,
+            slots=slots,
             cgroups=cgroups,
             hang=_hang_plan(hang),
             account=None if account is None else Account(**account),

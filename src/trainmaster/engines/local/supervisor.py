@@ -12,7 +12,7 @@ import selectors
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from resource import RUSAGE_CHILDREN, getrusage
 
@@ -30,6 +30,7 @@ from trainmaster.engines.local.control_socket import Connection, ControlSocket
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of, withdrawal
 from trainmaster.engines.local.freezer_choice import devices_of, freezers_for
 from trainmaster.engines.local.hang_watch import HangWatch
+from trainmaster.engines.local.in_place_resize import InPlaceResize, Step
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.prerun_end import PrerunEnd, remove_folder
 from trainmaster.engines.local.privileges import called_as
@@ -40,6 +41,7 @@ from trainmaster.engines.local.rank_times import RankTimes
 from trainmaster.engines.local.run_freezing import RunFreezing
 from trainmaster.engines.local.run_pacing import MPS, RunPacing
 from trainmaster.engines.local.run_reports import RunReports
+from trainmaster.engines.local.run_resizing import RunResizing
 from trainmaster_sdk.wire import CHECKPOINT_DIR, Message
 
 MOST_PROFILES = 4
@@ -85,12 +87,21 @@ class Supervisor:
         self._cgroups = RunCgroups(run.cgroups, cgroup_name(run.socket))
         self._gang = Gang(self._cgroups)
         self._memory = RankMemory(self._cgroups.memory_of)
+        self._resizing = RunResizing(self._gang, self._control.send_to_rank)
         self._failed: RankProcess | None = None
         """The first rank that ended with an error by itself."""
         self._not_started: NotStarted | None = None
         self._stopping: Stopping | None = None
         self._next: int | None = None
         """The generation to be reshaped into."""
+        self._not_in_place = ""
+        """Why it is restarted for that, where it could have been resized in place."""
+        self._resize_times: dict[str, int] = {}
+        """How long the parts of the last resize took, until its first step is told as well."""
+        self._resize_at = 0.0
+        """When the part of it began that is under way."""
+        self._held_orders: list[Message] = []
+        """To be carried out after a resize in place."""
         self._lost_because = ""
         """Why it had to be killed, through no fault of its own."""
         self._freezing = self._new_freezing()
@@ -157,6 +168,10 @@ class Supervisor:
         waits += [self._hangs.due_at, self._memory.due_at]
         if self._stopping is None:
             waits.append(self._prerun_end.due_at)
+            active = self._resizing.active
+            if active is not None:
+                is_leaving = active.step is Step.LEAVING
+                waits.append(now + 0.02 if is_leaving else max(active.due_at, now + RETRY_S))
         if self._stopping is not None:
             is_watched = self._stopping.until > now and not self._gang.has_ended
             waits.append(self._stopping.until if is_watched else now + 0.02)
@@ -164,8 +179,9 @@ class Supervisor:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        self._memory.tick(now, len(self._run.ranks))
+        self._memory.tick(now, 1 + max((rank.group for rank in self._gang.ranks), default=0))
         self._reap()
+        self._step_resize(now)
         self._step_freezing(now)
         is_suspended = self._freezing.is_frozen or self._freezing.is_busy
         is_stopping = self._stopping is not None
@@ -209,11 +225,11 @@ class Supervisor:
         self._pacing = self._new_pacing()
         self._hangs = self._new_hang_watch()
         self._rank_times = RankTimes(self._reports.write)
+        self._resizing = RunResizing(self._gang, self._control.send_to_rank)
+        self._held_orders = []
         self._control.forget_ranks()
         self._not_started = self._gang.start(self._run, self._folder)
-        for rank in self._gang.ranks:
-            assert rank.output is not None
-            self._selector.register(rank.output, selectors.EVENT_READ, self._output_reader(rank))
+        self._read_outputs(self._gang.ranks)
         if self._not_started is not None:
             self._stop(StopCause.FAILURE)
             return
@@ -221,6 +237,8 @@ class Supervisor:
         pids = [rank.pid for rank in self._gang.ranks]
         said: Message = {"pids": pids, "generation": self._run.generation}
         said["by_mps"] = self._run.sharing == MPS
+        if self._not_in_place:
+            said["why"], self._not_in_place = self._not_in_place, ""
         if self._gang.changed_files:
             said["changed"] = self._gang.changed_files
         if self._cgroups.trouble:
@@ -229,6 +247,11 @@ class Supervisor:
         self._track_at = time.monotonic() + TRACK_AFTER_S
         if self._cgroups.has_memory_groups:
             self._memory.start(time.monotonic())
+
+    def _read_outputs(self, ranks: Iterable[RankProcess]) -> None:
+        for rank in ranks:
+            assert rank.output is not None
+            self._selector.register(rank.output, selectors.EVENT_READ, self._output_reader(rank))
 
     def _output_reader(self, rank: RankProcess) -> Callable[[int], None]:
         def ready(mask: int) -> None:
@@ -249,11 +272,30 @@ class Supervisor:
     # -- ending --------------------------------------------------------------------------------------
 
     def _reap(self) -> None:
-        """Take note of ranks that have ended: the first with an error ends the others."""
-        for rank in self._gang.reap():
-            if rank.code != 0 and self._stopping is None:
-                self._failed = rank
+        """Take note of ranks that have ended: the first with an error ends the others, if they need it."""
+        ended, active = self._gang.reap(), self._resizing.active
+        if ended and active is not None:
+            self._control.drain()  # what they said before
+        for rank in ended:
+            if rank not in self._gang.ranks:
+                if active is not None:
+                    active.ended(rank)
+            elif rank.code != 0 and self._stopping is None and not self._goes_on_without(rank):
+                self._failed = self._resizing.lost_rank or rank
                 self._stop(StopCause.FAILURE)
+
+    def _goes_on_without(self, rank: RankProcess) -> bool:
+        """Whether the others go on; new ranks that were to join them are started again afterwards."""
+        active = self._resizing.active
+        if not self._resizing.can_lose(self._run, rank) or self._freezing.is_frozen:
+            return False
+        if active is not None:
+            if active.step is not Step.WARM_UP or self._resizing.lost_rank is not None:
+                return False
+            active.call_off()
+            self._resizing.queued = {"generation": active.target.generation}
+        self._resizing.lose(self._run, rank, self._folder)
+        return True
 
     def _stop(self, cause: StopCause, grace_ms: int | None = None) -> None:
         """Tell every rank to end; each has the same grace period, whatever the cause."""
@@ -263,6 +305,7 @@ class Supervisor:
         if last is not None:
             until, since_ns = min(until, last.until), last.since_ns
         was_killed = last is not None and last.killed
+        self._leave_resize()
         self._stopping = Stopping(cause, until, since_ns, was_killed, grace_s)
         self._pacing.close()
         self._hangs.close()
@@ -296,11 +339,8 @@ class Supervisor:
         self._hangs.close()
         self._gang.reap()
         self._control.drain()
-        for rank in self._gang.ranks:
-            while rank_processes.pump(rank):
-                pass
-            self._close_output(rank)
-            rank.log.close()
+        for rank in (*self._gang.ranks, *self._gang.joining, *self._gang.leaving):
+            self._close(rank)
         status = self._exit_status()
         self._reports.write_held()
         if self._not_started is not None and not self._not_started.is_final:
@@ -319,6 +359,13 @@ class Supervisor:
             if self._unsaved_ms is not None:
                 said["unsaved_ms"] = self._unsaved_ms
             self._conclude("ended", said)
+
+    def _close(self, rank: RankProcess) -> None:
+        """It has ended: keep the rest of its output."""
+        while rank_processes.pump(rank):
+            pass
+        self._close_output(rank)
+        rank.log.close()
 
     def _exit_status(self) -> ExitStatus:
         stopping = self._stopping
@@ -357,8 +404,7 @@ class Supervisor:
         return True
 
     def _oom_ranks(self) -> set[int]:
-        ranks = enumerate(self._gang.ranks)
-        return {rank.number for index, rank in ranks if self._cgroups.oom_kills(index)}
+        return {rank.number for rank in self._gang.ranks if self._cgroups.oom_kills(rank.group)}
 
     def _start_next_generation(self) -> None:
         assert self._next is not None
@@ -368,7 +414,11 @@ class Supervisor:
         except (OSError, ValueError) as problem:
             self._conclude("lost", {"why": f"Its new shape is not readable: {problem}."})
             return
+        began = time.monotonic()
+        self._resize_times["stop_ms"] = round((began - self._resize_at) * 1000)
         self._start()
+        self._resize_at = time.monotonic()
+        self._resize_times["start_ms"] = round((self._resize_at - began) * 1000)
 
     def _conclude(self, what: str, said: Message) -> None:
         """Write the last entry; "lost" means that the job is not at fault and is tried again."""
@@ -399,9 +449,12 @@ class Supervisor:
             return
         if connection.rank is not None:
             self._freezing.heard(connection.rank, said)
+            self._resizing.heard(connection.rank, said)
         if word == "hello":
-            connection.rank = rank if isinstance(rank := said.get("rank"), int) else 0
+            process = said.get("process", said.get("rank"))
+            connection.rank = process if isinstance(process, int) else 0
             self._ask_to_stop()
+            self._resizing.heard(connection.rank, said)
             self._freezing.heard(connection.rank, said)
             self._pacing.connected(connection)
         elif word == "follow":
@@ -420,6 +473,10 @@ class Supervisor:
                 if connection.rank is not None and report.get("steps_per_s"):
                     self._rank_times.take(connection.rank, 1000 / report["steps_per_s"])
                 self._prerun_end.note_step(report["step"])
+                if "start_ms" in self._resize_times:  # it was restarted for its resize
+                    ms = round((time.monotonic() - self._resize_at) * 1000)
+                    self._resize_times["first_step_ms"] = ms
+                    self._tell_resize_times()
         elif word == "step time" and connection.rank is not None:
             self._rank_times.take(connection.rank, said.get("ms"))
         elif word == "own time":
@@ -434,6 +491,10 @@ class Supervisor:
         elif word == "heeds stops" and not self._heeds_stops:
             self._heeds_stops = True
             self._reports.write("heeds stops", {})
+        elif word == "first step" and "regroup_ms" in self._resize_times:
+            took_ms = said.get("ms")
+            self._resize_times["first_step_ms"] = took_ms if isinstance(took_ms, int) else 0
+            self._tell_resize_times()
         elif word == "leaving":
             self._has_left = True
         elif word == "done":
@@ -455,9 +516,11 @@ class Supervisor:
                 self._withdrawal = withdrawal(said)
             self._end(StopCause.HALT if order == "halt" else StopCause.KILL, grace_ms)
         elif order == "reshape":
-            self._reshape(said.get("generation"), grace_ms)
+            self._reshape(said, grace_ms)
         elif self._stopping is not None:
             return
+        elif order in ("freeze", "thaw") and self._resizing.active is not None:
+            self._held_orders.append(said)
         elif order == "freeze":
             self._pacing.let_go()
             may_keep = said.get("may_keep")
@@ -486,12 +549,128 @@ class Supervisor:
             self._stopping.until = min(self._stopping.until, until)
             self._stopping.grace_s = min(self._stopping.grace_s, grace_ms / 1000)
 
-    def _reshape(self, generation: object, grace_ms: int | None) -> None:
-        if isinstance(generation, int) and generation > self._run.generation:
-            if self._stopping is None:
-                self._stop(StopCause.RESIZE, grace_ms)
-            if self._is_resizing:
-                self._next = generation
+    def _reshape(self, said: Message, grace_ms: int | None) -> None:
+        """In place, where its program can; else it is stopped and started again from its checkpoint."""
+        generation, active = said.get("generation"), self._resizing.active
+        if not isinstance(generation, int) or generation <= self._run.generation:
+            return
+        if active is not None:
+            if generation > active.target.generation:
+                self._resizing.queued = said
+            return
+        self._resize_at, self._resize_times = time.monotonic(), {"order_ms": _age_ms(said)}
+        if self._stopping is None and not self._resize_in_place(generation):
+            self._stop(StopCause.RESIZE, grace_ms)
+        if self._is_resizing:
+            self._next = generation
+
+    # -- resizing in place ---------------------------------------------------------------------------
+
+    def _resize_in_place(self, generation: int) -> bool:
+        """Begin it; False where the run has to be restarted."""
+        if self._freezing.is_frozen or self._freezing.is_busy:
+            return False
+        try:
+            target = runfile.read(self._folder, generation)
+        except (OSError, ValueError):
+            return False
+        found = self._resizing.assignment(self._run, target)
+        if found is None:
+            return False
+        minors, before = target.cgroups.minors, self._run.cgroups.minors
+        if minors is not None:
+            try:
+                self._cgroups.allow({*minors, *(before or ())})
+            except OSError:
+                return False
+        order_ms = self._resize_times["order_ms"]
+        self._resizing.begin(self._run, target, found, order_ms, self._folder)
+        self._read_outputs(self._gang.joining)
+        return True
+
+    def _step_resize(self, now: float) -> None:
+        active = self._resizing.active
+        if active is None or self._stopping is not None:
+            return
+        active.tick(now, is_saving=self._resizing.is_saving)
+        if active.failure:
+            self._give_up_resize(active)
+        elif active.step is Step.DONE:
+            self._end_resize(active)
+
+    def _give_up_resize(self, active: InPlaceResize) -> None:
+        """Restart it with the new ranks, from what it saves now; a run that has lost a rank has failed."""
+        lost, queued = self._resizing.lost_rank, self._resizing.queued
+        if lost is not None:
+            self._failed = lost
+            self._stop(StopCause.FAILURE)
+            return
+        self._not_in_place = active.failure
+        self._stop(StopCause.RESIZE)
+        newest = active.target.generation
+        if queued is not None:
+            newest = max(newest, queued["generation"])
+        self._next = newest
+
+    def _end_resize(self, active: InPlaceResize) -> None:
+        """All are in the new group, and nothing runs of those that have left it."""
+        queued, lost = self._resizing.queued, self._resizing.lost_rank
+        for rank in self._gang.leaving:
+            self._close(rank)
+        self._gang.ranks, self._gang.joining, self._gang.leaving = active.members(), [], []
+        self._resizing.active = self._resizing.queued = self._resizing.lost_rank = None
+        self._done &= {rank.number for rank in self._gang.ranks}
+        self._run, self._resize_times = active.target, active.phases
+        pids = [rank.pid for rank in self._gang.ranks]
+        if lost is not None:
+            code = {"code": lost.code, "signal": lost.signal, "tail": lost.log.tail()}
+            self._reports.write("replica lost", {"rank": lost.number, "pids": pids} | code)
+        elif queued is None:
+            told = {"pids": pids, "generation": self._run.generation, "in_place": True}
+            pause = sum(active.phases[name] for name in ("regroup_ms", "broadcast_ms"))
+            self._reports.write("reshaped", told | {"pause_ms": pause})
+        if "first_step_ms" in self._resize_times:
+            self._tell_resize_times()
+        self._renew_watches()
+        for said in self._held_orders:
+            self._execute_order(said["order"], said)
+        self._held_orders = []
+        if queued is not None:
+            self._reshape(queued, None)
+
+    def _renew_watches(self) -> None:
+        """What looks after its processes and GPUs looks after the new ones."""
+        minors = self._run.cgroups.minors
+        if minors is not None:
+            try:
+                self._cgroups.allow(minors)
+            except OSError as refused:
+                self._lose(f"{NOT_FILTERED}: {refused.strerror}.")
+                return
+        self._freezing.close()
+        self._freezing = self._new_freezing()
+        self._pacing.close()
+        self._pacing = self._new_pacing()
+        for connection in self._control.rank_connections():
+            self._pacing.connected(connection)
+        self._rank_times = RankTimes(self._reports.write)
+        self._hangs.sign()
+        self._track_at = time.monotonic() + TRACK_AFTER_S
+
+    def _leave_resize(self) -> None:
+        """It is told to stop: ranks that are in the new group are stopped with the others, new ones end."""
+        active, self._resizing.active = self._resizing.active, None
+        if active is None:
+            return
+        if active.is_joined:
+            self._gang.ranks, self._gang.joining = active.members(), []
+        else:
+            active.call_off()
+
+    def _tell_resize_times(self) -> None:
+        """Its first step after a resize is done."""
+        times, self._resize_times = self._resize_times, {}
+        self._reports.write("resize timed", dict(times))
 
     @property
     def _is_resizing(self) -> bool:
@@ -560,6 +739,12 @@ class Supervisor:
 
     def _beside(self, name: str) -> str:
         return os.path.join(self._folder, name)
+
+
+def _age_ms(said: Message) -> int:
+    """How long ago an order was given; 0 where it does not say."""
+    ordered = said.get("ordered_ms")
+    return max(0, time.time_ns() // 1_000_000 - ordered) if isinstance(ordered, int) else 0
 
 
 def supervise(folder: str, has_a_manager: Callable[[], bool], answer: Callable[[], None]) -> None:

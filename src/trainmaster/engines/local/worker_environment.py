@@ -33,6 +33,7 @@ from trainmaster.model.launch_spec import (
     GangPart,
     LaunchSpec,
     OnHang,
+    Ranks,
 )
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import Topology
@@ -139,7 +140,18 @@ def run_file(
         account=spec.account,
         secrets=dict(spec.secrets),
         container_engine=spec.container_engine,
+        slots=tuple(own_slot(place, spec, host) for place in places),
     )
+
+
+def own_slot(place: RankPlace, spec: LaunchSpec, host: Host) -> str:
+    """What this rank has for itself: one CPU slot of a node is like another, a GPU is not."""
+    node = host.topology.nodes[host.topology.node_of_gpu[place.devices[0]]]
+    if not host.uuids:
+        return f"{node.name} x {place.slots}"
+    if spec.ranks is Ranks.PER_NODE:
+        return names_of(place, host)
+    return f"{node.name}:{place.devices[place.local_rank % len(place.devices)] - node.first_gpu}"
 
 
 def hang_plan(spec: LaunchSpec, host: Host) -> HangPlan | None:

@@ -1,0 +1,43 @@
+"""What a story says of resizes and lost ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.text.messages import story_sentence
+
+
+@pytest.mark.parametrize(
+    ("what", "detail", "sentence"),
+    [
+        (
+            "resized",
+            {"attempt": 1, "pids": [3, 4], "in_place": True, "paused_s": 0.3},
+            "Resized in place, paused for 0.3 s (processes 3 4)",
+        ),
+        (
+            "resized",
+            {"attempt": 1, "pids": [3], "why": "a new rank ended with 9 before it had joined"},
+            "Resized, from its checkpoint (process 3): a new rank ended with 9 before it had joined",
+        ),
+        (
+            "resize timed",
+            {
+                "attempt": 1,
+                "order_ms": 0.002,
+                "warm_up_ms": 1.8,
+                "regroup_ms": 0.3,
+                "leave_ms": 9.0,
+            },
+            "First step at the new size after 2 s: new ranks warming up beside the others 2 s,"
+            " regrouping 0.3 s",
+        ),
+        (
+            "replica lost",
+            {"attempt": 1, "rank": 1, "left": 3, "code": 9},
+            "Rank 1 was lost, the other 3 go on (exit code 9)",
+        ),
+    ],
+)
+def test_sentence(what: str, detail: dict[str, object], sentence: str) -> None:
+    assert story_sentence(what, detail) == sentence
