@@ -15,7 +15,7 @@ import trainmaster
 import trainmaster_sdk
 
 ROOT = Path(__file__).parents[2]
-FRAMEWORKS = ("accelerate", "huggingface", "lightning", "offload", "torch")
+FRAMEWORKS = ("accelerate", "elastic", "huggingface", "lightning", "offload", "torch")
 """Modules for programs that have these libraries."""
 IMPORT_ALL = f"""
 import importlib, pkgutil, sys
