@@ -6,12 +6,13 @@ import asyncio
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from tests.live.loopback import LoopbackLink, node_of, ray_engine
+from tests.live.loopback import LoopbackLink, LoopbackNode, node_of, ray_engine
 from tests.live.stage import Stage, is_last, kill_remains, nothing_left, placed, supervisors, until
 from trainmaster.engines.ray import gang_run
 from trainmaster.engines.ray.engine import RayEngine
@@ -289,7 +290,7 @@ def test_a_node_that_joins_takes_runs(tmp_path: Path) -> None:
     async def act(stage: Cluster) -> None:
         third = node_of("n2", slots=2)
         await stage.link.join(third, stage.folder / "nodes")
-        assert stage.nodes[-1] == NodeCame(third, stage.nodes[-1].at_ms)
+        await until(lambda: NodeCame(third, stage.nodes[-1].at_ms) == stage.nodes[-1])
         stage.engine.number_nodes(grown(stage.engine.topology, [third]))
         where = Placement((Slice(2, 8), Slice(2, 9)), span=0)
         await stage.order(Launch(RUN, where, 0), stage.shell('echo "$TRAINMASTER_DEVICES"'))
@@ -311,6 +312,63 @@ def test_a_launch_for_which_the_cluster_has_nothing_left_is_answered(
         assert isinstance(last, Lost)
         assert last.why == "Other users of the cluster hold GPUs of n1."
         assert not (stage.workdir / "started").exists()
+
+    perform(tmp_path, act)
+
+
+# -- files of jobs -------------------------------------------------------------------------------------
+
+
+def test_a_node_that_does_not_see_the_managers_folder_is_not_used(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        node = node_of("n2")
+        stage.link.nodes["n2"] = there = LoopbackNode(node, stage.folder / "nodes" / "n2")
+        there.hidden = (str(stage.folder),)
+        await stage.link.come_back("n2")
+        fell = await until(
+            lambda: next((each for each in stage.nodes if isinstance(each, NodeFell)), None)
+        )
+        assert fell.name == "n2"
+        assert fell.why.startswith(f"It does not see {stage.folder}: ")
+        assert {each.node.name for each in stage.nodes if isinstance(each, NodeCame)} == {
+            "n0",
+            "n1",
+        }
+        there.hidden = ()
+        await stage.link.restart_launcher("n2")
+        await until(lambda: NodeCame(node, stage.nodes[-1].at_ms) == stage.nodes[-1])
+
+    perform(tmp_path, act)
+
+
+def test_a_job_whose_data_a_node_does_not_see_is_not_run_there(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        data = stage.folder / "data"
+        data.mkdir()
+        stage.link.nodes["n1"].hidden = (str(data),)
+        spec = replace(stage.shell("touch started"), data=(str(data),))
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        last = await until(lambda: next((r for r in stage.of(RUN) if is_last(r)), None))
+        assert isinstance(last, Lost)
+        assert last.unfit == ("n1",)
+        assert last.why == (
+            f"The node n1 does not see {data}: put that on storage that all nodes share."
+        )
+        assert not (stage.workdir / "started").exists()
+        second = Run(RUN.job, 2)
+        await stage.order(Launch(second, placed(2), 0), spec)
+        assert (await stage.ended(second)).code == 0
+
+    perform(tmp_path, act)
+
+
+def test_a_folder_that_nobody_sees_is_the_jobs_own_fault(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        gone = stage.folder / "gone"
+        await stage.order(Launch(RUN, BOTH, 0), replace(stage.shell("true"), workdir=str(gone)))
+        over = await stage.ended(RUN)
+        assert over.code == 126
+        assert f"The working directory {gone} does not exist" in over.why
 
     perform(tmp_path, act)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.engines.ray.engine import RayEngine
@@ -41,8 +41,20 @@ class LoopbackNode:
     launcher: Launcher | None = None
     is_cut_off: bool = False
     incarnation: int = 0
-    calls: list[str] = field(default_factory=list)
-    """Methods that were called, in order."""
+    hidden: tuple[str, ...] = ()
+    """Folders that are not on this node, though all nodes of the test have one disk."""
+
+    def as_seen(self, word: object) -> object:
+        """A path of a hidden folder is, as this node sees it, one that does not exist."""
+        if isinstance(word, tuple):
+            return tuple(map(self.as_seen, word)) if type(word) is tuple else word
+        is_hidden = isinstance(word, str) and any(map(word.startswith, self.hidden))
+        return f"/not-on-{self.node.name}{word}" if is_hidden else word
+
+    def as_told(self, answer: object) -> object:
+        if isinstance(answer, tuple) and all(isinstance(each, str) for each in answer):
+            return tuple(each.removeprefix(f"/not-on-{self.node.name}") for each in answer)
+        return answer
 
     async def start(self) -> None:
         self.launcher = Launcher(self.folder, Machine(topology_of([self.node]), ()))
@@ -75,10 +87,10 @@ class LoopbackLink:
     async def call(self, node: str, method: str, *words: object) -> object:
         there = self._reached(node)
         assert there.launcher is not None
-        there.calls.append(method)
         said = pickle.loads(pickle.dumps(words))
-        answer = await getattr(there.launcher, method)(*said)
+        answer = await getattr(there.launcher, method)(*map(there.as_seen, said))
         self._reached(node)
+        answer = there.as_told(answer)
         return pickle.loads(pickle.dumps(answer))
 
     async def reserve(

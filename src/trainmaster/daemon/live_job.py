@@ -203,6 +203,7 @@ class LiveJob:
             memory=self._memory_now(),
             limits_gpu_memory=self.record is None or self.record.demand.states_gpu_memory,
             longest_silence_ms=self.history.longest_silence_ms,
+            data=tuple(self.stored.data),
             on_hang=self.recipe.on_hang if self._is_retried_after(hung) else OnHang.REPORT,
         )
 

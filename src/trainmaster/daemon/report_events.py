@@ -17,6 +17,7 @@ from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.retries import (
     MOST_ATTEMPTS,
     RetryTerms,
+    devices_of_nodes,
     failed_run,
     judged,
     lost_run,
@@ -24,7 +25,7 @@ from trainmaster.daemon.retries import (
     retry_detail,
 )
 from trainmaster.failures.classification import BRIEF_MS, NOT_FOUND_REASON
-from trainmaster.failures.retry_rules import FailedAttempt
+from trainmaster.failures.retry_rules import Device, FailedAttempt
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.failure import MEMORY_TAKEN_REASON, Failure
@@ -98,7 +99,8 @@ def _events_of(
         return _ended(report, live, record, now, limits, failure, terms)
     if isinstance(report, r.Lost):
         title = _title_of(failure, terms)
-        return _lost(report, live, record, now, limits, failure, title)
+        unfit = () if terms is None else devices_of_nodes(terms.space.topology, report.unfit or ())
+        return _lost(report, live, record, now, limits, failure, title, unfit)
     if isinstance(report, r.Progressed):
         topology = None if terms is None else terms.space.topology
         return _progressed(report, live, record, now, topology)
@@ -576,6 +578,7 @@ def _lost(
     limits: Limits,
     failure: Failure | None,
     title: str,
+    unfit: tuple[Device, ...] = (),
 ) -> Iterator[LoggedEvent]:
     live.history = replace(_without_hang(live.history), pids=(), failed_by=failure, retry="")
     then = _moment(said, live, now)
@@ -584,7 +587,7 @@ def _lost(
     if record.is_prerun:
         prerun_events.leave(live)
         detail |= {"prerun": True}
-    yield _loss_of(live, record, detail, then, now, limits, failure)
+    yield _loss_of(live, record, detail, then, now, limits, failure, unfit)
 
 
 def _loss_of(
@@ -595,10 +598,11 @@ def _loss_of(
     now: int,
     limits: Limits,
     failure: Failure | None = None,
+    unfit: tuple[Device, ...] = (),
 ) -> LoggedEvent:
     """The loss of its run: one too many, or with the time of its retry."""
     saved = _saved_work(live, record)
-    event = replace(lost_run(record, now, limits), work=saved, failure=failure, at_ms=then)
+    event = replace(lost_run(record, now, limits, unfit), work=saved, failure=failure, at_ms=then)
     why = str(detail.get("why", ""))
     end = None if event.retryable else lost_too_often(record, now, why)
     return LoggedEvent(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from trainmaster.config.limits import Limits
@@ -175,15 +175,28 @@ def _more_gpu_memory(had: int, whole: int, demand: Demand, space: Occupancy) -> 
     return next((size for size in by_choice if can_have_more(space, demand, size)), 0)
 
 
-def lost_run(record: JobRecord, now: int, limits: Limits) -> e.RunLost:
-    """Its run is gone, and did not end by itself."""
+def lost_run(
+    record: JobRecord, now: int, limits: Limits, unfit: tuple[Device, ...] = ()
+) -> e.RunLost:
+    """Its run is gone, and did not end by itself; `unfit`: devices of nodes that cannot run it."""
     losses = losses_after(record, now)
     wait = delay_ms(losses, AFTER_LOSS, limits)
     at = record.placement or record.frozen
     is_suspect = losses >= SPEAKS_AGAINST and at is not None
     avoid = devices_of_rank(at, None, Ranks.PER_GPU) if at is not None and is_suspect else ()
+    avoid = tuple(dict.fromkeys((*avoid, *unfit)))
     may_retry = losses <= limits.losses
     return e.RunLost(record.run, record.saved_work, may_retry, wait, avoid=avoid)
+
+
+def devices_of_nodes(topology: Topology, names: Collection[str]) -> tuple[Device, ...]:
+    """All devices of these nodes."""
+    return tuple(
+        (node.index, gpu)
+        for node in topology.nodes
+        if node.name in names
+        for gpu in range(node.first_gpu, node.first_gpu + node.gpus)
+    )
 
 
 def retry_detail(event: e.RunFailed | e.RunLost, record: JobRecord) -> dict[str, object]:

@@ -301,6 +301,8 @@ class Lost:
     steady_ms: int | None = None
     alive_ms: int | None = None
     """Its last sign of life, where it was found gone: 0 if it left none. None: it was alive until then."""
+    unfit: tuple[str, ...] | None = None
+    """Nodes that cannot run this job, by name: they do not see its files. None: nothing is known of that."""
 
 
 Report = (

@@ -20,6 +20,7 @@ from trainmaster.daemon.retries import (
     avoidance_reason,
     delay_ms,
     devices_of_failure,
+    devices_of_nodes,
     devices_of_rank,
     failed_run,
     judged,
@@ -92,6 +93,15 @@ def test_what_is_said_of_a_delayed_retry() -> None:
     reason = retry_reason(record, LIMITS)
     assert reason is not None
     assert reason_sentence(reason, world.now) == "Retry in 1 s (attempt 2 of 6, failed 1 time)."
+
+
+def test_nodes_that_do_not_see_a_jobs_files_are_left_alone_at_once() -> None:
+    world = Strings().running("a", 0)
+    topology = world.controller.state.topology
+    node = topology.nodes[-1]
+    unfit = devices_of_nodes(topology, (node.name,))
+    assert unfit == tuple((node.index, node.first_gpu + local) for local in range(node.gpus))
+    assert lost_run(world.job("a"), world.now, LIMITS, unfit).avoid == unfit
 
 
 def test_a_device_that_lost_two_runs_is_left_alone() -> None:

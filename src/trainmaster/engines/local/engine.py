@@ -416,13 +416,7 @@ class LocalEngine:
             """Write what is to be run; the marker first, so that no run is without."""
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._marker(run).touch()
-            job_folder, account = self._job_folder(run), spec.account
-            if privileges.is_users(account):
-                privileges.open_job_folder(job_folder)
-            if Path(spec.checkpoint_dir) == job_folder / ownership.CHECKPOINTS:
-                ownership.claim_checkpoints(job_folder, spec.uuid)
-                if privileges.is_users(account):
-                    privileges.give_folder(spec.checkpoint_dir, account)
+            ownership.prepare_job_folder(self._job_folder(run), spec)
             if not journal.is_locked(str(folder)):
                 if order.is_prerun:
                     prerun.make_folder(spec, folder)

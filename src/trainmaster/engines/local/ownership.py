@@ -9,7 +9,8 @@ from pathlib import Path
 import structlog
 
 from trainmaster.durable_files import read_name, write_whole
-from trainmaster.engines.local import journal, runfile
+from trainmaster.engines.local import journal, privileges, runfile
+from trainmaster.model.launch_spec import LaunchSpec
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +52,17 @@ def claim_checkpoints(job_folder: Path, uuid: str) -> None:
         log.warning("checkpoints of another job were set aside", kept=str(kept))
     job_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(mark, uuid)
+
+
+def prepare_job_folder(job_folder: Path, spec: LaunchSpec) -> None:
+    """The folder of a job, and the one for its checkpoints where the job names no other."""
+    account = spec.account
+    if privileges.is_users(account):
+        privileges.open_job_folder(job_folder)
+    if Path(spec.checkpoint_dir) == job_folder / CHECKPOINTS:
+        claim_checkpoints(job_folder, spec.uuid)
+        if privileges.is_users(account):
+            privileges.give_folder(spec.checkpoint_dir, account)
 
 
 def _rename(folder: Path, owner: str) -> Path:

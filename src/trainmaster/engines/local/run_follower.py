@@ -83,8 +83,8 @@ def report_of(run: Run, entry: JournalEntry) -> Report | None:
     said = {f.name: entry[f.name] for f in stated if f.name in entry or f.name not in may_lack}
     if entry.get("boot") != journal.BOOT:
         said.pop("steady_ms", None)
-    for name in ("pids", "changed", "stacks"):
-        if name in said:
+    for name in ("pids", "changed", "stacks", "unfit"):
+        if said.get(name) is not None:
             said[name] = tuple(said[name])
     if "asked" in said:
         said["asked"] = StopOrder(said["asked"])

@@ -34,6 +34,7 @@ from trainmaster.engines.protocol import (
     any_job,
     ignore,
 )
+from trainmaster.engines.ray import node_files
 from trainmaster.engines.ray.gang import Gang
 from trainmaster.engines.ray.gang_journal import reports_in
 from trainmaster.engines.ray.gang_parts import (
@@ -44,7 +45,7 @@ from trainmaster.engines.ray.gang_parts import (
     parts_of,
     reservation,
 )
-from trainmaster.engines.ray.gang_run import Cluster, GangRun
+from trainmaster.engines.ray.gang_run import Cluster, GangRun, Misfit
 from trainmaster.engines.ray.node_link import (
     NodeFound,
     NodeGone,
@@ -68,6 +69,7 @@ from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.topology import Topology
 from trainmaster.model.topology_growth import topology_of
+from trainmaster.text.formatting import listing
 
 log = structlog.get_logger(__name__)
 
@@ -77,6 +79,11 @@ ASK_S = 10.0
 """How long a thread waits for the answer of a node."""
 RETRY_S = 1.0
 FOREIGN = "The folder of this run holds a run of another job, which was left alone."
+NOT_SHARED = (
+    "It does not see {}: the data folder of the manager (`up --data`) has to be on storage that"
+    " all nodes share."
+)
+NOT_SEEN = "The node {} does not see {}: put that on storage that all nodes share."
 NOTHING_LEFT = "Its records are gone, so nothing is known of how it ended."
 
 
@@ -99,6 +106,8 @@ class RayEngine:
         self._runs: dict[Run, GangRun] = {}
         self._over: set[Run] = set()
         """Runs that were told to be over: their orders are answered."""
+        self._mark = ""
+        """What nodes know the manager's folder by."""
         self._known: Known | None = None
         """What the store knows; None until runs have been observed."""
         self._tell: Tell | None = None
@@ -106,7 +115,8 @@ class RayEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._cluster = Cluster(
-            link, self._session, lambda: self._numbers, self._end_earlier, self._is_over
+            *(link, self._session, lambda: self._numbers),
+            *(self._misfit, self._end_earlier, self._is_over),
         )
 
     @property
@@ -152,6 +162,7 @@ class RayEngine:
         self._loop = asyncio.get_running_loop()
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._mark = node_files.mark_of(self._folder)
         except OSError as problem:
             raise EngineError(f"{self._folder} cannot be used: {problem.strerror}.") from None
         await self._link.open(self._hear_of_node)
@@ -433,14 +444,19 @@ class RayEngine:
         elif isinstance(news, NodeFound):
             name = news.node.name
             self._nodes[name], self._remarks[name] = news.node, news.remarks
-            self._silent.pop(name, None)
-            self._session(name).found(news.node.host)
-            self._tell_node(NodeCame(news.node, now_ms))
+            session = self._session(name)
+            session.found(news.node.host)
+            if session.is_usable:
+                self._has_come(name)
         elif isinstance(news, NodeSilent):
             self._silent[news.name] = news.why
             self._tell_node(NodeFell(news.name, now_ms, news.why))
         elif isinstance(news, NodeGone):
             self._node_gone(news, now_ms)
+
+    def _has_come(self, name: str) -> None:
+        self._silent.pop(name, None)
+        self._tell_node(NodeCame(self._nodes[name], time.time_ns() // 1_000_000))
 
     def _node_gone(self, news: NodeGone, now_ms: int) -> None:
         """Only now nothing of it is left: its runs are lost."""
@@ -459,6 +475,15 @@ class RayEngine:
     async def _begun(self, session: NodeSession) -> None:
         """In a new session with a node: go on with what is there, and say again what it may have missed."""
         gangs = [*self._runs.values()]
+        session.is_usable = (
+            await session.call_begun("has_mark", str(self._folder), self._mark) is True
+        )
+        if not session.is_usable:
+            self._silent[session.name] = NOT_SHARED.format(self._folder.parent)
+            now_ms = time.time_ns() // 1_000_000
+            self._tell_node(NodeFell(session.name, now_ms, self._silent[session.name]))
+        elif session.name in self._nodes:
+            self._has_come(session.name)
         await self._observe_at(session, gangs)
         for gang in gangs:
             gang.told_again(session.name)
@@ -471,6 +496,47 @@ class RayEngine:
         uuids = {gang.run.job: KnownJob(gang.uuid, 0) for gang in gangs}
         if seen:
             await session.call_begun("observe", seen, uuids)
+
+    async def _misfit(self, spec: LaunchSpec, nodes: Sequence[str]) -> Misfit | None:
+        """A path counts that somebody sees: else it is the job's fault, and its end says so."""
+        paths = node_files.named_files(spec)
+        unseen = {
+            name: cast(tuple[str, ...], said)
+            for name, said in zip(
+                nodes,
+                await asyncio.gather(*(self._session(name).ask("unseen", paths) for name in nodes)),
+                strict=True,
+            )
+        }
+        if not any(unseen.values()):
+            return None
+        unseen |= await self._unseen_elsewhere(paths, set(nodes))
+        own = await asyncio.to_thread(node_files.unseen, paths)
+        nobody = {path for path in own if all(path in each for each in unseen.values())}
+        unfit = {
+            name: [path for path in each if path not in nobody] for name, each in unseen.items()
+        }
+        first = next((name for name in nodes if unfit[name]), None)
+        if first is None:
+            return None
+        why = NOT_SEEN.format(first, listing(unfit[first]))
+        return Misfit(why, tuple(name for name, each in unfit.items() if each))
+
+    async def _unseen_elsewhere(
+        self, paths: tuple[str, ...], but: set[str]
+    ) -> dict[str, tuple[str, ...]]:
+        """What the other nodes do not see, of those that answer soon."""
+        asking = {
+            asyncio.create_task(self._sessions[name].ask("unseen", paths)): name
+            for name in self._sessions.keys() - but - self._silent.keys()
+        }
+        if not asking:
+            return {}
+        done, slow = await asyncio.wait(asking, timeout=ASK_S)
+        for task in slow:
+            task.cancel()
+        answered = (task for task in done if task.exception() is None)
+        return {asking[task]: cast(tuple[str, ...], task.result()) for task in answered}
 
     async def _settle_later(self, name: str, known: Known) -> None:
         with suppress(NodeIsGone):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
 
-from trainmaster.engines.local import runfile, worker_environment
+from trainmaster.engines.local import ownership, runfile, worker_environment
 from trainmaster.engines.local.launchers import LOOPBACK
 from trainmaster.engines.local.orphan_cleanup import ended_before_start
 from trainmaster.engines.local.runfile import CgroupPlan, RunFile
@@ -63,12 +63,22 @@ ANSWERS: Mapping[type, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Misfit:
+    """Nodes that cannot run a job."""
+
+    why: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """What a run needs of the engine that it is of."""
 
     link: NodeLink
     session: Callable[[str], NodeSession]
     topology: Callable[[], Topology]
+    misfit: Callable[[LaunchSpec, Sequence[str]], Awaitable[Misfit | None]]
+    """Which nodes do not see a job's files, where one of those does not that are to run it."""
     earlier_over: Callable[[Run], Awaitable[None]]
     """Returns once no earlier attempt of its job is left."""
     on_over: Callable[[GangRun], None]
@@ -290,15 +300,23 @@ class GangRun:
         topology = self._cluster.topology()
         await self._cluster.earlier_over(self.run)
         self._held = reservation(placement, self._spec, topology)
-        if (refusal := await self._reserve()) is not None:
-            self._lose(refusal)
-            return
         placements = by_node(placement, topology)
         parts = parts_of(placements, self._spec.ranks)
+        await self._prepare(self._spec)
         try:
-            meeting = await self._meeting(parts)
-        except NodeIsGone:
-            self._lose(f"The node {parts[0].node} is gone.")
+            refusal, misfit, meeting = await asyncio.gather(
+                self._reserve(),
+                self._cluster.misfit(self._spec, [*placements]),
+                self._meeting(parts),
+            )
+        except NodeIsGone as gone:
+            self._lose(f"The node {gone} is gone.")
+            return
+        if misfit is not None:
+            self._lose(misfit.why, misfit.nodes)
+            return
+        if refusal is not None:
+            self._lose(refusal)
             return
         spec, self._placements = self._spec, placements
         self._is_prerun = is_prerun
@@ -314,6 +332,20 @@ class GangRun:
         if self._standing is not None and not isinstance(self._standing, Reshape):
             self._send(self._standing, spec)
         self._hear_of_gone_nodes()
+
+    async def _prepare(self, spec: LaunchSpec) -> None:
+        """The job's folder in the manager's, for its checkpoints; tried again while the disk refuses."""
+        job_folder = self.folder.parents[2] / "jobs" / self.run.job
+        trouble = ""
+        while True:
+            try:
+                await asyncio.to_thread(ownership.prepare_job_folder, job_folder, spec)
+                return
+            except OSError as problem:
+                if trouble != str(problem):
+                    trouble = str(problem)
+                    log.warning("a run has to wait", run=self.run, why=trouble)
+            await asyncio.sleep(RETRY_S)
 
     def _former_parts(self) -> tuple[Part, ...]:
         return () if self.gang is None else self.gang.parts
@@ -512,11 +544,11 @@ class GangRun:
             self._mirrors[index] = LogMirror(self.folder, part, launched.logs)
         return self._mirrors[index]
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: str, unfit: tuple[str, ...] | None = None) -> None:
         """The end of a run of which nothing has begun, or nothing is left."""
         if not self.is_over:
             self.begin()
-            self._journal.conclude(Lost(self.run, _now_ms(), why, alive_ms=0))
+            self._journal.conclude(Lost(self.run, _now_ms(), why, alive_ms=0, unfit=unfit))
             self._retry_writing()
 
     def _any_spec(self) -> LaunchSpec:

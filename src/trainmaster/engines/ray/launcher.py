@@ -17,6 +17,7 @@ from trainmaster.durable_files import write_whole
 from trainmaster.engines.local import probes, runfile, worker_environment
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.protocol import EngineError, KnownJob, Probed, StrayRun
+from trainmaster.engines.ray import node_files
 from trainmaster.engines.ray.log_pieces import new_pieces
 from trainmaster.engines.ray.node_reports import (
     Batch,
@@ -37,6 +38,8 @@ from trainmaster.model.launch_spec import LaunchSpec
 
 LOOK_S = 0.1
 """How often logs are looked at while a manager waits for news."""
+STORAGE_S = 10.0
+"""How long storage may take to say whether a path is there."""
 MOST_BYTES = 1 << 20
 """Of logs in one batch."""
 SESSION = "session"
@@ -83,6 +86,8 @@ class Launcher:
 
     async def close(self) -> None:
         """Stop watching. Runs go on."""
+        self._session = None
+        self._news.set()  # for a manager that still waits
         if self._engine is not None:
             await self._engine.close()
             self._engine = None
@@ -139,6 +144,20 @@ class Launcher:
         """A port of this address on which the ranks of a gang can meet."""
         self._confirm(session)
         return worker_environment.free_port(host)
+
+    async def has_mark(self, session: int, runs: str, mark: str) -> bool:
+        """Whether this node sees the manager's folder."""
+        self._confirm(session)
+        return await asyncio.to_thread(node_files.has_mark, runs, mark)
+
+    async def unseen(self, session: int, paths: Sequence[str]) -> tuple[str, ...]:
+        """Paths that this node does not see; all where its storage does not answer."""
+        self._confirm(session)
+        try:
+            async with asyncio.timeout(STORAGE_S):
+                return await asyncio.to_thread(node_files.unseen, paths)
+        except TimeoutError:
+            return tuple(paths)
 
     async def execute(self, session: int, order: Order, spec: LaunchSpec) -> None:
         """The order in this node's own numbers."""

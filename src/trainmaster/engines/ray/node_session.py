@@ -52,6 +52,8 @@ class NodeSession:
         self.host = ""
         """The address at which other nodes reach it; empty until it is found."""
         self.abilities: Abilities | None = None
+        self.is_usable = False
+        """Whether a session has begun there, and it sees the manager's folder."""
         self.is_gone = False
         self.is_superseded = False
         """Whether another manager gives orders to it now."""
@@ -74,7 +76,7 @@ class NodeSession:
 
     def gone(self) -> None:
         """It is dead: what it was to be told is not told any more."""
-        self.is_gone, self._session = True, None
+        self.is_gone, self.is_usable, self._session = True, False, None
         self._is_ready.clear()
         left = [each for each in self._requests if each.method == FORGET]
         self._requests.clear()
@@ -179,7 +181,7 @@ class NodeSession:
         return await self._link.call(self.name, method, self._session, *words)
 
     def _forget_session(self) -> None:
-        self._session = None
+        self._session, self.is_usable = None, False
         self._is_ready.clear()
 
     async def _ready(self) -> None:
