@@ -1,4 +1,4 @@
-"""The page docs/measurements/memory-live.md, from the results of the two programs that it names.
+"""The page docs/measurements/memory-live.md, from the results of the programs that it names.
 
     python -m benchmarks.memory_live_page [--results benchmarks/results] [--out docs/measurements]
 
@@ -28,13 +28,23 @@ PARTS = {
 }
 
 
-def page(gpu: Found | None, longer: Found | None, slots: Found | None) -> str:
+SHORT = {
+    "alone": "one at a time",
+    "known": "together, each program has run once",
+    "new": "together, by a manager that has seen none",
+}
+
+
+def page(
+    gpu: Found | None, longer: Found | None, slots: Found | None, short: Found | None = None
+) -> str:
     lines = ["# Jobs of which nobody says how much memory they need", ""]
     lines += ["Written by `python -m benchmarks.memory_live_page`. No job states any memory.", ""]
     lines += ["## Twenty training jobs on one GPU", "", *of_gpu(gpu, GPU), ""]
     if longer is not None:
         lines += ["## Eight of them, which train longer", "", *of_gpu(longer, LONGER), ""]
-    lines += ["## Twenty jobs on CPU slots", "", *of_slots(slots)]
+    lines += ["## Twenty jobs on CPU slots", "", *of_slots(slots), ""]
+    lines += ["## Twenty jobs on CPU slots where host memory is short", "", *of_short(short)]
     return "\n".join(lines) + "\n"
 
 
@@ -136,6 +146,59 @@ def of_slots(read: Found | None) -> list[str]:
     ]
 
 
+def of_short(read: Found | None) -> list[str]:
+    if read is None:
+        return ["Not measured yet: `python -m benchmarks.zero_estimate_short`."]
+    parts = {name: read[name] for name in SHORT}
+    most = read["memory_mib"]
+    rows: list[tuple[object, ...]] = [
+        (
+            SHORT[name],
+            each["slots"],
+            f"{each['succeeded']} of {len(each['jobs'])}",
+            each["out_of_memory"],
+            each["wall_s"],
+            each["steps_per_s"],
+            each["jobs_per_min"],
+            each["jobs_at_once"],
+            f"{each['memory_mean_mib'] / most:.0%}",
+            f"{each['memory_most_mib'] / most:.0%}",
+        )
+        for name, each in parts.items()
+    ]
+    gain = parts["known"]["steps_per_s"] / parts["alone"]["steps_per_s"]
+    heads = (
+        "how | slots | succeeded | runs out of memory | s | steps/s | jobs/min | jobs at once"
+        " | memory, mean | memory, most"
+    )
+    return [
+        f"`python -m benchmarks.zero_estimate_short`: {read['date']}, {read['cpus']} cores, with a load of"
+        f" {read['load_before']:.1f} by others; [raw](../../benchmarks/results/zero_estimate_short.json). A"
+        f" control group holds all jobs together to {most} MiB, which is what the manager believes that the"
+        " machine has: where they take more, the kernel kills one. Five programs take 60, 150, 240, 160 and"
+        " 100 MiB, each four times with the same arguments and without retries; the second has most of it in"
+        " processes that it starts, the fourth takes half of it late, the last needs half as much again from"
+        " its third run on. Steps are those of the section before.",
+        "",
+        *table(heads, rows),
+        "",
+        f"Where each program had run once, memory decided how many ran at once, none was out of it, and"
+        f" together they were {gain:.1f} times as fast as one at a time. {_killed(parts['new'])}",
+    ]
+
+
+def _killed(new: Found) -> str:
+    """What came of jobs of which nothing was known."""
+    runs = new["out_of_memory"]
+    if not runs:
+        return "Of a manager that had seen none of them no run was out of memory either."
+    return (
+        f"A manager that has seen none of them starts a job on each slot: {runs} runs were killed, were"
+        " started again with more booked, without using up a retry, and"
+        f" {new['succeeded']} of {len(new['jobs'])} jobs succeeded."
+    )
+
+
 def read_of(file: Path) -> Found | None:
     found: Found | None = json.loads(file.read_text()) if file.exists() else None
     return found
@@ -149,7 +212,10 @@ def main() -> None:
     gpu, longer = (read_of(asked.results / "gpu" / file) for file in (GPU, LONGER))
     if any(each is not None and each["machine"]["is_fake"] for each in (gpu, longer)):
         sys.exit("a result is of a played GPU: its figures mean nothing")
-    text = page(gpu, longer, read_of(asked.results / "zero_estimate_slots.json"))
+    slots, short = (
+        read_of(asked.results / f"zero_estimate_{name}.json") for name in ("slots", "short")
+    )
+    text = page(gpu, longer, slots, short)
     (asked.out / "memory-live.md").write_text(text)
 
 

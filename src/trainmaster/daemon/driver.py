@@ -30,7 +30,8 @@ from trainmaster.daemon.failure_history import with_cost
 from trainmaster.daemon.gpu_activity import GpuActivity
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.hang_remarks import hang_notes
-from trainmaster.daemon.host_bookings import HostBookings, of_each_device
+from trainmaster.daemon.host_bookings import HostBookings
+from trainmaster.daemon.host_memory_use import of_each_device
 from trainmaster.daemon.inbox import Arrivals, Inbox, Request
 from trainmaster.daemon.input_watch import FACTS as INPUT_FACTS
 from trainmaster.daemon.input_watch import InputWatch
@@ -61,6 +62,7 @@ from trainmaster.daemon.step_writer import RETRY_S, StepWriter
 from trainmaster.daemon.stop_recording import record_stop_reasons
 from trainmaster.daemon.usage_ledger import UsageLedger
 from trainmaster.engines.protocol import Engine
+from trainmaster.failures.reason_table import Memory
 from trainmaster.model import codec
 from trainmaster.model import events as e
 from trainmaster.model.deadline_notices import DeadlineNotice
@@ -503,14 +505,19 @@ class Driver:
             log.exception("a report makes no sense and is left out", report=str(report)[:500])
             return
         record, topology = live.record, self.controller.state.topology
+        ended = report if isinstance(report, Ended) else None
+        peak = None
+        if ended is not None and record is not None:
+            peak = of_each_device(ended, live, record.placement)
         if record is not None and any(
             isinstance(each.event, e.RunSucceeded | e.RunPassed) for each in found
         ):
-            ended = report if isinstance(report, Ended) else None
-            peak = None if ended is None else of_each_device(ended, live, record.placement)
             measured = with_host_memory(self.measurements.at_end(record), peak)
             if measured is not None:
                 yield LoggedEvent(e.JobProfiled(live.id, profile=measured))
+        if failure is not None and self.failures.table.of(failure.reason).memory is Memory.HOST:
+            for other in self.memory_forecasts.learn_out_of_memory(live, peak or 0):
+                self.inbox.follow_up([*self.host_bookings.news(other)])
         for logged in found:
             yield logged if record is None else with_cost(logged, live, record, topology, now)
             if isinstance(logged.event, e.JobProfiled) and logged.event.profile is not None:

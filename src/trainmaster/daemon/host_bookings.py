@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
-from trainmaster.model.engine_reports import Ended
-from trainmaster.model.launch_spec import Ranks
 from trainmaster.model.memory_estimate import MemoryEstimate
-from trainmaster.model.placement import Placement
 from trainmaster.model.topology import SLOT_TYPE
-from trainmaster.model.units import MIB, ceil_div
+from trainmaster.model.units import MIB
 from trainmaster.text.formatting import size
 
 if TYPE_CHECKING:
@@ -62,25 +59,3 @@ class HostBookings:
             demand = live.job.demand
             booked = size(demand.for_piece(demand.host_memory or 0))
             yield LoggedEvent(e.JobChanged(live.job), {"booked": f"{booked} of host memory"})
-
-
-def of_each_device(said: Ended, live: LiveJob, placement: Placement | None) -> int | None:
-    """The part of what it had that each of its devices stands for, on the node where it had the fewest.
-
-    A gang with a rank for each device has a process for each of them, and so has a launcher, in one rank. Of
-    two figures the larger one counts: one leaves other processes out, one may miss a short peak.
-    """
-    has_rank_for_each = live.recipe.ranks is Ranks.PER_GPU
-    has_process_for_each = has_rank_for_each or bool(live.recipe.launcher)
-    known = (
-        (said.peak_memory, has_process_for_each),
-        (said.rank_memory, has_rank_for_each),
-    )
-    fewest = 1 if placement is None else _fewest_devices(placement)
-    parts = [peak if is_for_each else ceil_div(peak, fewest) for peak, is_for_each in known if peak]
-    return max(parts, default=None)
-
-
-def _fewest_devices(placement: Placement) -> int:
-    nodes = [piece.node for piece in placement.slices]
-    return min(map(nodes.count, nodes))

@@ -69,6 +69,8 @@ class MemoryForecasts:
         """By program, whatever its arguments; the newest last."""
         self._ratios: dict[tuple[str, bool], tuple[int, ...]] = {}
         """True over expected memory in percent: by user, from the same arguments and from others."""
+        self._failed: dict[ProgramKey, int] = {}
+        """The most for each device that runs had which were out of host memory, by program and arguments."""
 
     def read_back(self, store: Store) -> None:
         """Learn from the jobs that have succeeded, the oldest first."""
@@ -176,12 +178,26 @@ class MemoryForecasts:
         ratios = {same: self._ratios.get((program[0], same), ()) for same in (True, False)}
         return of_earlier_runs(runs, arguments, ratios)
 
+    def learn_out_of_memory(self, live: LiveJob, host_memory: int) -> Sequence[LiveJob]:
+        """A run was out of host memory with so much for each device: who is to know, and has not started."""
+        key = key_of(live)
+        if host_memory <= self._failed.get(key, 0):
+            return ()
+        self._failed.pop(key, None)
+        self._failed[key] = host_memory
+        if len(self._failed) > MOST_PROGRAMS:
+            del self._failed[next(iter(self._failed))]
+        there = self._live_programs.with_arguments(key)
+        return [*islice((other for other in there if not other.has_started), MOST_TOLD)]
+
     def host_estimate(self, live: LiveJob) -> MemoryEstimate | None:
-        """The same of host memory."""
+        """The same of host memory; a run that was out of it counts where nothing else is known."""
         program, arguments = _split(key_of(live))
         ended = self._runs.get(program, ())
         runs = [PastRun(run.arguments, run.host_memory) for run in ended if run.host_memory]
-        return of_earlier_runs(runs, arguments, {})
+        failed = self._failed.get(key_of(live))
+        known = of_earlier_runs(runs, arguments, {})
+        return best([known, passed_on(failed) if failed else None], 0)
 
     def _news(self, live: LiveJob) -> Profile | None:
         record = live.record

@@ -12,6 +12,7 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon import prerun_events
 from trainmaster.daemon.failure_evidence import signal_of
+from trainmaster.daemon.host_memory_use import of_each_device
 from trainmaster.daemon.job_history import FirstReport, JobHistory, LastFreeze, LastHang, Progress
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.retries import (
@@ -417,7 +418,10 @@ def _ended(
         step = None if progress is None else progress.step
         attempt = None
         if failure is not None:
-            attempt = FailedAttempt(failure, ran_ms, step, job_ran_ms=job_ran_ms)
+            memory = of_each_device(said, live, record.placement) or 0
+            attempt = FailedAttempt(
+                failure, ran_ms, step, job_ran_ms=job_ran_ms, host_memory=memory
+            )
         detail |= failure_detail(failure, title)
         yield _failed(said, live, record, attempt, detail, then, limits, terms)
 

@@ -28,6 +28,8 @@ EARLY_MS = 5 * MINUTE
 """The first minutes: what fails in them twice in the same way fails each time."""
 NODE_REASONS = frozenset({"disk-full", "storage-error", "driver-library-mismatch"})
 """Reasons that speak against a whole node, and not against a device of it."""
+MOST_TAKEN = 3
+"""How often it may have been out of host memory before one within its booking is taken to be no victim."""
 OTHER_CONDITIONS = frozenset({RetryRule.MORE_MEMORY, RetryRule.ALWAYS})
 """Rules by which the next attempt is not under the same conditions: with more memory, or later."""
 AFTER_FAILURE = 2
@@ -66,6 +68,8 @@ class FailedAttempt:
     """What its failure speaks against, by names that stay (earlier versions stored indices, which do not)."""
     job_ran_ms: int = 0
     """How long its job has run, all attempts together."""
+    host_memory: int = 0
+    """What its processes were seen to have, in bytes for each of its devices; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +138,19 @@ def decide(
     decision = replace(able, failures=failures, delay_ms=limits.delay_after(reason))
     if not able.is_retried:
         return replace(decision, delay_ms=0)
-    if able.why is RetryWhy.MEMORY_TAKEN:
-        before = sum(each.failure.reason == MEMORY_TAKEN_REASON for each in earlier)
-        wait = limits.delay_ms(before + 1)  # the other may still be leaving
+    if able.why is RetryWhy.MEMORY_TAKEN or _is_ours(decision, had):
+        # others may still need that memory, but for a GPU of its own it need not wait
+        wait = 0 if able.gpu_memory else limits.delay_ms(_times_before(failed, earlier) + 1)
         return replace(decision, failures=limits.failures, delay_ms=wait, is_counted=False)
-    if _is_ours(decision, had):
-        return replace(decision, failures=limits.failures, delay_ms=0, is_counted=False)
     if limits.failures >= limits.retries:
         why = RetryWhy.RETRIES_USED_UP if limits.retries else RetryWhy.NO_RETRIES
         return RetryDecision(False, why, failures=failures)
     return decision
+
+
+def _times_before(failed: FailedAttempt, earlier: Sequence[FailedAttempt]) -> int:
+    """How often it had failed for the same reason."""
+    return sum(each.failure.reason == failed.failure.reason for each in earlier)
 
 
 def _is_ours(decision: RetryDecision, had: Resources) -> bool:
@@ -168,19 +175,23 @@ def _what_helps(
     if failed.failure.reason == MEMORY_TAKEN_REASON:
         return RetryDecision(True, RetryWhy.MEMORY_TAKEN)
     if reason.retry is RetryRule.MORE_MEMORY:
-        return _with_more(reason.memory is Memory.GPU, asked_memory(failed.failure), had)
+        used = 0 if had.is_memory_stated or had.has_gpu else failed.host_memory
+        is_within = reason.memory is Memory.HOST and 0 < used <= had.memory
+        if is_within and _times_before(failed, earlier) < MOST_TAKEN:
+            return RetryDecision(True, RetryWhy.MEMORY_TAKEN)
+        return _with_more(reason.memory is Memory.GPU, asked_memory(failed.failure), had, used)
     if reason.retry is RetryRule.ELSEWHERE:
         return RetryDecision(True, RetryWhy.ELSEWHERE, avoids_place=True)
     return RetryDecision(True, RetryWhy.MAY_HELP)
 
 
-def _with_more(is_gpu: bool, asked: int, had: Resources) -> RetryDecision:
+def _with_more(is_gpu: bool, asked: int, had: Resources, used: int) -> RetryDecision:
     """More GPU or host memory, unless it has asked at once for more than there is anywhere."""
     largest = had.largest_gpu if is_gpu else had.largest_node
     if (had.has_gpu or not is_gpu) and 0 < largest < asked:
         why = RetryWhy.NO_SUCH_GPU if is_gpu else RetryWhy.NO_SUCH_NODE
         return RetryDecision(False, why, had=largest, asked=asked)
-    return _with_more_gpu_memory(had) if is_gpu else _with_more_memory(had)
+    return _with_more_gpu_memory(had) if is_gpu else _with_more_memory(had, used)
 
 
 def _with_more_gpu_memory(had: Resources) -> RetryDecision:
@@ -192,8 +203,8 @@ def _with_more_gpu_memory(had: Resources) -> RetryDecision:
     return RetryDecision(True, RetryWhy.MORE_GPU_MEMORY, gpu_memory=more, had=before)
 
 
-def _with_more_memory(had: Resources) -> RetryDecision:
-    more = more_memory(had)
+def _with_more_memory(had: Resources, used: int) -> RetryDecision:
+    more = more_memory(had, used)
     why = RetryWhy.MORE_MEMORY if more else RetryWhy.HOST_TOO_SMALL
     return RetryDecision(more > 0, why, memory=more, had=had.memory, on_slots=not had.has_gpu)
 
@@ -288,6 +299,7 @@ def unchanging(line: str) -> str:
     return " ".join(line.split())
 
 
-def more_memory(had: Resources) -> int:
-    """Twice the host memory, as far as a node can give it; 0: there is no more."""
-    return min(2 * had.memory, had.most_memory) if had.most_memory > had.memory > 0 else 0
+def more_memory(had: Resources, used: int = 0) -> int:
+    """Twice the host memory that it had, or used, as far as a node can give it; 0: there is no more."""
+    more = min(2 * max(had.memory, used), had.most_memory)
+    return more if had.most_memory > had.memory > 0 else 0

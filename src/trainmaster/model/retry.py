@@ -36,7 +36,7 @@ class RetryWhy(StrEnum):
     ELSEWHERE = "elsewhere"
     """On other devices, if enough others are left."""
     MEMORY_TAKEN = "memory-taken"
-    """Another job used the GPU memory that it had booked."""
+    """Others used memory that it had booked."""
     MORE_GPU_MEMORY = "more-gpu-memory"
     MORE_MEMORY = "more-memory"
 

@@ -37,7 +37,7 @@ SENTENCES: dict[RetryWhy, str] = {
     RetryWhy.MAY_HELP: "Retried: another attempt may end otherwise.",
     RetryWhy.ELSEWHERE: "Retried, on other devices if enough others are left.",
     RetryWhy.MEMORY_TAKEN: (
-        "Retried without using up one of its `retries`: another job used GPU memory that it had booked."
+        "Retried without using up one of its `retries`: others used memory that it had booked."
     ),
     RetryWhy.MORE_GPU_MEMORY: "Retried with more GPU memory: {gpu_memory} instead of {had}.",
     RetryWhy.MORE_MEMORY: (

@@ -67,6 +67,24 @@ def test_what_packed_nothing_or_did_other_work_is_said() -> None:
     assert "not the same work as one at a time" in text
 
 
+def test_where_memory_is_short_it_says_what_was_killed_and_how_much_faster_it_was() -> None:
+    each = {"slots": 8, "succeeded": 2, "out_of_memory": 0, "wall_s": 1.0, "jobs_per_min": 3.0}
+    each |= {"jobs_at_once": 4.0, "memory_mean_mib": 450, "memory_most_mib": 900, "jobs": [{}, {}]}
+    read = {"date": "2026-11-19", "cpus": 2, "load_before": 1.0, "memory_mib": 900}
+    read["alone"] = each | {"steps_per_s": 10.0}
+    read["known"] = each | {"steps_per_s": 35.0}
+    read["new"] = each | {"steps_per_s": 20.0, "out_of_memory": 3}
+    text = memory_live_page.page(None, None, None, read)
+    assert "| together, each program has run once | 8 | 2 of 2 | 0 |" in text
+    assert "| 4.0 | 50% | 100% |" in text
+    assert "3.5 times as fast as one at a time" in text
+    assert "3 runs were killed" in text
+    assert "2 of 2 jobs succeeded." in text
+    assert "Not measured yet: `python -m benchmarks.zero_estimate_short`" in memory_live_page.page(
+        None, None, None
+    )
+
+
 def test_a_played_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gpu").mkdir()
     played = results() | {"machine": MACHINE | {"is_fake": True}}

@@ -303,3 +303,21 @@ def test_what_is_expected_counts_until_the_job_starts() -> None:
     live.record.profile = Profile(memory_estimate=OF_MODEL)
     forecasts.record(live)
     assert live.history.memory_forecast == learned
+
+
+def test_what_a_run_out_of_host_memory_had_counts_until_one_has_succeeded() -> None:
+    live_programs = LivePrograms()
+    forecasts = MemoryForecasts(live_programs)
+    failed, other = a_live_job("1", "-b 8"), a_live_job("2", "-b 8")
+    started = a_live_job("3", "-b 8", has_started=True)
+    live_programs.register([failed, other, started, a_live_job("4", "-b 16")])
+    failed.has_started = True
+    assert forecasts.learn_out_of_memory(failed, 3 * GIB) == [other]
+    assert forecasts.host_estimate(other) == passed_on(3 * GIB)
+    assert forecasts.learn_out_of_memory(failed, 2 * GIB) == ()  # no news
+    assert forecasts.host_estimate(a_live_job("4", "-b 16")) is None
+    good = a_live_job("5", "-b 8", Profile(host_memory=4 * GIB))
+    assert not [*forecasts.learn(good)]
+    found = forecasts.host_estimate(other)
+    assert found is not None
+    assert (found.low, found.is_same) == (4 * GIB, True)

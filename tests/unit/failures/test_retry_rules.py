@@ -210,6 +210,16 @@ def test_host_memory_is_doubled_up_to_what_a_node_has() -> None:
         found = decided(MEMORY, had=Resources(memory=had * GIB, most_memory=64 * GIB))
         assert (found.is_retried, found.memory, found.gpu_memory) == (more > 0, more * GIB, 0)
         assert more or found.why is RetryWhy.HOST_TOO_SMALL
+    estimated = Resources(GIB, 0, GIB, 9 * GIB, has_gpu=False, is_memory_stated=False)
+    for used, more in ((0, 2), (3, 6), (7, 9)):
+        failed = replace(attempt(MEMORY), host_memory=used * GIB)
+        found = decided(MEMORY, failed, had=estimated)
+        assert (found.memory, found.is_counted) == (more * GIB, False)
+    within = replace(attempt(MEMORY), host_memory=GIB)
+    taken = decided(MEMORY, within, within, within, had=estimated)
+    assert (taken.why, taken.is_counted, taken.memory) == (RetryWhy.MEMORY_TAKEN, False, 0)
+    assert taken.delay_ms == 4 * SECOND
+    assert decided(MEMORY, within, within, within, within, had=estimated).memory == 2 * GIB
     slots = Resources(memory=GIB, most_memory=4 * GIB, has_gpu=False)
     assert retry_sentence(decided(MEMORY, had=slots)) == (
         "Retried with more host memory for each slot: 2.0 GiB instead of 1.0 GiB."

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import a_job
-from trainmaster.daemon.host_bookings import of_each_device
+from trainmaster.daemon.host_memory_use import of_each_device
 from trainmaster.daemon.live_job import LiveJob, StoredSubmission
 from trainmaster.model.engine_reports import Ended
 from trainmaster.model.job import Run
