@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import tempfile
 from dataclasses import asdict, dataclass
@@ -74,8 +75,8 @@ def trace_training(setup: TrainingSetup, python: str) -> TracedSteps:
             raise CannotEstimate(
                 f"cannot start {python} ({error.strerror}): name a Python with --python"
             ) from None
-        if not result.exists():
-            raise CannotEstimate(_death(ended, python))
+        if not result.exists() or not result.stat().st_size:
+            raise CannotEstimate(_death(ended, python, has_begun=result.exists()))
         answer: dict[str, Any] = json.loads(result.read_text("utf-8"))
     if "trouble" in answer:
         raise CannotEstimate(answer["trouble"])
@@ -87,8 +88,15 @@ def trace_training(setup: TrainingSetup, python: str) -> TracedSteps:
     return TracedSteps(storages, answer["events"], workspaces, doubts, answer["sure"])
 
 
-def _death(ended: subprocess.CompletedProcess[str], python: str) -> str:
+def _death(ended: subprocess.CompletedProcess[str], python: str, *, has_begun: bool) -> str:
     if "No module named 'torch'" in ended.stderr:
         return f"{python} has no torch: name the Python of the training environment with --python"
     lines = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
+    if not has_begun:
+        return f"{python} does not run the trace ({lines[-1][:200]}): name a Python with --python"
+    if ended.returncode == -signal.SIGKILL:
+        return (
+            "the process that traces the model was killed, as when it takes too much memory: keep what is"
+            " large out of the module's top level and of the function"
+        )
     return f"the process that traces the model died ({lines[-1][:200]}): try the module on its own"

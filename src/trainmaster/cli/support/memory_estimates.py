@@ -19,6 +19,8 @@ from trainmaster.profiling.memory_trace import CannotEstimate, TrainingSetup, tr
 from trainmaster.text.formatting import size
 
 MOST_BATCH = 1 << 20
+PRECISION_PART = 100
+"""A larger batch is not looked for where it would be less than a hundredth larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,11 @@ def estimated(setup: TrainingSetup, device: DeviceSetup, python: str) -> Trainin
 
 
 def largest_batch(fits: Callable[[int], bool], first: int) -> int | None:
-    """By doubling and bisection; None where not even one example fits."""
+    """By doubling and bisection, to a hundredth; None where not even one example fits."""
     good, bad = 0, first
     while bad <= MOST_BATCH and fits(bad):
         good, bad = bad, bad * 2
-    while bad - good > 1:
+    while bad - good > max(1, good // PRECISION_PART):
         middle = (good + bad) // 2
         good, bad = (middle, bad) if fits(middle) else (good, middle)
     return good or None

@@ -33,6 +33,20 @@ class Library(Enum):
     CUBLASLT = "cublaslt"
 
 
+class WrongTypes(TypeError):
+    """Numbers that CUDA does not multiply with each other; fake tensors do."""
+
+
+def refuse_wrong_types(operator: Any, args: Any) -> None:
+    """A product of matrices takes numbers of one kind, with a point."""
+    if operator not in LIBRARIES:
+        return
+    kinds = [each.dtype for each in args if torch.is_tensor(each)]
+    if len({*kinds}) > 1 or not kinds[0].is_floating_point | kinds[0].is_complex:
+        names = " and ".join(sorted({str(kind).removeprefix("torch.") for kind in kinds}))
+        raise WrongTypes(f"matrices of {names} are multiplied")
+
+
 def extra(operator: Any, args: Any, made: Any) -> Extra:
     rule = RULES.get(operator)
     return rule(args, made) if rule else Extra()

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .operators import LIBRARIES, Library, extra
+from .operators import LIBRARIES, Library, extra, refuse_wrong_types
 
 _dispatch: Any = importlib.import_module("torch.utils._python_dispatch")
 tree_iter: Any = importlib.import_module("torch.utils._pytree").tree_iter
@@ -43,6 +43,7 @@ class Recorder(_dispatch.TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is aten.add.Tensor and _is_accumulation(*args):
             func = aten.add_.Tensor
+        refuse_wrong_types(func, args)
         made = func(*args, **(kwargs or {}))
         if self._is_on_host:
             return made

@@ -9,14 +9,14 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.modules.conv import _ConvNd
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from . import cuda_kernels
 from .conversion import without_swapping
@@ -31,7 +31,7 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "rmsprop": ("RMSprop", {}),
     "adagrad": ("Adagrad", {}),
 }
-INPUT = re.compile(r"(?P<shape>\d+(x\d+)*)(:(?P<kind>float|int<(?P<most>\d+)))?")
+INPUT = re.compile(r"(?P<shape>[1-9]\d*(x[1-9]\d*)*)(:(float|(?P<words>int<[1-9]\d*)))?")
 STEPS = 3
 """Optimizer state appears at the end of the first; the next ones reuse what it left."""
 UNKNOWN, EARLY, LATE = "unknown", "early", "late"
@@ -40,28 +40,78 @@ ON_HOST = "host"
 """Counters of steps, which optimizers for CUDA keep on the host."""
 
 
-FAKE_DATA = "its control flow depends on data, which fake tensors do not have: take that out"
+FAKE_DATA = (
+    "its control flow depends on data (`if`, `.item()`, `.numpy()`, a mask), which fake tensors do not have:"
+    " take that out"
+)
 ONE_EXAMPLE = "BatchNorm cannot be trained with one example: set --batch to 2 or more"
 NO_ARGUMENTS = "it must need no arguments: name a function that gives them"
 ON_CPU = "it must leave the model on the CPU"
+ALL_ON_CPU = (
+    "leave the model and its batch on the CPU: ask the batch for its device, as in `to(x.device)`"
+)
+NOT_LAZY = "give lazy layers (LazyLinear) the sizes of their input"
+NOT_SPARSE = "embeddings with sparse gradients are not known here: estimate with `sparse=False`"
+WORDS = (
+    "where these are words, say so with --input 512:int<50000, or let make_batch return integers"
+)
+NUMBERS = (
+    "let --input, make_batch and the model have numbers of one type, such as float32; words go to an embedding"
+    " first"
+)
+ALL_INPUTS = (
+    "define make_batch(batch) that returns all inputs of the model, and compute_loss(model, batch) where"
+    " the loss needs more"
+)
 TOP_LEVEL = (
     "keep training and the use of GPUs out of its top level, under `if __name__ == '__main__'`"
 )
+CORRECT = "correct that; what belongs to a run goes out of its top level, under `if __name__ == '__main__'`"
+SYNTAX = "correct that"
+IN_PACKAGE = "name it by its package, as in package.module:function, from the folder of the package"
 ENVIRONMENT = "start this where the module is found, or choose its environment with --python"
 CHECK_INPUT = "check --input and make_batch against the model"
 Remedies = tuple[tuple[str, str], ...]
-OF_IMPORT: Remedies = (("ModuleNotFoundError", ENVIRONMENT), ("", TOP_LEVEL))
+READS_DATA: Remedies = (
+    ("DataDependentOutputException", FAKE_DATA),
+    ("DynamicOutputShapeException", FAKE_DATA),
+    (".numpy() is not supported", FAKE_DATA),
+)
+OF_IMPORT: Remedies = (
+    ("ModuleNotFoundError", ENVIRONMENT),
+    ("cannot import name", ENVIRONMENT),
+    ("relative import", IN_PACKAGE),
+    ("SyntaxError", SYNTAX),
+    ("IndentationError", SYNTAX),
+    ("cuda", TOP_LEVEL),
+    ("SystemExit", TOP_LEVEL),
+    ("TimeoutError", TOP_LEVEL),
+    ("memory", TOP_LEVEL),
+    ("", CORRECT),
+)
 OF_FACTORY: Remedies = (
     ("required positional argument", NO_ARGUMENTS),
     ("required keyword-only argument", NO_ARGUMENTS),
+    *READS_DATA,
+    ("UninitializedParameter", NOT_LAZY),
     ("cuda", ON_CPU),
     ("", "make it work on its own, without a GPU"),
 )
 OF_STEP: Remedies = (
-    ("DataDependentOutputException", FAKE_DATA),
-    ("DynamicOutputShapeException", FAKE_DATA),
+    *READS_DATA,
     ("more than 1 value per channel", ONE_EXAMPLE),
+    ("more than 1 spatial element", "set --input to larger images"),
+    ("cuda", ALL_ON_CPU),
+    ("SparseTensor", NOT_SPARSE),
+    ("scalar types: Long, Int", WORDS),
+    ("WrongTypes", NUMBERS),
+    ("should be the same", NUMBERS),
+    ("positional argument", ALL_INPUTS),
     ("", CHECK_INPUT),
+)
+OF_BATCH: Remedies = (
+    ("cuda", "leave the batch on the CPU"),
+    ("", "it takes the number of examples, and returns a batch of so many without a GPU"),
 )
 """What to do, by words of the error; the first that fits."""
 
@@ -192,6 +242,11 @@ def _module(factory: str) -> Any:
     except CannotTrace:
         raise
     except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in (place, place.split(".")[0]):
+            raise CannotTrace(
+                f"there is no module {place}: name package.module:function, or file.py:function, as seen from"
+                " this folder"
+            ) from error
         raise CannotTrace(
             f"{place} does not import ({_said(error)}): {_remedy(error, OF_IMPORT)}"
         ) from error
@@ -201,11 +256,13 @@ def _module(factory: str) -> Any:
 def _model(module: Any, factory: str) -> Any:
     place, _, name = factory.rpartition(":")
     make = getattr(module, name, None)
+    if isinstance(make, torch.nn.Module):
+        raise CannotTrace(f"{name} is a model: name a function that returns it")
     if not callable(make):
         raise CannotTrace(f"{place} has no function `{name}`: name one that returns the model")
     try:
         model = make()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CannotTrace(
             f"{name}() fails ({_said(error)}): {_remedy(error, OF_FACTORY)}"
         ) from error
@@ -232,11 +289,11 @@ def _batch(request: dict[str, Any], module: Any, model: Any) -> Any:
         if found is None:
             raise CannotTrace("--input is a shape such as 3x224x224, or 512:int<50000 for words")
         shape = (batch, *map(int, found["shape"].split("x")))
-        if found["most"]:
+        if found["words"]:
             return (torch.zeros(shape, dtype=torch.int64),)
         return (torch.zeros(shape),)
     if hasattr(module, "make_batch"):
-        return module.make_batch(batch)
+        return _made_batch(module, batch)
     first = next((each for each in model.modules() if not list(each.children())), None)
     if isinstance(first, torch.nn.Linear):
         return (torch.zeros(batch, first.in_features),)
@@ -246,7 +303,45 @@ def _batch(request: dict[str, Any], module: Any, model: Any) -> Any:
     )
 
 
+def _made_batch(module: Any, batch: int) -> Any:
+    """That of the module; where it has no loss of its own, the inputs of the model: a tensor, or several."""
+    try:
+        made = module.make_batch(batch)
+    except (Exception, SystemExit) as error:
+        raise CannotTrace(
+            f"make_batch({batch}) fails ({_said(error)}): {_remedy(error, OF_BATCH)}"
+        ) from error
+    inputs = made if isinstance(made, (tuple, list)) else (made,)
+    if not hasattr(module, "compute_loss") and not any(map(torch.is_tensor, tree_leaves(inputs))):
+        raise CannotTrace(f"make_batch returns {_kinds(made)}: it must return tensors")
+    if not hasattr(module, "compute_loss") and isinstance(made, Mapping):
+        raise CannotTrace(
+            f"make_batch returns {_kinds(made)}: return the model's inputs in a tuple, or define"
+            " compute_loss(model, batch)"
+        )
+    return made
+
+
+def _kinds(made: Any) -> str:
+    if isinstance(made, (tuple, list)) and made:
+        return f"a {type(made).__name__} of {type(made[0]).__name__}"
+    return type(made).__name__
+
+
 def _loss(module: Any, model: Any, batch: Any) -> Any:
+    """A tensor with one number, by the module's own loss where it has one."""
+    name = next((each for each in ("compute_loss", "make_loss") if hasattr(module, each)), "model")
+    loss = _any_loss(module, model, batch)
+    if not torch.is_tensor(loss):
+        raise CannotTrace(f"{name} returns {type(loss).__name__}: the loss must be a tensor")
+    if loss.numel() != 1:
+        raise CannotTrace(
+            f"{name} returns a loss of {loss.numel()} numbers: it must have one, such as their mean"
+        )
+    return loss
+
+
+def _any_loss(module: Any, model: Any, batch: Any) -> Any:
     if hasattr(module, "compute_loss"):
         return module.compute_loss(model, batch)
     inputs = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
@@ -275,12 +370,13 @@ def _said(error: BaseException) -> str:
 
 
 def main(request: str, result: str) -> None:
-    """Write what was traced, or one sentence, into the result's file."""
+    """Write what was traced, or one sentence, into the result's file: an empty one as long as it works."""
+    open(result, "w", encoding="utf-8").close()
     try:
         answer = trace(json.loads(request))
     except CannotTrace as trouble:
         answer = {"trouble": str(trouble)}
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         said = _remedy(error, OF_STEP)
         answer = {"trouble": f"a training step fails ({_said(error)}): {said}"}
     with open(result, "w", encoding="utf-8") as file:
