@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -21,6 +21,7 @@ from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.live_job import LiveJob, StoredSubmission
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.request_errors import Conflict, NotFound
+from trainmaster.engines.protocol import Engine
 from trainmaster.model import events as e
 from trainmaster.model.job import Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
@@ -75,20 +76,26 @@ class Manager:
         await self.until(are_up)
 
 
-@asynccontextmanager
-async def manager(
+def manager(
     folder: Path, cluster: FakeCluster, *, is_killed: bool = False
+) -> AbstractAsyncContextManager[Manager]:
+    return led(folder, ClusterEngine(cluster), cluster, is_killed=is_killed)
+
+
+@asynccontextmanager
+async def led(
+    folder: Path, engine: Engine, cluster: FakeCluster | None = None, *, is_killed: bool = False
 ) -> AsyncIterator[Manager]:
     """Leads until the end of the block; runs stay. One that is killed keeps no last snapshot."""
     store = open_store(f"sqlite:///{folder}/trainmaster.db")
-    daemon = Daemon(store, ClusterEngine(cluster), folder)
+    daemon = Daemon(store, engine, folder)
     task = asyncio.create_task(daemon.run())
     active = asyncio.create_task(daemon.is_active.wait())
     await asyncio.wait([task, active], return_when=asyncio.FIRST_COMPLETED)
     try:
         if task.done():
             await task
-        yield Manager(daemon, cluster)
+        yield Manager(daemon, cluster or FakeCluster())
     finally:
         if is_killed:
             daemon._keep_snapshot = AsyncMock()  # type: ignore[method-assign]
