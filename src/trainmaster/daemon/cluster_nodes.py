@@ -19,7 +19,7 @@ from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.engine_reports import ClusterNode, DevicesTaken, NodeCame, NodeReport
 from trainmaster.model.topology import Node, Topology
 from trainmaster.model.topology_growth import forgotten, grown, has_other_devices
-from trainmaster.text.formatting import listing, plural
+from trainmaster.text.formatting import as_sentence, listing, plural
 
 log = structlog.get_logger("trainmaster.daemon")
 
@@ -81,7 +81,7 @@ class ClusterNodes:
         else:
             self.present.pop(name, None)
             self._taken.pop(name, None)
-            self._fell[name] = report.why
+            self._fell[name] = as_sentence(report.why)
             log.warning("a node is away", node=name, why=report.why)
 
     def _events(self, names: Sequence[str]) -> Iterator[LoggedEvent]:
@@ -145,14 +145,17 @@ class ClusterNodes:
         return node is not None and _is_own_address(node.host)
 
     def notes(self) -> list[str]:
-        """Which nodes are away, and what to do: a sentence."""
+        """Which nodes are away, and what to do: a sentence or two."""
         state = self._state()
         away = [node.name for node in known_nodes(state) if node.index in state.away]
         if not away:
             return []
-        are = "is" if len(away) == 1 else "are"
+        if len(away) == 1:
+            (name,) = away
+            forget = f"`trainmaster node forget {name}` removes it if it does not come back."
+            return [" ".join(filter(None, [f"Node {name} is away.", self.why_away(name), forget]))]
         return [
-            f"{plural(len(away), 'node')} {are} away ({listing(away)}): `trainmaster node forget NAME`"
+            f"{plural(len(away), 'node')} are away ({listing(away)}): `trainmaster node forget NAME`"
             " removes one that does not come back."
         ]
 

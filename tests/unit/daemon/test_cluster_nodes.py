@@ -154,7 +154,11 @@ def test_what_a_dead_node_had_starts_again_elsewhere_once_nothing_of_it_is_left(
             cluster.fell("n1", "Its raylet ended.")
             await tm.until_nodes(n1="away", n2="up")
             assert tm.daemon.queries.nodes()[0].remarks[0] == "Its raylet ended."
-            assert any("1 node is away (n1)" in note for note in tm.daemon.health().notes)
+            (note,) = tm.daemon.health().notes
+            assert note == (
+                "Node n1 is away. Its raylet ended. `trainmaster node forget n1` removes it if it does"
+                " not come back."
+            )
             cluster.ended(second)
             await tm.until(lambda: tm.free() == 2)
             await tm.until_runs(first)

@@ -137,7 +137,11 @@ class RayEngine:
         )
 
     def troubles(self) -> Sequence[str]:
-        silent = [f"The node {name} takes nothing: {why}" for name, why in self._silent.items()]
+        silent = [
+            f"The node {name} takes nothing: {why}"
+            for name, why in self._silent.items()
+            if name not in self._numbers.node_by_name  # of others the manager says it
+        ]
         other = [
             f"Another manager gives orders to the node {each.name}."
             for each in self._sessions.values()
