@@ -40,6 +40,7 @@ from trainmaster.model.engine_reports import (
 )
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.placement import Placement
 from trainmaster.model.topology import GpuType, Topology
 from trainmaster.model.topology_growth import topology_of
 from trainmaster.model.units import GIB
@@ -58,6 +59,10 @@ class Process:
     devices: tuple[tuple[str, int], ...]
     reports: list[Report] = field(default_factory=list)
     is_over: bool = False
+    is_frozen: bool = False
+    """Its devices are free meanwhile."""
+    waiting: list[a.Order] = field(default_factory=list)
+    """Orders that its nodes have not heard, since one is away."""
 
 
 @dataclass
@@ -68,11 +73,16 @@ class FakeCluster:
     runs: dict[Run, Process] = field(default_factory=dict)
     engine: ClusterEngine | None = None
     """Of the manager that leads."""
+    can_freeze: bool = False
 
     def came(self, *nodes: ClusterNode) -> None:
         self.nodes |= {node.name: node for node in nodes}
         for node in nodes:
             self._tell_node(NodeCame(node, 0))
+        for process in self.runs.values():
+            orders, process.waiting = process.waiting, []
+            for order in orders:
+                self.carry_out(order, process)
 
     def fell(self, name: str, why: str = "It does not answer.") -> None:
         """Its runs may go on until `buried`."""
@@ -105,8 +115,30 @@ class FakeCluster:
 
     def used_twice(self) -> set[tuple[str, int]]:
         """Devices that two runs have at once."""
-        held = [at for each in self.runs.values() if not each.is_over for at in each.devices]
+        on = [each for each in self.runs.values() if not (each.is_over or each.is_frozen)]
+        held = [at for each in on for at in each.devices]
         return {each for each in held if held.count(each) > 1}
+
+    def carry_out(self, order: a.Order, process: Process) -> None:
+        """At once where all its nodes are there, else when they are."""
+        run = order.run
+        if not {node for node, _ in process.devices} <= self.nodes.keys():
+            process.waiting.append(order)
+        elif process.is_over:
+            return
+        elif isinstance(order, a.Halt | a.Kill):
+            process.is_over = True
+            asked = StopOrder.HALT if isinstance(order, a.Halt) else StopOrder.KILL
+            self.report(run, Ended(run, 0, 143, asked, has_left=True))
+        elif isinstance(order, a.Freeze):
+            process.is_frozen = True
+            self.report(run, Frozen(run, 0))
+        elif isinstance(order, a.Thaw):
+            process.is_frozen = False
+            self.report(run, Thawed(run, 0))
+        elif isinstance(order, a.Reshape) and self.engine is not None:
+            process.devices = self.engine.devices(order.placement)
+            self.report(run, Reshaped(run, 0, (1,)))
 
     def _tell_node(self, report: NodeReport) -> None:
         if self.engine is not None and self.engine.tell is not None:
@@ -128,7 +160,7 @@ class ClusterEngine:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(False, False, False, spans_machines=True)
+        return Abilities(self.cluster.can_freeze, False, False, spans_machines=True)
 
     def troubles(self) -> Sequence[str]:
         return ()
@@ -148,7 +180,7 @@ class ClusterEngine:
         if isinstance(order, a.Launch):
             if process is not None:
                 return
-            cluster.runs[run] = Process(self._devices(order.placement))
+            cluster.runs[run] = Process(self.devices(order.placement))
             absent = {node for node, _ in cluster.runs[run].devices} - cluster.nodes.keys()
             if absent:
                 cluster.runs[run].is_over = True
@@ -158,24 +190,10 @@ class ClusterEngine:
         elif process is None or process.is_over:
             cluster.runs.setdefault(run, Process((), is_over=True))
             cluster.report(run, Lost(run, 0, "Nothing is left of it."))
-        elif {node for node, _ in process.devices} <= cluster.nodes.keys():
-            self._carry_out(order, process)
+        else:
+            cluster.carry_out(order, process)
 
-    def _carry_out(self, order: a.Order, process: Process) -> None:
-        run = order.run
-        if isinstance(order, a.Halt | a.Kill):
-            process.is_over = True
-            asked = StopOrder.HALT if isinstance(order, a.Halt) else StopOrder.KILL
-            self.cluster.report(run, Ended(run, 0, 143, asked, has_left=True))
-        elif isinstance(order, a.Freeze):
-            self.cluster.report(run, Frozen(run, 0))
-        elif isinstance(order, a.Thaw):
-            self.cluster.report(run, Thawed(run, 0))
-        elif isinstance(order, a.Reshape):
-            process.devices = self._devices(order.placement)
-            self.cluster.report(run, Reshaped(run, 0, (1,)))
-
-    def _devices(self, placement: a.Placement) -> tuple[tuple[str, int], ...]:
+    def devices(self, placement: Placement) -> tuple[tuple[str, int], ...]:
         assert self.numbering is not None
         nodes = self.numbering.nodes
         return tuple(

@@ -51,8 +51,8 @@ class Manager:
     def free(self) -> int:
         return self.driver.controller.state.occupancy.total_free()
 
-    async def submit(self, id: str, count: int = 1) -> Run:
-        job = a_job(id, gpus(count))
+    async def submit(self, id: str, count: int = 1, most: int | None = None) -> Run:
+        job = a_job(id, gpus(count, maximum=most), retries=99)
         recipe = LaunchSpec(("true",), "/", "", uuid=f"uuid of {id}")
         live = LiveJob(job, id, StoredSubmission(recipe, job), {})
         fact = LoggedEvent(e.JobSubmitted(job))
@@ -76,19 +76,22 @@ class Manager:
         await self.until(are_up)
 
 
-def manager(
-    folder: Path, cluster: FakeCluster, *, is_killed: bool = False
-) -> AbstractAsyncContextManager[Manager]:
-    return led(folder, ClusterEngine(cluster), cluster, is_killed=is_killed)
+def manager(folder: Path, cluster: FakeCluster, **how: Any) -> AbstractAsyncContextManager[Manager]:
+    return led(folder, ClusterEngine(cluster), cluster, **how)
 
 
 @asynccontextmanager
 async def led(
-    folder: Path, engine: Engine, cluster: FakeCluster | None = None, *, is_killed: bool = False
+    folder: Path,
+    engine: Engine,
+    cluster: FakeCluster | None = None,
+    *,
+    is_killed: bool = False,
+    **how: Any,
 ) -> AsyncIterator[Manager]:
     """Leads until the end of the block; runs stay. One that is killed keeps no last snapshot."""
     store = open_store(f"sqlite:///{folder}/trainmaster.db")
-    daemon = Daemon(store, engine, folder)
+    daemon = Daemon(store, engine, folder, **how)
     task = asyncio.create_task(daemon.run())
     active = asyncio.create_task(daemon.is_active.wait())
     await asyncio.wait([task, active], return_when=asyncio.FIRST_COMPLETED)
