@@ -20,9 +20,12 @@ from trainmaster.cli.support.polling import pause, poll
 from trainmaster.model.job_state import LIVE_STATES, JobState
 from trainmaster.text.formatting import plural
 
-RAY = "End also the Ray cluster that `trainmaster up --engine ray --nodes` has started; runs on it end."
+RAY = (
+    "Take back from Ray what the manager has there: launchers and reservations, or the cluster that `up"
+    " --nodes` has started. Jobs that still run there end."
+)
 LONGEST_S = 60.0
-NO_RAY = "There is no Ray cluster of its own."
+NO_RAY = "It was not on Ray."
 LIVE = {"state": ",".join(LIVE_STATES)}
 JOBS = "Cancel all jobs first, and wait until they have ended."
 
@@ -56,16 +59,27 @@ def down(
     said += [unknown] if unknown else []
     said += [f"The manager at {client.url} has stopped."]
     said += [_takes_over(standbys)] if standbys else []
-    said += [_end_ray(Path(answer["folder"]))] if ray else []
+    said += [_withdraw(Path(answer["folder"]))] if ray else []
     about = {"url": client.url, "pid": answer["pid"], "jobs": left, "standbys": standbys}
     show_answer(about, as_json, " ".join(said))
 
 
-def _end_ray(folder: Path) -> str:
-    from trainmaster.engines.ray import local_cluster
+def _withdraw(folder: Path) -> str:
+    """Without its engine's cluster the manager has stopped all the same."""
+    import asyncio
 
-    ended = local_cluster.stop(folder)
-    return f"Its Ray cluster has ended ({ended} processes)." if ended else NO_RAY
+    from trainmaster.cli.support.engine_option import RAY as NAME
+    from trainmaster.cli.support.engine_option import remembered_engine, store_name
+    from trainmaster.engines.protocol import EngineError
+    from trainmaster.engines.ray.withdraw import withdraw
+
+    choice = remembered_engine(folder)
+    if choice.name != NAME:
+        return NO_RAY
+    try:
+        return asyncio.run(withdraw(folder, store_name(folder), choice))
+    except EngineError as error:
+        return f"Nothing was taken back from Ray: {error}"
 
 
 def _go_on(states: Sequence[str], folder: str, has_standby: bool) -> str:

@@ -10,6 +10,7 @@ from trainmaster.catalog import CatalogError, engine_maker, engine_names
 from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.cli.support.remembered_file import kept_text
 from trainmaster.config.units import duration_ms
+from trainmaster.daemon.data_folder import home_of
 from trainmaster.durable_files import write_whole
 from trainmaster.engines.engine_settings import EngineChoice
 from trainmaster.text.formatting import as_sentence
@@ -18,6 +19,8 @@ FILE = "engine.json"
 """In the data folder: what the command line said at the last start."""
 LOCAL, RAY = "local", "ray"
 LEAST_FENCE_S = 5.0
+STORE_NAME = 12
+"""Characters of the data folder's name that stand for it on other machines."""
 
 
 def engine_choice(
@@ -83,6 +86,11 @@ def refuse_device_options(engine: str, *, gpu_memory: str | None, links: str | N
             raise BadInput(
                 f"{flag} is about the devices of this machine: not with --engine {engine}."
             )
+
+
+def store_name(folder: Path) -> str:
+    """What the manager of this folder is called on the nodes of a cluster."""
+    return home_of(folder)[:STORE_NAME]
 
 
 def remember_engine(folder: Path, choice: EngineChoice) -> None:

@@ -27,7 +27,7 @@ from trainmaster.cli.support.background import LOG, unusable_folder
 from trainmaster.cli.support.connection import Place
 from trainmaster.cli.support.console import is_private, say
 from trainmaster.cli.support.demo import demonstrate, end_demonstration
-from trainmaster.cli.support.engine_option import remember_engine
+from trainmaster.cli.support.engine_option import remember_engine, store_name
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.link_profiling import LINKS
 from trainmaster.cli.support.manager_log import log_to
@@ -42,7 +42,7 @@ from trainmaster.config.limits import Limits
 from trainmaster.config.links import MeasuredLinks
 from trainmaster.config.notifications import NotificationSettings
 from trainmaster.daemon.daemon import Daemon
-from trainmaster.daemon.data_folder import COPIES, RESTORED, ColdStart, home_of
+from trainmaster.daemon.data_folder import COPIES, RESTORED, ColdStart
 from trainmaster.daemon.folder_lock import is_in_use
 from trainmaster.daemon.idle_watch import IdleRule
 from trainmaster.daemon.request_errors import BadStart, RequestError
@@ -57,8 +57,6 @@ from trainmaster.store.store import Store
 from trainmaster.text.formatting import plural
 from trainmaster.whatif.forecast import forecast_start
 
-STORE_NAME = 12
-"""Characters of the data folder's name that stand for it on other machines."""
 NOTIFICATIONS = "notifications.yaml"
 """A file of the data folder: the content of the file that `--notifications` named last."""
 
@@ -232,7 +230,7 @@ async def _engine(start: StartOptions) -> Engine:
     limits = start.limits
     settings = EngineSettings(
         folder=start.folder,
-        store=home_of(start.folder)[:STORE_NAME],
+        store=store_name(start.folder),
         choice=start.engine,
         machine=None if start.devices is None else start.devices.machine,
         say=say,

@@ -28,6 +28,7 @@ from trainmaster.engines.ray.gateway_messages import (
     Refused,
     Request,
     Reserve,
+    Withdraw,
 )
 from trainmaster.engines.ray.node_link import NotReserved, Unreachable
 from trainmaster.model.job import Run
@@ -82,10 +83,12 @@ class _Gateway:
 
     async def serve(self, requests: asyncio.StreamReader) -> None:
         await asyncio.to_thread(self._reservations.read)
-        watching = asyncio.create_task(self._watch())
+        watching = self._watching = asyncio.create_task(self._watch())
         serving = asyncio.create_task(self._take(requests))
         await asyncio.wait([watching, serving], return_when=asyncio.FIRST_COMPLETED)
-        if watching.done():
+        if watching.cancelled():
+            await serving
+        elif watching.done():
             watching.result()
 
     async def _take(self, requests: asyncio.StreamReader) -> None:
@@ -113,6 +116,11 @@ class _Gateway:
             return await self._members.call(request.node, request.method, request.words)
         if isinstance(request, Reserve):
             await self._reserve(request)
+            return None
+        if isinstance(request, Withdraw):
+            self._watching.cancel()
+            self._members.withdraw()
+            await asyncio.to_thread(self._reservations.withdraw)
             return None
         return await asyncio.to_thread(self._reserved)
 

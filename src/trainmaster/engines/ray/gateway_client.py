@@ -28,6 +28,7 @@ from trainmaster.engines.ray.gateway_messages import (
     Refused,
     Request,
     Reserve,
+    Withdraw,
 )
 from trainmaster.engines.ray.launcher_actor import LAUNCHER, Unconfirmed
 from trainmaster.engines.ray.node_link import NodeNews, NotReserved, Unreachable
@@ -138,6 +139,10 @@ class Gateway:
     async def reserved(self) -> Mapping[Run, Mapping[str, int]]:
         found: Mapping[Run, Mapping[str, int]] = await self._ask(AskReserved(next(self._numbers)))
         return found
+
+    async def withdraw(self) -> None:
+        """Take back what is on the cluster: launchers and reservations. Runs are ended by their fences."""
+        await self._ask(Withdraw(next(self._numbers)))
 
     def troubles(self) -> tuple[str, ...]:
         return (*((self._trouble,) if self._trouble else ()), *self._troubles)

@@ -51,6 +51,13 @@ class AskReserved:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdraw:
+    """End the launchers, and give back all that is reserved."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     number: int
     value: Any = None
@@ -77,4 +84,4 @@ class Nodes:
     """Why there was none."""
 
 
-Request = Call | Reserve | AskReserved
+Request = Call | Reserve | AskReserved | Withdraw

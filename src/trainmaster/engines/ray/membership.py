@@ -89,6 +89,13 @@ class Membership:
             member.is_doubtful = True
             raise Unreachable(f"{node} does not answer: {first_line(error)}") from None
 
+    def withdraw(self) -> None:
+        """End all launchers for good."""
+        for member in self._members.values():
+            if member.starting is not None:
+                member.starting.cancel()
+            self._end(member)
+
     def incarnation_of(self, node: str) -> str | None:
         member = self._of_name(node)
         return None if member is None else member.facts.incarnation

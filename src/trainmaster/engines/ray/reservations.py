@@ -82,6 +82,13 @@ class Reservations:
         if not wanted:
             self._locks.pop(run, None)
 
+    def withdraw(self) -> None:
+        """Give back all that is reserved."""
+        self.read()
+        for groups in self._groups.values():
+            self._remove(groups)
+        self._groups = {}
+
     def of_others(self, node: str, free: Free) -> float:
         """GPUs of a node that neither we hold nor nobody: what others have of it."""
         ours = sum(free.left.get(f"{GPU}_group_{id_}", 0.0) for id_ in self._ids)
