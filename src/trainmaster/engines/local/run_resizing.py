@@ -45,6 +45,8 @@ class RunResizing:
             self._able.add(number)
             most = said.get("may_lose")
             self._may_lose = most if isinstance(most, int) and most > 0 else 0
+        elif said.get("say") == "ready":  # it says more at the end of its first step
+            self._able.add(number)
         elif said.get("say") in ("saving", "saved"):
             self.is_saving = said["say"] == "saving"
         if self.active is not None:

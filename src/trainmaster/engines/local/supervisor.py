@@ -491,7 +491,7 @@ class Supervisor:
         elif word == "heeds stops" and not self._heeds_stops:
             self._heeds_stops = True
             self._reports.write("heeds stops", {})
-        elif word == "first step" and "regroup_ms" in self._resize_times:
+        elif word == "first step" and said.get("n") == self._resize_times.get("number"):
             took_ms = said.get("ms")
             self._resize_times["first_step_ms"] = took_ms if isinstance(took_ms, int) else 0
             self._tell_resize_times()
@@ -558,15 +558,16 @@ class Supervisor:
             if generation > active.target.generation:
                 self._resizing.queued = said
             return
-        self._resize_at, self._resize_times = time.monotonic(), {"order_ms": _age_ms(said)}
-        if self._stopping is None and not self._resize_in_place(generation):
+        order_ms = _age_ms(said)
+        if self._stopping is None and not self._resize_in_place(generation, order_ms):
+            self._resize_at, self._resize_times = time.monotonic(), {"order_ms": order_ms}
             self._stop(StopCause.RESIZE, grace_ms)
         if self._is_resizing:
             self._next = generation
 
     # -- resizing in place ---------------------------------------------------------------------------
 
-    def _resize_in_place(self, generation: int) -> bool:
+    def _resize_in_place(self, generation: int, order_ms: int) -> bool:
         """Begin it; False where the run has to be restarted."""
         if self._freezing.is_frozen or self._freezing.is_busy:
             return False
@@ -583,7 +584,6 @@ class Supervisor:
                 self._cgroups.allow({*minors, *(before or ())})
             except OSError:
                 return False
-        order_ms = self._resize_times["order_ms"]
         self._resizing.begin(self._run, target, found, order_ms, self._folder)
         self._read_outputs(self._gang.joining)
         return True
@@ -606,6 +606,7 @@ class Supervisor:
             self._stop(StopCause.FAILURE)
             return
         self._not_in_place = active.failure
+        self._resize_at, self._resize_times = time.monotonic(), {**active.phases}
         self._stop(StopCause.RESIZE)
         newest = active.target.generation
         if queued is not None:
@@ -620,7 +621,8 @@ class Supervisor:
         self._gang.ranks, self._gang.joining, self._gang.leaving = active.members(), [], []
         self._resizing.active = self._resizing.queued = self._resizing.lost_rank = None
         self._done &= {rank.number for rank in self._gang.ranks}
-        self._run, self._resize_times = active.target, active.phases
+        self._run = active.target
+        self._resize_times = active.phases | {"number": active.number}
         pids = [rank.pid for rank in self._gang.ranks]
         if lost is not None:
             code = {"code": lost.code, "signal": lost.signal, "tail": lost.log.tail()}
@@ -670,7 +672,7 @@ class Supervisor:
     def _tell_resize_times(self) -> None:
         """Its first step after a resize is done."""
         times, self._resize_times = self._resize_times, {}
-        self._reports.write("resize timed", dict(times))
+        self._reports.write("resize timed", {**times})
 
     @property
     def _is_resizing(self) -> bool:
