@@ -46,8 +46,7 @@ def train(daemon: LiveDaemon, folder: Path, gpus: object, sleep: float) -> str:
 def neighbour(daemon: LiveDaemon) -> str:
     """Somebody who needs one device until he is cancelled."""
     command = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
-    id = daemon.submit(command=command, workdir=str(daemon.folder), gpus=1, preemptible=False)
-    return id
+    return daemon.submit(command=command, workdir=str(daemon.folder), gpus=1, preemptible=False)
 
 
 def cancel(daemon: LiveDaemon, id: str) -> None:
