@@ -1,4 +1,4 @@
-"""A real DDP job resized 1, 2, 4, 2 by each policy that resizes: while it trains, as if it had been left alone."""
+"""A real DDP job resized 1, 2, 4, 2 by each policy that resizes: it trains as if it had been left alone."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ WORDS = (
     "where these are words, say so with --input 512:int<50000, or let make_batch return integers"
 )
 NUMBERS = (
-    "let --input, make_batch and the model have numbers of one type, such as float32; words go to an embedding"
-    " first"
+    "let --input, make_batch and the model have numbers of one type, such as float32; words go to an"
+    " embedding first"
 )
 ALL_INPUTS = (
     "define make_batch(batch) that returns all inputs of the model, and compute_loss(model, batch) where"
