@@ -55,6 +55,7 @@ from trainmaster.daemon.launch_record import LaunchRecord
 from trainmaster.daemon.lease import LeaderWatch, Lease
 from trainmaster.daemon.live_job import stored_submission
 from trainmaster.daemon.metrics import Metrics
+from trainmaster.daemon.node_tests import NodeTests
 from trainmaster.daemon.notifications import Notifier
 from trainmaster.daemon.queries import Forecaster, Queries
 from trainmaster.daemon.recovery import Replayed, reconcile, recovered, snapshot_of_driver
@@ -177,6 +178,7 @@ class Daemon:
         """What is done about jobs on idle GPUs; None: nothing."""
         self._idle: IdleWatch
         self._self_tests: SelfTests
+        self._node_tests: NodeTests
         self._disks: DiskWatch
         """Both while it leads."""
         self._say = say
@@ -228,6 +230,7 @@ class Daemon:
                 driver.inputs.watch(self._stamp_of),
                 self._self_tests.test_at_start(all_devices=self._tests_devices),
                 self._self_tests.watch(),
+                self._node_tests.watch(),
                 self._disks.watch(),
                 self._idle.watch(),
                 self._notifier.watch(driver.feed, self.health),
@@ -354,6 +357,7 @@ class Daemon:
             last = max(self._store.last_number(), runs, identity.left_alone or 0)
             await asyncio.to_thread(remove_leftovers, self._folder, last)
         self._self_tests = SelfTests(driver, self._folder)
+        self._node_tests = NodeTests(driver)
         self._disks = DiskWatch(driver, self._folder)
         self._idle = IdleWatch(driver, self._idle_rule, control.suspend_idle)
         cluster, outputs = ClusterControl(driver, self._self_tests), JobOutputs(files)
@@ -580,6 +584,7 @@ class Daemon:
         )
         notes = [*driver.notes(), *([self._not_copied] if self._not_copied else [])]
         notes += [*self._engine.troubles(), *driver.readings.notes(), *self._self_tests.notes()]
+        notes += self._node_tests.notes()
         notes += [*self._disks.notes(), *self._notifier.notes(), *signs.notes(self.limits)]
         of_users = (*driver.job_notes(), *self._notifier.notes_of_users())
         notes += self._notifier.notes_of_users()

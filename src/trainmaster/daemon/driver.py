@@ -25,6 +25,7 @@ from trainmaster.daemon.data_folder import Identity
 from trainmaster.daemon.dependencies import Dependencies, StateOf
 from trainmaster.daemon.device_health import DeviceHealth
 from trainmaster.daemon.ends_on_gpus import EndsOnGpus
+from trainmaster.daemon.failed_gangs import FailedGangs
 from trainmaster.daemon.failure_evidence import FailureReader, is_failure
 from trainmaster.daemon.failure_history import with_cost
 from trainmaster.daemon.gpu_activity import GpuActivity
@@ -180,6 +181,7 @@ class Driver:
         self.health = DeviceHealth(
             lambda: self.controller.state, self.jobs, site_limits, lambda: self.failures.table
         )
+        self.failed_gangs = FailedGangs(lambda: self.controller.state, lambda: self.failures.table)
         self.readings.listeners.append(self._check_gpus)
         self.readings.listeners.append(GpuActivity(self).look)
         self.usage = UsageLedger(controller.state.topology, controller.state.prices)
@@ -341,6 +343,7 @@ class Driver:
         events.extend(self.limits.overdue(now))
         events.extend(self.run_times.outlasted(self.jobs, now))
         events.extend(self.health.events_after(events, now))
+        self.failed_gangs.note(events)
         return events, progress
 
     async def _act(self, steps: Sequence[_Step], requests: Sequence[Request], now: int) -> None:

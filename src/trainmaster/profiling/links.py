@@ -34,6 +34,10 @@ class CannotMeasure(Exception):
     """One sentence that says why, and what to do."""
 
 
+class NoTorch(CannotMeasure):
+    """Nothing was tried: the Python is missing, or has no torch."""
+
+
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """The nodes that measure together, and where they meet: rank 0 listens there."""
@@ -118,17 +122,17 @@ class LinkMeter:
                     break
                 time.sleep(POLL_S)
         except OSError as error:
-            raise CannotMeasure(
+            raise NoTorch(
                 f"cannot start {self.python} ({error.strerror}): name a Python with --python"
             ) from None
         finally:
             _end(running)
         for request, file in zip(requests, files, strict=True):
             if trouble := _trouble(file):
-                raise CannotMeasure(f"rank {request['rank']} failed ({trouble})")
+                raise _failure(trouble, self.python, f"rank {request['rank']} failed ({trouble})")
         for request, each in zip(requests, running, strict=True):
             if each.returncode:
-                raise CannotMeasure(_death(folder / f"{request['rank']}.log", self.python))
+                raise _death(folder / f"{request['rank']}.log", self.python)
         return json.loads(files[0].read_text()) if files[0].exists() else {}
 
 
@@ -195,9 +199,15 @@ def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
         each.wait()
 
 
-def _death(log: Path, python: str) -> str:
+def _death(log: Path, python: str) -> CannotMeasure:
     said = log.read_text(errors="replace")
-    if "No module named 'torch'" in said:
-        return f"{python} has no torch: name the Python of the training environment with --python"
     lines = said.strip().splitlines() or ["it said nothing"]
-    return f"a process that measures died ({lines[-1][:200]})"
+    return _failure(said, python, f"a process that measures died ({lines[-1][:200]})")
+
+
+def _failure(said: str, python: str, why: str) -> CannotMeasure:
+    if "No module named 'torch'" in said:
+        return NoTorch(
+            f"{python} has no torch: name the Python of the training environment with --python"
+        )
+    return CannotMeasure(why)
