@@ -127,8 +127,8 @@ class NodeTests:
         log.info("nodes of a gang were tried", job=gang.run.job, good=sorted(good), bad=bad)
         if left:
             self._open[frozenset(left)] = (
-                f"{began} All-reduces of the nodes {listing(list(left))} fail, and no good node is there to tell"
-                " which of them is bad."
+                f"{began} All-reduces of the nodes {listing(list(left))} fail, and no good node is there to"
+                " tell which of them is bad."
             )
         cause = AsideCause.SELF_TEST
         self._driver.inbox.follow_up(
