@@ -14,6 +14,13 @@ import pytest
 
 from tests.live.loopback import LoopbackLink, LoopbackNode, node_of, ray_engine
 from tests.live.stage import Stage, is_last, kill_remains, nothing_left, placed, supervisors, until
+from tests.live.test_elastic_engine import (
+    check_every_sample_once_in_each_epoch,
+    hurry,
+    recipe_of,
+    resized,
+    stepped,
+)
 from trainmaster.engines.ray import gang_run
 from trainmaster.engines.ray.engine import RayEngine
 from trainmaster.engines.ray.gang_parts import NodeOrder, Reservation
@@ -203,6 +210,21 @@ def test_a_gang_grows_onto_another_node_and_shrinks_again(tmp_path: Path) -> Non
             assert len(stage.link.held[RUN]) == (2 if ranks == 3 else 1)
         await stage.order(Halt(RUN), spec)
         assert (await stage.ended(RUN)).asked is StopOrder.HALT
+
+    perform(tmp_path, act)
+
+
+def test_a_gang_on_one_node_is_resized_there_in_place(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = recipe_of(stage)
+        await stage.order(Launch(RUN, placed(1), 0), spec)
+        await stepped(stage, 1)
+        told = await resized(stage, spec, 2, which=0)
+        assert told.in_place, told.why
+        assert stage.link.held == {RUN: {"n0": 2000}}
+        hurry(stage)
+        assert (await stage.ended(RUN)).code == 0
+        check_every_sample_once_in_each_epoch(stage)
 
     perform(tmp_path, act)
 

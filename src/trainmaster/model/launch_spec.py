@@ -62,7 +62,7 @@ class GangPart:
     node_rank: int
     nodes: int
     host: str
-    """The address of the first node, as the others reach it."""
+    """The address of the first node, as the others reach it; not used where that is the only one."""
     port: int
     generation: int = 0
     """How often the gang was started before, under this attempt, with other sizes."""

@@ -163,6 +163,13 @@ def test_a_resized_gang_goes_on_with_other_parts_once_all_have_left() -> None:
     assert told((A, Started(RUN, NOW, (30,))), gang=gang)[1] == [Reshaped(RUN, NOW, (30,))]
 
 
+def test_a_gang_on_one_node_is_resized_by_that_node() -> None:
+    resized = Reshaped(RUN, NOW, (10, 11, 12), in_place=True, pause_ms=300)
+    gang, own = told((A, UP_A), (A, resized), gang=Gang(RUN, (Part("n0", 0, 2),)))
+    assert own == [UP_A, resized]
+    assert [part.ranks for part in gang.parts] == [3]
+
+
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [(DONE, DONE, DONE), (FAILED, HALTED, FAILED), (HALTED, LOST, LOST)],

@@ -338,7 +338,7 @@ def threads(place: RankPlace, spec: LaunchSpec, cpus: int, gpus: int) -> int:
 
 def meeting_of(part: GangPart | None) -> Meeting:
     """Where the gang's ranks meet: on a new port of this machine, unless they are on several."""
-    if part is None:
+    if part is None or part.nodes == 1:
         return Meeting(launchers.LOOPBACK, str(free_port()))
     return Meeting(part.host, str(part.port))
 

@@ -35,11 +35,10 @@ from trainmaster.engines.protocol import (
     ignore,
 )
 from trainmaster.engines.ray import node_files
-from trainmaster.engines.ray.gang import Gang
+from trainmaster.engines.ray.gang import Gang, next_generation
 from trainmaster.engines.ray.gang_journal import reports_in
 from trainmaster.engines.ray.gang_parts import (
     Meeting,
-    NodeOrder,
     by_node,
     orders_of_parts,
     parts_of,
@@ -67,6 +66,7 @@ from trainmaster.model.engine_reports import (
 )
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.placement import Placement
 from trainmaster.model.topology import Topology
 from trainmaster.model.topology_growth import topology_of
 from trainmaster.text.formatting import listing
@@ -184,32 +184,22 @@ class RayEngine:
         """
         topology, known = self._numbers, self._runs.get(order.run)
         gang = None if known is None else known.gang
-        found: list[Request] = []
-        if isinstance(order, Reshape):
-            if gang is not None:
-                found += _told(orders_of_parts(Halt(order.run), spec, gang, {}, Meeting("", 0)))
-            generation = 1 if gang is None else gang.generation + 1
-            order = Launch(order.run, order.placement, 0)
+        placement = getattr(order, "placement", None)
+        placements = {} if placement is None else by_node(placement, topology)
+        if not isinstance(order, Launch | Reshape):
+            return () if gang is None else _told(order, spec, gang, placements)
+        found = [Request("cluster", "reserve", reservation(order.placement, spec, topology))]
+        if isinstance(order, Reshape) and gang is not None:
+            if known is not None and known.stays(gang, order.placement):
+                return (*found, *_told(order, spec, gang, placements))
+            found = [*_told(Halt(order.run), spec, gang, {}), *found]
+            gang = next_generation(gang, parts_of(placements, spec.ranks))
         else:
-            generation = 0 if gang is None else gang.generation
-        if not isinstance(order, Launch):
-            local = getattr(order, "placement", None)
-            placements = {} if local is None else by_node(local, topology)
-            parts = (
-                ()
-                if gang is None
-                else orders_of_parts(order, spec, gang, placements, Meeting("", 0))
-            )
-            return (*found, *_told(parts))
-        placements = by_node(order.placement, topology)
-        parts_wanted = parts_of(placements, spec.ranks)
-        first = self._nodes.get(parts_wanted[0].node)
+            gang = Gang(order.run, parts_of(placements, spec.ranks))
+        first = self._nodes.get(gang.parts[0].node)
+        launch = Launch(order.run, order.placement, 0)
         host = "" if first is None else first.host
-        wanted = Gang(order.run, parts_wanted, generation)
-        held = reservation(order.placement, spec, topology)
-        found.append(Request("cluster", "reserve", held))
-        told = orders_of_parts(order, spec, wanted, placements, Meeting(host, 0))
-        return (*found, *_told(told))
+        return (*found, *_told(launch, spec, gang, placements, host))
 
     async def observe(self, runs: Mapping[Run, int], known: Known = any_job) -> Sequence[StrayRun]:
         self._known = known
@@ -599,7 +589,14 @@ class RayEngine:
         task.add_done_callback(self._tasks.discard)
 
 
-def _told(orders: Sequence[NodeOrder]) -> list[Request]:
+def _told(
+    order: Order,
+    spec: LaunchSpec,
+    gang: Gang,
+    placements: Mapping[str, Placement],
+    host: str = "",
+) -> list[Request]:
+    orders = orders_of_parts(order, spec, gang, placements, Meeting(host, 0))
     return [Request(each.node, "execute", each) for each in orders]
 
 

@@ -144,10 +144,15 @@ def due(gang: Gang) -> Mapping[int, Due]:
 # -- steps -------------------------------------------------------------------------------------------------
 
 
+def _reshaped(gang: Gang, index: int, part: Part, report: Report) -> Folded:
+    """A gang that is all on one node is resized there."""
+    assert isinstance(report, Reshaped)
+    part = replace(part, ranks=len(report.pids))
+    return _with(gang, index, part), report
+
+
 def _started(gang: Gang, index: int, part: Part, report: Report) -> Folded:
-    assert isinstance(report, Started | Reshaped)
-    if isinstance(report, Reshaped):
-        report = Started(report.run, report.at_ms, report.pids, steady_ms=report.steady_ms)
+    assert isinstance(report, Started)
     gang = _with(gang, index, replace(part, started=report))
     if gang.is_up or any(each.started is None for each in gang.parts):
         return gang, None
@@ -224,7 +229,7 @@ def _over(gang: Gang, index: int, part: Part, report: Report) -> Folded:
 Step = Callable[[Gang, int, Part, Report], Folded]
 STEPS: Mapping[type, Step] = {
     Started: _started,
-    Reshaped: _started,
+    Reshaped: _reshaped,
     Frozen: _frozen,
     NotFrozen: _not_frozen,
     Thawed: _thawed,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from trainmaster.model.launch_spec import LogLimits
 from trainmaster.model.stop_reasons import EndReason
 
 WORDS = {kind: word for word, kind in REPORTS.items()}
-OPENED, LAUNCHED, RESIZING, PART = "opened", "launched", "resizing", "part"
+OPENED, LAUNCHED, RESIZING, RESIZED, PART = "opened", "launched", "resizing", "resized", "part"
 """Entries that are not reports."""
 
 Told = Callable[[Report, int], None]
@@ -97,6 +97,11 @@ class GangJournal:
         """Its present parts are to end, so that it goes on with others."""
         self._write(RESIZING, {"placement": placement})
 
+    def resize_there(self, placement: str, held: Reservation) -> None:
+        """It is resized by the one node that it is on."""
+        said = {"placement": placement, "held": [dict(held.gpus), dict(held.cpus)]}
+        self._write(RESIZED, said)
+
     def hear(self, index: int, number: int, report: Report) -> None:
         """A part of the present generation has reported that."""
         if self.gang is None:
@@ -147,6 +152,9 @@ class GangJournal:
                 LogLimits(*entry["logs"]),
                 Reservation(*entry["held"]),
             )
+        elif what == RESIZED and self.launched is not None:
+            held = Reservation(*entry["held"])
+            self.launched = replace(self.launched, placement=entry["placement"], held=held)
         elif what == RESIZING and self.gang is not None:
             self.gang, self.next_placement = resizing(self.gang), entry["placement"]
         elif "part" in entry and self.gang is not None:

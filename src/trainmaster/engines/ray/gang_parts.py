@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from trainmaster.engines.ray.gang import Gang, Part
-from trainmaster.model.actions import Launch, Order, Rebind, Thaw
+from trainmaster.model.actions import Launch, Order, Rebind, Reshape, Thaw
 from trainmaster.model.launch_spec import GangPart, LaunchSpec, Ranks
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.topology import CPU_TYPE, Topology
@@ -86,21 +86,23 @@ def orders_of_parts(
 ) -> tuple[NodeOrder, ...]:
     """An order to a gang as its parts get it: each that has not ended, in its node's own numbers.
 
+    Only a gang that is and stays on one node gets `Reshape`: its part then has other ranks.
+
     `placements` are those of an order that has a placement, by node; else there are none.
     """
     told = []
     for index, part in enumerate(gang.parts):
         if part.over is not None:
             continue
-        if isinstance(order, Launch | Thaw | Rebind) and placements:
+        if isinstance(order, Launch | Thaw | Rebind | Reshape) and placements:
             if part.node not in placements:
                 continue
             own = replace(order, placement=placements[part.node])
-            told.append(
-                NodeOrder(
-                    part.node, own, spec_of_part(spec, gang.parts, index, meeting, gang.generation)
-                )
-            )
+            parts = gang.parts
+            if isinstance(order, Reshape):
+                parts = parts_of(placements, spec.ranks)
+            own_spec = spec_of_part(spec, parts, index, meeting, gang.generation)
+            told.append(NodeOrder(part.node, own, own_spec))
         else:
             told.append(NodeOrder(part.node, order, spec))
     return tuple(told)

@@ -236,10 +236,36 @@ class GangRun:
         if gang.is_resizing:
             if gang.is_between:
                 self._go_on()
+        elif self.stays(gang, order.placement):
+            self._standing = order
+            self._start(self._reshape_there(order))
         elif launched.placement != wanted:
             self._standing = order
             self._journal.resize(wanted)
             self._tell_due()
+
+    def stays(self, gang: Gang, placement: Placement) -> bool:
+        """Whether it is all on one node, and would be: then that node resizes it, in place where it can."""
+        return [*by_node(placement, self._cluster.topology())] == [part.node for part in gang.parts]
+
+    async def _reshape_there(self, order: Reshape) -> None:
+        """What it gets is reserved first; what it gives up is given back once it is resized."""
+        assert self._spec is not None
+        held = reservation(order.placement, self._spec, self._cluster.topology())
+        self._journal.resize_there(repr(order.placement.slices), held)
+        grows = any(held.gpus.get(node, 0) > had for node, had in self._held.gpus.items())
+        self._held = held
+        if not grows or await self._reserve_for(order):
+            self._post_orders(order, self._spec, order.placement)
+
+    async def _reserve_for(self, order: Order) -> bool:
+        """However long others hold it; False where the order is not wanted any more."""
+        while not self.is_over and self._standing is order:
+            with suppress(NotReserved, Unreachable):
+                await self._cluster.link.reserve(self.run, self._held.gpus, self._held.cpus)
+                break
+            await asyncio.sleep(RETRY_S)
+        return not self.is_over and self._standing is order
 
     def _rebind(self, placement: Placement, spec: LaunchSpec) -> None:
         """Write down which devices it has now, for programs that are started beside it."""
@@ -270,15 +296,8 @@ class GangRun:
         if placement is not None:
             self._held = reservation(placement, spec, self._cluster.topology())
             self._rebind(placement, spec)
-        while not self.is_over and self._standing is order:
-            try:
-                await self._cluster.link.reserve(self.run, self._held.gpus, self._held.cpus)
-                break
-            except (NotReserved, Unreachable):
-                await asyncio.sleep(RETRY_S)
-        if self.is_over or self._standing is not order:
-            return
-        self._post_orders(order, spec, placement)
+        if await self._reserve_for(order):
+            self._post_orders(order, spec, placement)
 
     # -- coming up -----------------------------------------------------------------------------------------
 
@@ -365,13 +384,13 @@ class GangRun:
             await asyncio.sleep(RETRY_S)
 
     async def _meeting(self, parts: tuple[Part, ...]) -> Meeting:
-        """A port of the first node; a gang on one node agrees by itself, unless it was started before."""
-        if len(parts) == 1 and self.gang is None:
+        """A port of the first node; a gang on one node agrees by itself."""
+        if len(parts) == 1:
             return Meeting(LOOPBACK, 0)
         session = self._cluster.session(parts[0].node)
         port = await session.ask("free_port", "")
         assert isinstance(port, int)
-        return Meeting(session.host if len(parts) > 1 else LOOPBACK, port)
+        return Meeting(session.host, port)
 
     def _post_launch(self, node: str) -> None:
         """Launch its part on this node; where this manager cannot yet, it is ordered again."""
@@ -451,6 +470,8 @@ class GangRun:
             self._post(part, "execute", self._standing, self._any_spec())
         elif isinstance(self._standing, Thaw):
             self._send(self._standing, self._any_spec())
+        elif isinstance(self._standing, Reshape) and not gang.is_resizing:
+            self._reshape(self._standing)
         self._tell_due()
         self._start(self._reserve_again())
 
@@ -489,6 +510,8 @@ class GangRun:
             self._standing = None
         if isinstance(report, Frozen):
             self._start(self._give_back())
+        if isinstance(report, Reshaped):
+            self._start(self._reserve_again())
         if isinstance(report, Frozen | NotFrozen):
             self._due_told.clear()
         if isinstance(report, Ended | Lost):
