@@ -195,3 +195,12 @@ def test_frozen_parts_add_up_what_they_keep() -> None:
     other = replace(FROZEN, host_bytes=2, gpu_bytes=1, took_ms=70, is_all_on_gpus=False)
     _, (_, frozen) = told(*UP, (A, kept), (B, other))
     assert frozen == replace(FROZEN, host_bytes=7, gpu_bytes=4, took_ms=70, is_all_on_gpus=False)
+
+
+def test_the_part_that_had_most_memory_says_what_the_run_had() -> None:
+    less = replace(DONE, peak_memory=5, rank_memory=20)
+    more = replace(DONE, peak_memory=9, rank_memory=10)
+    _, own = told(*UP, (A, less), (B, more))
+    last = own[-1]
+    assert isinstance(last, Ended)
+    assert (last.peak_memory, last.rank_memory) == (9, 20)

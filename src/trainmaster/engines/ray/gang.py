@@ -279,6 +279,7 @@ def _end(gang: Gang, at_ms: int) -> Ended | Lost:
         at_ms=at_ms,
         ran_ms=_most([each.ran_ms for each in ended]),
         peak_memory=_most([each.peak_memory for each in ended]),
+        rank_memory=_most([each.rank_memory for each in ended]),
         longest_silence_ms=_most([each.longest_silence_ms for each in ended]),
     )
 
