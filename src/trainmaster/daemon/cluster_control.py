@@ -22,7 +22,7 @@ from trainmaster.daemon.service_api import (
 )
 from trainmaster.daemon.submission_checks import check_known_queues
 from trainmaster.model import events as e
-from trainmaster.model.device_aside import AsideCause
+from trainmaster.model.device_aside import AsideCause, GpuAside
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import DEFAULT_QUEUE, Queue
 from trainmaster.model.quota import Prices, UserLimits
@@ -129,13 +129,23 @@ class ClusterControl:
         )
 
     async def unblock(self, name: str) -> None:
-        """Bring a device back, or all of a node that are set aside, for whatever cause."""
+        """Bring a device back, or all of a node, for whatever cause it is set aside, unless others hold it."""
         state = self._driver.controller.state
-        found = [gpu for gpu in self.devices(name) if gpu in state.gpus_aside]
+        found = {
+            gpu: state.gpus_aside[gpu] for gpu in self.devices(name) if gpu in state.gpus_aside
+        }
         if not found:
             raise Conflict(f"{name} is not set aside: `trainmaster nodes --devices` shows what is.")
+        if all(aside.is_only_taken for aside in found.values()):
+            raise Conflict(
+                f"other users of the cluster hold {name}: it is used when they give it back."
+            )
         nodes = state.topology.node_of_gpu
-        await self._submit_events(e.GpuReturned(nodes[gpu], gpu) for gpu in found)
+        await self._submit_events(
+            e.GpuReturned(nodes[gpu], gpu, cause)
+            for gpu, aside in found.items()
+            for cause in _causes_to_end(aside)
+        )
 
     async def test(self, name: str) -> Sequence[TestedDevice]:
         """Run the self-test on a device, or on all of a node; what is broken is set aside."""
@@ -270,6 +280,14 @@ class ClusterControl:
 
     async def _submit_events(self, events: Iterable[e.Event]) -> None:
         await self._driver.ask(Request(events=[LoggedEvent(event) for event in events]))
+
+
+def _causes_to_end(aside: GpuAside) -> Sequence[AsideCause | None]:
+    """All at once, unless others hold the device: that stays."""
+    causes = [each.cause for each in aside.whys]
+    if AsideCause.TAKEN not in causes:
+        return [None]
+    return [cause for cause in causes if cause is not AsideCause.TAKEN]
 
 
 def _without_content(file: str) -> str:

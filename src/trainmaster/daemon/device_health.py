@@ -131,9 +131,13 @@ class DeviceHealth:
     ) -> Iterator[LoggedEvent]:
         """Its device, where it has failed too often and others are left; `aside`: with this step's."""
         state, why = self._state(), self._why_bad(known, accused.failure.device)
-        devices = range(state.topology.gpu_count)
-        usable = sum(gpu not in aside and state.occupancy.is_offered(gpu) for gpu in devices)
-        if why and may_set_aside(len(devices), usable, len(aside)):
+        own = {
+            gpu
+            for gpu, node in enumerate(state.topology.node_of_gpu)
+            if node not in state.forgotten and not (gpu in aside and aside[gpu].is_only_taken)
+        }
+        usable = sum(gpu not in aside and state.occupancy.is_offered(gpu) for gpu in own)
+        if why and may_set_aside(len(own), usable, len(own & aside.keys())):
             yield set_aside(state.topology, accused.gpu, AsideCause.FAILURES, why)
 
     def _excused(
@@ -237,12 +241,20 @@ class DeviceHealth:
         state = self._state()
         together: dict[str, list[str]] = {}
         for gpu, aside in sorted(state.gpus_aside.items()):
-            together.setdefault(aside.why, []).append(device_name(state.topology, gpu))
+            if not aside.is_only_taken:
+                together.setdefault(aside.why, []).append(device_name(state.topology, gpu))
         return [
             f"{listing(devices)} {'is' if len(devices) == 1 else 'are'} set aside: {why}"
             f" `trainmaster node unblock {devices[0]}` brings {devices[0]} back."
             for why, devices in together.items()
         ]
+
+    def taken(self) -> list[str]:
+        """Which devices others hold: a sentence."""
+        state = self._state()
+        asides = sorted(state.gpus_aside.items())
+        names = [device_name(state.topology, gpu) for gpu, each in asides if each.is_only_taken]
+        return [f"Other users of the cluster hold {listing(names)}."] if names else []
 
     def notes(self) -> list[str]:
         """What is set aside, and what is not although it should be: a sentence each."""

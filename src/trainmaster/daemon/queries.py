@@ -398,11 +398,13 @@ class Queries:
         """Nodes and devices that it cannot be started on, whatever is free there."""
         state = self._driver.controller.state
         names = [state.topology.nodes[node].name for node in sorted(state.draining)]
-        asides = self._driver.health.asides()
-        if not names:
-            return tuple(asides)
-        are = f"{listing(names)} {'is' if len(names) == 1 else 'are'} drained"
-        return (f"{are}, so nothing is started there.", *asides)
+        away = [node.name for node in known_nodes(state) if node.index in state.away]
+        closed = [
+            f"{listing(each)} {'is' if len(each) == 1 else 'are'} {what}, so nothing is started there."
+            for each, what in ((names, "drained"), (away, "away"))
+            if each
+        ]
+        return (*closed, *self._driver.health.asides(), *self._driver.health.taken())
 
     def _aside(self, node: Node) -> Iterator[str]:
         """Devices of a node that are set aside, since when and why."""

@@ -64,6 +64,11 @@ class GpuAside(NamedTuple):
         return self._replace(whys=left) if left else None
 
     @property
+    def is_only_taken(self) -> bool:
+        """Whether others hold it, and nothing else speaks against it."""
+        return all(each.cause is AsideCause.TAKEN for each in self.whys)
+
+    @property
     def suspicion(self) -> AsideWhy | None:
         """What it should be tested for; None: nothing, or it was tested since."""
         if self.of(AsideCause.SELF_TEST) is not None or self.of(AsideCause.RESTART) is not None:

@@ -54,12 +54,13 @@ def forecast_start(snapshot: SnapshotRow, what: str | e.JobSubmitted, now_ms: in
 
 
 def _not_soon(state: State) -> str:
-    """That it does not start; drained nodes and devices set aside stay so in a forecast, and may be why."""
+    """That it does not start; what is drained, away or set aside stays so in a forecast, and may be why."""
     drained = [state.topology.nodes[node].name for node in sorted(state.draining)]
+    away = [state.topology.nodes[node].name for node in sorted(state.away - state.forgotten)]
     aside = [device_name(state.topology, gpu) for gpu in sorted(state.gpus_aside)]
     why = [
         f"{listing(names)} {'is' if len(names) == 1 else 'are'} {what}"
-        for names, what in ((drained, "drained"), (aside, "set aside"))
+        for names, what in ((drained, "drained"), (away, "away"), (aside, "set aside"))
         if names
     ]
     return (

@@ -325,6 +325,39 @@ def test_devices_that_others_hold_are_not_planned_on(tmp_path: Path, others: int
     perform(scene)
 
 
+def test_a_device_that_others_hold_cannot_be_unblocked(tmp_path: Path) -> None:
+    async def scene() -> None:
+        cluster = FakeCluster({"n1": a_node("n1", 2)})
+        async with manager(tmp_path, cluster) as tm:
+            cluster.taken("n1", 1)
+            await tm.until(lambda: tm.free() == 1)
+            with pytest.raises(Conflict, match="other users of the cluster hold n1:1: it is used"):
+                await tm.control.unblock("n1:1")
+            assert not tm.daemon.health().notes
+            await tm.control.block("n1")
+            await tm.control.unblock("n1")
+            assert tm.free() == 1
+            (row,) = tm.daemon.queries.nodes()
+            assert [device.set_aside is None for device in row.devices] == [True, False]
+
+    perform(scene)
+
+
+def test_a_job_that_waits_says_which_nodes_are_away(tmp_path: Path) -> None:
+    async def scene() -> None:
+        cluster = cluster_of("n1", "n2")
+        async with manager(tmp_path, cluster) as tm:
+            cluster.fell("n2")
+            await tm.until_nodes(n1="up", n2="away")
+            cluster.taken("n1", 1)
+            await tm.submit("1", 4)
+            remarks = (await tm.daemon.queries.job("1")).remarks
+            assert "n2 is away, so nothing is started there." in remarks
+            assert "Other users of the cluster hold n1:1." in remarks
+
+    perform(scene)
+
+
 def test_a_node_that_falls_and_comes_at_once_is_there(tmp_path: Path) -> None:
     async def scene() -> None:
         cluster = cluster_of("n1")
