@@ -74,6 +74,7 @@ class FakeCluster:
     engine: ClusterEngine | None = None
     """Of the manager that leads."""
     can_freeze: bool = False
+    remarks: tuple[tuple[str, str], ...] = ()
 
     def came(self, *nodes: ClusterNode) -> None:
         self.nodes |= {node.name: node for node in nodes}
@@ -160,7 +161,11 @@ class ClusterEngine:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(self.cluster.can_freeze, False, False, spans_machines=True)
+        return Abilities(
+            *(self.cluster.can_freeze, False, False),
+            spans_machines=True,
+            node_remarks=self.cluster.remarks,
+        )
 
     def troubles(self) -> Sequence[str]:
         return ()

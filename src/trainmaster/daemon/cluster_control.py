@@ -129,7 +129,7 @@ class ClusterControl:
         )
 
     async def unblock(self, name: str) -> None:
-        """Bring a device back, or all of a node, for whatever cause it is set aside, unless others hold it."""
+        """Bring a device back, or all of a node, whatever it is set aside for, unless others hold it."""
         state = self._driver.controller.state
         found = {
             gpu: state.gpus_aside[gpu] for gpu in self.devices(name) if gpu in state.gpus_aside

@@ -610,6 +610,10 @@ class Queries:
             elif record.frozen is not None:
                 for node in record.frozen.nodes:
                     frozen.setdefault(node, []).append(record.id)
+        able = self._driver.engine.abilities
+        remarks: dict[str, list[str]] = {}
+        for name, said in able.node_remarks:
+            remarks.setdefault(name, []).append(said)
         gpus = gpu_rows(self._driver.readings, state.topology)
         kept_free = self.reservations()
         return [
@@ -631,7 +635,8 @@ class Queries:
                 memory_bytes=node.memory,
                 remarks=[
                     *filter(None, [self._driver.nodes.why_away(node.name)]),
-                    *self._driver.engine.abilities.remarks,
+                    *able.remarks,
+                    *remarks.get(node.name, ()),
                     *self._driver.readings.notes([node]),
                     *self._aside(node),
                     *self._maintained(node, kept_free),

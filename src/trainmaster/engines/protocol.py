@@ -46,6 +46,8 @@ class Abilities:
     """Whether its nodes are machines of their own, which come and go."""
     remarks: tuple[str, ...] = ()
     """One sentence for each thing that a user would expect and this machine does not let us do."""
+    node_remarks: tuple[tuple[str, str], ...] = ()
+    """The same of single nodes: its name, and the sentence."""
 
 
 @dataclass(frozen=True, slots=True)

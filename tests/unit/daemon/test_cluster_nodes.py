@@ -358,6 +358,17 @@ def test_a_job_that_waits_says_which_nodes_are_away(tmp_path: Path) -> None:
     perform(scene)
 
 
+def test_what_one_node_cannot_do_is_said_of_that_node(tmp_path: Path) -> None:
+    async def scene() -> None:
+        cluster = cluster_of("n1", "n2")
+        cluster.remarks = (("n2", "Memory is not limited."),)
+        async with manager(tmp_path, cluster) as tm:
+            remarks = {row.name: row.remarks for row in tm.daemon.queries.nodes()}
+            assert remarks == {"n1": [], "n2": ["Memory is not limited."]}
+
+    perform(scene)
+
+
 def test_a_node_that_falls_and_comes_at_once_is_there(tmp_path: Path) -> None:
     async def scene() -> None:
         cluster = cluster_of("n1")

@@ -189,7 +189,8 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         start.notifications.keep(folder / NOTIFICATIONS)
         start.links.keep(folder / LINKS)
         (folder / RESTORED).unlink(missing_ok=True)  # what it asks for is done
-        for missing in engine.abilities.remarks:
+        able = engine.abilities
+        for missing in (*able.remarks, *(f"{node}: {said}" for node, said in able.node_remarks)):
             say(f"Note: {missing}")
         if start.demo:
             await demonstrate(active, folder)

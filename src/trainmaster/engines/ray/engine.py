@@ -127,13 +127,13 @@ class RayEngine:
     def abilities(self) -> Abilities:
         """What all nodes can do, as far as they have said."""
         known = [each.abilities for each in self._sessions.values() if each.abilities is not None]
-        remarks = [f"{name}: {each}" for name in self._remarks for each in self._remarks[name]]
+        remarks = [(name, each) for name in self._remarks for each in self._remarks[name]]
         return Abilities(
             can_freeze=all(each.can_freeze for each in known),
             limits_memory=all(each.limits_memory for each in known),
             limits_cpus=all(each.limits_cpus for each in known),
             spans_machines=True,
-            remarks=tuple(remarks),
+            node_remarks=tuple(remarks),
         )
 
     def troubles(self) -> Sequence[str]:
