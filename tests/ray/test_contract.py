@@ -13,6 +13,7 @@ from tests.live.stage import Act, MakeEngine, perform
 from tests.ray.cluster import RayCluster, two_racks
 from tests.ray.conftest import OWN_CLUSTER
 from tests.ray.linked import Linked
+from tests.ray.withdrawer import withdrawing
 from trainmaster.engines.ray.engine import RayEngine
 from trainmaster.engines.ray.gateway_client import Gateway
 from trainmaster.model.engine_reports import ClusterNode
@@ -35,9 +36,18 @@ def nodes(cluster: RayCluster) -> tuple[ClusterNode, ...]:
     return tuple(found)
 
 
+@pytest.fixture(scope="module")
+def withdraw(cluster: RayCluster) -> Iterator[Callable[[str], None]]:
+    with withdrawing(cluster.address) as withdraw:
+        yield withdraw
+
+
 @pytest.fixture
 def play(
-    cluster: RayCluster, nodes: tuple[ClusterNode, ...], tmp_path: Path
+    cluster: RayCluster,
+    nodes: tuple[ClusterNode, ...],
+    withdraw: Callable[[str], None],
+    tmp_path: Path,
 ) -> Iterator[Callable[[Act], None]]:
     """Perform an act with launchers of its own on the nodes."""
     store = hashlib.sha256(bytes(tmp_path)).hexdigest()[:12]
@@ -47,5 +57,4 @@ def play(
 
     made: MakeEngine = make
     yield lambda act: perform(tmp_path, act, made)
-    with Linked.to(cluster.address, store) as link:
-        link.do(link.gateway.withdraw())
+    withdraw(store)

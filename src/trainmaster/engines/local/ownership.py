@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from pathlib import Path
 
 import structlog
@@ -15,6 +16,7 @@ from trainmaster.model.launch_spec import LaunchSpec
 log = structlog.get_logger(__name__)
 
 CHECKPOINTS = "checkpoints"
+EXIT_POLLS = 50
 MARK = "uuid"
 """A file in a job's folder, beside its checkpoints: programs may empty the folder of those."""
 
@@ -33,8 +35,17 @@ def uuid_of(folder: str) -> str | None:
 
 
 def set_aside(folder: Path) -> bool:
-    """Rename the folder of a run of another job, so that nothing of it is lost; False while it runs."""
-    if journal.is_locked(str(folder)):
+    """Rename the folder of a run of another job, so that nothing of it is lost; False while it runs.
+
+    A supervisor that has written down the end is about to exit.
+    """
+    for _ in range(EXIT_POLLS):
+        if not journal.is_locked(str(folder)):
+            break
+        if not journal.has_ended(str(folder)):
+            return False
+        time.sleep(0.02)
+    else:
         return False
     kept = _rename(folder, uuid_of(str(folder)) or "")
     log.warning("a run of another job was set aside", folder=str(folder), kept=str(kept))
