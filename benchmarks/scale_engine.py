@@ -12,7 +12,7 @@ import random
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainmaster.engines.protocol import (
@@ -124,8 +124,8 @@ class SimulatedNodes:
 
     def _report(self, report: Report) -> None:
         run = report.run
-        if isinstance(report, Ended) and run not in self._numbers:
-            return  # over before the order to stop came
+        if run not in self._numbers:
+            return  # over before the order was carried out
         self._follow(report)
         self._numbers[run] = number = self._numbers[run] + 1
         at_ms = time.time_ns() // 1_000_000
@@ -230,6 +230,4 @@ class SimulatedNodes:
 
 
 def _at(report: Report, at_ms: int) -> Report:
-    from dataclasses import replace
-
     return replace(report, at_ms=at_ms)

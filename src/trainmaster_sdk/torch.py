@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -190,24 +190,48 @@ def _chance(*numbers: int) -> int:
     return int.from_bytes(hashlib.blake2b(repr(numbers).encode(), digest_size=4).digest(), "big")
 
 
+class UnequalShares(Protocol):
+    """How global batches are divided between ranks that get unequal parts: see `trainmaster_sdk.balanced`."""
+
+    def part_at(self, begin: int, total: int) -> slice:
+        """This rank's part of the global batch that begins with that sample; asked once for each batch."""
+        ...
+
+
 class StepBatches(Sampler[list[int]]):
-    """This rank's part of each global batch from a step on: a `batch_sampler` for a DataLoader."""
+    """This rank's part of each global batch from a step on: a `batch_sampler` for a DataLoader.
+
+    Parts are equal, but for one sample, unless there are `shares`.
+    """
 
     def __init__(
-        self, tm: Session, size: int, global_batch: int, first_step: int, steps: int, seed: int = 0
+        self,
+        tm: Session,
+        size: int,
+        global_batch: int,
+        first_step: int,
+        steps: int,
+        seed: int = 0,
+        shares: UnequalShares | None = None,
     ) -> None:
         self._size = size
         self._global_batch = global_batch
         self._steps = range(first_step, steps)
         self._seed = seed
         self._part = tm.batch_part(global_batch)
+        self._shares = shares
 
     def __len__(self) -> int:
         return len(self._steps)
 
     def __iter__(self) -> Iterator[list[int]]:
         for step in self._steps:
-            yield batch_of(step, self._size, self._global_batch, self._seed)[self._part]
+            yield batch_of(step, self._size, self._global_batch, self._seed)[self._part_of(step)]
+
+    def _part_of(self, step: int) -> slice:
+        if self._shares is None:
+            return self._part
+        return self._shares.part_at(step * self._global_batch, self._global_batch)
 
 
 def outlive_stop(worker: int) -> None:

@@ -80,6 +80,8 @@ PROCESS = "TRAINMASTER_PROCESS"
 """By which its supervisor knows it; missing: by its rank."""
 PRERUN = "TRAINMASTER_PRERUN"
 """1: only the first iterations are run, on one device, and nothing of them is kept."""
+SPEED = "TRAINMASTER_SPEED"
+"""How fast this rank's devices are, in millionths of the speed that is nominal for the cluster."""
 END_TIME = "TRAINMASTER_END_TIME"
 """When it must have ended, in seconds since 1970."""
 

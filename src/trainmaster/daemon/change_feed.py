@@ -6,6 +6,8 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
 
 from trainmaster.daemon.response_models import ChangeRow, plain
@@ -19,26 +21,25 @@ PAUSE_S = 0.001
 thousand of them takes longer than to send it to one, and so grows what is sent at once."""
 
 
+LATELY = 256
+"""Changes that are kept as followers are told them; older ones are made again for each."""
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
-    """A change as it is stored, and as followers are told it: made once, if anybody follows."""
+    """A change as it is stored."""
 
-    __slots__ = ("_row", "_story", "_user", "seq")
+    seq: int
+    story: StoryRow
+    user: str
+    """Whose job it is."""
 
-    def __init__(self, seq: int, story: StoryRow, user: str) -> None:
-        self.seq = seq
-        self._story = story
-        self._user = user
-        """Whose job it is."""
-        self._row: ChangeRow | None = None
 
-    @property
-    def row(self) -> ChangeRow:
-        if self._row is None:
-            story, detail = self._story, plain(json.loads(self._story.detail_json))
-            self._row = ChangeRow(
-                self.seq, story.at_ms / 1000, story.what, story.job, detail, self._user
-            )
-        return self._row
+@lru_cache(maxsize=LATELY)
+def row_of(told: Told) -> ChangeRow:
+    """The change as followers are told it."""
+    story, detail = told.story, plain(json.loads(told.story.detail_json))
+    return ChangeRow(told.seq, story.at_ms / 1000, story.what, story.job, detail, told.user)
 
 
 class ChangeFeed:
@@ -80,7 +81,7 @@ class ChangeFeed:
                 news = self._since(seen)
                 for begin in range(0, len(news), PAGE):
                     page = news[begin : begin + PAGE]
-                    yield [each.row for each in page]
+                    yield [*map(row_of, page)]
                     seen = page[-1].seq
                     await asyncio.sleep(0)
                 await changed.wait()

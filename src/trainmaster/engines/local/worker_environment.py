@@ -272,6 +272,7 @@ def rank_env(
         "LOCAL_WORLD_SIZE": str(place.local_world),
         "NODE_RANK": str(place.node_rank),
         "GROUP_RANK": str(place.node_rank),
+        wire.SPEED: str(node.type.speed_ppm * (1 if spec.launcher else place.slots)),
     } | named_devices(place, spec, host)
     if place.slots == 1:
         # Lightning and Hugging Face take it to mean that every GPU has a process of its own already.
