@@ -349,6 +349,7 @@ class Session:
             return False
         self._suspension.renew()
         self._forget_pause()
+        self._steps_per_s = None  # of another number of ranks
         return True
 
     def _settle(self) -> _Settled:

@@ -624,6 +624,7 @@ class Supervisor:
         self._run = active.target
         self._resize_times = active.phases | {"number": active.number}
         pids = [rank.pid for rank in self._gang.ranks]
+        self._reports.write_held()
         if lost is not None:
             code = {"code": lost.code, "signal": lost.signal, "tail": lost.log.tail()}
             self._reports.write("replica lost", {"rank": lost.number, "pids": pids} | code)

@@ -1,0 +1,79 @@
+"""Reports of resizes: in place no work is lost, and the speed at the new size is what is measured there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.builders import a_job
+from tests.unit.core.stage import Strings
+from tests.unit.daemon.test_freeze_reports import live
+from trainmaster.config.limits import Limits
+from trainmaster.daemon.live_job import LiveJob
+from trainmaster.daemon.report_events import LoggedEvent, events_of
+from trainmaster.model import actions as a
+from trainmaster.model import engine_reports as r
+from trainmaster.model import events as e
+from trainmaster.model.job import Run, gpus
+from trainmaster.model.units import NOMINAL, SECOND
+
+RUN = Run("a", 1)
+DEMAND = gpus(1, minimum=1, maximum=4)
+
+
+def grown(stage: Strings) -> LiveJob:
+    """It ran for 10 s on one device, and has been ordered to run on two."""
+    stage.submit("a", DEMAND).start("a", 0).later(10)
+    job = replace(live(stage), job=a_job("a", DEMAND))
+    job.history = replace(job.history, since_ms=0, steps_per_s=10.0)
+    stage.plan(a.Resize("a", stage.on(0, 1)))
+    return job
+
+
+def told(report: r.Report, job: LiveJob, stage: Strings) -> list[LoggedEvent]:
+    return [*events_of(report, job, stage.now, Limits())]
+
+
+def test_in_place_it_keeps_its_work_and_what_it_trained_until_the_pause() -> None:
+    stage = Strings("1x4")
+    job = grown(stage)
+    stage.later(5)
+    report = r.Reshaped(RUN, stage.now, (3, 4), in_place=True, pause_ms=1_000)
+    (logged,) = told(report, job, stage)
+    assert isinstance(logged.event, e.RunResized)
+    assert logged.event.work == (10 + 4) * SECOND * NOMINAL
+    assert logged.detail == {"pids": [3, 4], "in_place": True, "paused_s": 1.0}
+
+
+def test_from_a_checkpoint_it_has_the_work_that_was_saved() -> None:
+    stage = Strings("1x4")
+    job = grown(stage)
+    stage.later(5)
+    (logged,) = told(r.Reshaped(RUN, stage.now, (3, 4), why="It died."), job, stage)
+    assert isinstance(logged.event, e.RunResized)
+    assert logged.event.work == 0
+    assert logged.detail == {"pids": [3, 4], "lost_s": 10.0, "why": "It died."}
+
+
+def test_what_it_measures_at_the_new_size_is_its_speed_there() -> None:
+    stage = Strings("1x4")
+    job = grown(stage)
+    report = r.Reshaped(RUN, stage.now, (3, 4), in_place=True, pause_ms=0)
+    stage.tell(*(logged.event for logged in told(report, job, stage)))
+    assert stage.job("a").is_speed_assumed
+    stage.later(6)
+    said = r.Progressed(RUN, stage.now, 200, loss=0.5, total_steps=900, steps_per_s=17.0)
+    events = [logged.event for logged in told(said, job, stage)]
+    stage.tell(*events)
+    assert (stage.job("a").speed_ppm, stage.job("a").is_speed_assumed) == (17 * NOMINAL // 10, False)
+    (sample,) = [event.sample for event in events if isinstance(event, e.RunProgressed)]
+    assert (sample.gpus, sample.speed_ppm) == (2, 17 * NOMINAL // 10)
+
+
+def test_a_lost_rank_and_the_times_of_a_resize_are_in_its_story() -> None:
+    stage = Strings("1x4")
+    job = grown(stage)
+    (lost,) = told(r.ReplicaLost(RUN, stage.now, 1, (3, 5), 9, tail="Oh."), job, stage)
+    assert lost.event == e.RunReplicaLost(RUN)
+    assert lost.detail == {"rank": 1, "left": 2, "code": 9, "tail": "Oh."}
+    (timed,) = told(r.ResizeTimed(RUN, stage.now, regroup_ms=40, first_step_ms=50), job, stage)
+    assert timed.detail == {"regroup_ms": 0.04, "first_step_ms": 0.05}
