@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import statistics
 import sys
@@ -102,7 +103,7 @@ async def measured(folder: Path, rounds: int, layers: int, width: int) -> list[d
             kept = str(folder / f"checkpoints-{number}")
             job = jobs[run] = Job(engine, run, LaunchSpec(command, str(folder), kept))
             await job.start()
-            for before, after in zip(SIZES, SIZES[1:], strict=False):
+            for before, after in itertools.pairwise(SIZES):
                 reshaped, timed = await job.resize(after)
                 assert reshaped.in_place is (way == "in-place"), reshaped
                 parts = {name: getattr(timed, name) or 0 for name in PARTS}

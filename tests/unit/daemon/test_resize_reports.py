@@ -64,7 +64,10 @@ def test_what_it_measures_at_the_new_size_is_its_speed_there() -> None:
     said = r.Progressed(RUN, stage.now, 200, loss=0.5, total_steps=900, steps_per_s=17.0)
     events = [logged.event for logged in told(said, job, stage)]
     stage.tell(*events)
-    assert (stage.job("a").speed_ppm, stage.job("a").is_speed_assumed) == (17 * NOMINAL // 10, False)
+    assert (stage.job("a").speed_ppm, stage.job("a").is_speed_assumed) == (
+        17 * NOMINAL // 10,
+        False,
+    )
     (sample,) = [event.sample for event in events if isinstance(event, e.RunProgressed)]
     assert (sample.gpus, sample.speed_ppm) == (2, 17 * NOMINAL // 10)
 
