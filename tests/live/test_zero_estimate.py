@@ -81,6 +81,71 @@ def waiting_again(daemon: LiveDaemon, job: str) -> dict[str, Any] | None:
     return found if is_waiting else None
 
 
+GREEDY = """
+import pathlib, time
+from trainmaster.gpu import fake_driver
+fake_driver.allocate(100 << 20)
+while not pathlib.Path("both-there").exists():
+    fake_driver.step(0.1)
+fake_driver.allocate(200 << 20)
+pathlib.Path("grown").touch()
+time.sleep(600)
+"""
+MODEST = """
+import pathlib, sys
+from trainmaster.gpu import fake_driver
+fake_driver.allocate(100 << 20)
+while not pathlib.Path("grown").exists():
+    fake_driver.step(0.1)
+try:
+    fake_driver.allocate(100 << 20)
+except MemoryError:
+    sys.exit(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 100.00 MiB. Including non-PyTorch"
+        " memory, this process has 100.00 MiB memory in use."
+    )
+"""
+
+
+def test_a_job_whose_memory_a_neighbour_took_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both state what they need; the first needs far more, and the second is out of memory first."""
+    gpus = fake_driver.make_folder(tmp_path / "gpus", memory=400 << 20)
+    monkeypatch.setenv(FAKE_GPUS, str(gpus))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (tmp_path / "greedy.py").write_text(GREEDY)
+    (tmp_path / "modest.py").write_text(MODEST)
+    with live(tmp_path / "data") as daemon:
+
+        def submit(name: str, memory: str) -> str:
+            return daemon.submit(
+                command=[sys.executable, f"{name}.py"],
+                workdir=str(tmp_path),
+                env={"PYTHONPATH": str(Path(fake_driver.__file__).parents[2])},
+                retries=0,
+                gpus=0.5,
+                gpu_memory=memory,
+                sharing="time",
+            )
+
+        greedy, modest = submit("greedy", "120MiB"), submit("modest", "200MiB")
+        for job in (greedy, modest):
+            until(lambda job=job: daemon.job(job)["gpu_use"], f"job {job} to be read")
+        (tmp_path / "both-there").touch()
+        again = until(lambda: waiting_again(daemon, modest), f"job {modest} to wait again")
+        assert "without using up one of its `retries`" in again["failure"]["retry"]
+        daemon.call("POST", f"/api/v1/jobs/{greedy}/cancel")  # it books all that it needs now
+        found = daemon.until_state(modest, "succeeded", "failed")
+        assert (found["state"], found["attempt"], found["failures"]) == ("succeeded", 2, 0)
+        story = [
+            row["sentence"] for row in daemon.call("GET", f"/api/v1/jobs/{modest}/story")["story"]
+        ]
+        (failed,) = (sentence for sentence in story if sentence.startswith("Failed"))
+        assert f"Job {greedy} used 300 MiB of the 120 MiB it had booked on the same GPU" in failed
+        assert "GPU memory taken by a neighbour" in failed
+
+
 HUNGRY = """
 import pathlib, sys
 kept = bytearray(int(pathlib.Path(sys.argv[1]).read_text()) << 20)
