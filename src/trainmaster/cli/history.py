@@ -153,7 +153,7 @@ def _show_calibration(report: Json, *, as_json: bool) -> None:
             for row in report["rows"]
         ]
         show_table(("judging by", "forecasts", "within 80 % range", "median error"), cells)
-    if report["memory"]:
+    if report.get("memory"):  # an earlier manager does not say
         write("\n")
         show_table(MEMORY_HEADINGS, [_memory_cells(row) for row in report["memory"]])
 
