@@ -106,6 +106,8 @@ class MemoryForecasts:
 
     def told_to_started(self, live: LiveJob, news: Profile) -> Iterator[LoggedEvent]:
         """What was measured of a run, for others of the same program with its arguments that have started."""
+        if not news.gpu_memory:  # there may be thousands of them
+            return
         for other in self._live_programs.with_arguments(key_of(live)):
             if other is not live and other.has_started:
                 theirs = self.of_run_beside(other, news)
