@@ -75,6 +75,42 @@ def on_gpu():
 def broken():
     raise ValueError("no such file of weights")
 
+def of_two():
+    class Sum(nn.Linear):
+        def forward(self, x, y):
+            return super().forward(x + y)
+    return Sum(8, 8)
+
+def quitting():
+    raise SystemExit(0)
+
+def lazy():
+    return nn.LazyLinear(8)
+
+def logging():
+    class Logging(nn.Linear):
+        def forward(self, x):
+            self.seen = x.numpy()
+            return super().forward(x)
+    return Logging(8, 8)
+
+def on_gpu_later():
+    class Moving(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.cuda())
+    return Moving(8, 8)
+
+def halved():
+    return nn.Linear(8, 8).half()
+
+def detached():
+    class Detached(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).detach()
+    return Detached(8, 8)
+
+made = nn.Linear(8, 8)
+
 def image():
     return nn.Conv2d(3, 8, 3)
 """
@@ -223,11 +259,61 @@ def test_recurrent_layers_keep_a_reserve_for_the_way_back(program: Path) -> None
         ("normalized", "set --batch to 2 or more"),
         ("on_gpu", "must leave the model on the CPU"),
         ("broken", "no such file of weights.*make it work on its own"),
+        ("made", "made is a model: name a function that returns it"),
+        ("mlp()", "without parentheses"),
+        ("of_two", r"missing 1 required positional argument.*define make_batch\(batch\)"),
+        ("quitting", r"quitting\(\) fails \(SystemExit"),
+        ("lazy", "give lazy layers"),
+        ("logging", r"its control flow depends on data .*`\.numpy\(\)`"),
+        ("on_gpu_later", "leave the model and its batch on the CPU"),
+        ("halved", "matrices of float16 and float32 .* numbers of one type"),
+        ("detached", "without `no_grad` and `detach`"),
     ],
 )
 def test_what_cannot_be_traced_is_one_sentence(program: Path, name: str, sentence: str) -> None:
     with pytest.raises(CannotEstimate, match=sentence):
         traced(program, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "sentence"),
+    [
+        ("mlp", "4096:int<9", "matrices of float32 and int64 .* numbers of one type"),
+        ("words", "8", "where these are words, say so with --input 512:int<50000"),
+        ("words", "8:int<0", "--input is a shape such as 3x224x224, or 512:int<50000"),
+    ],
+)
+def test_an_input_of_a_wrong_type(program: Path, name: str, shape: str, sentence: str) -> None:
+    program.write_text(PROGRAM + "\ndef words(): return nn.Embedding(9, 8)\n")
+    with pytest.raises(CannotEstimate, match=sentence):
+        traced(program, name, input=shape)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "make_batch(n): return {'x': torch.zeros(n, 4096)}",
+            "make_batch returns dict: .* in a tuple",
+        ),
+        (
+            "make_batch(n): return [[0.0]] * n",
+            "make_batch returns a list of list: it must return tensors",
+        ),
+        ("make_batch(): return 1", r"make_batch\(1\) fails .*it takes the number of examples"),
+        (
+            "compute_loss(model, x): return 3.0",
+            "compute_loss returns float: the loss must be a tensor",
+        ),
+        ("compute_loss(model, x): return model(x)", "a loss of 4096 numbers: it must have one"),
+    ],
+)
+def test_a_batch_and_a_loss_of_a_wrong_type(program: Path, text: str, sentence: str) -> None:
+    program.write_text(f"{PROGRAM}\ndef {text}\n")
+    if "make_batch" not in text:
+        program.write_text(program.read_text() + "def make_batch(n): return torch.zeros(n, 4096)\n")
+    with pytest.raises(CannotEstimate, match=sentence):
+        traced(program, "mlp")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +326,9 @@ def test_what_cannot_be_traced_is_one_sentence(program: Path, name: str, sentenc
         ),
         ("import torch; torch.zeros(1 << 52)", "does not import .* out of its top level"),
         ("raise SystemExit(3)", "does not import .* out of its top level"),
-        ("def make(:", r"does not import \(SyntaxError"),
+        ("def make(:", r"does not import \(SyntaxError.*: correct that$"),
+        ("from . import other", "relative import.* name it by its package"),
+        ("nam", "NameError.*: correct that; what belongs to a run goes out of its top level"),
     ],
 )
 def test_a_module_that_does_not_import(tmp_path: Path, text: str, sentence: str) -> None:
@@ -252,6 +340,24 @@ def test_a_module_that_does_not_import(tmp_path: Path, text: str, sentence: str)
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(CannotEstimate, match="there is no file"):
         traced(tmp_path / "absent.py", "make")
+
+
+def test_a_module_that_is_not_there() -> None:
+    setup = TrainingSetup("no_such.module:make", 1)
+    with pytest.raises(CannotEstimate, match=r"no module no_such.module: .*file\.py:function"):
+        trace_training(setup, sys.executable)
+
+
+def test_what_is_no_python(program: Path) -> None:
+    with pytest.raises(CannotEstimate, match=r"does not run the trace .* name a Python"):
+        trace_training(TrainingSetup(f"{program}:mlp", 1), "/bin/true")
+
+
+def test_a_process_that_is_killed(tmp_path: Path) -> None:
+    """As the kernel does where memory runs out."""
+    (tmp_path / "big.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n")
+    with pytest.raises(CannotEstimate, match="was killed, as when it takes too much memory"):
+        traced(tmp_path / "big.py", "make")
 
 
 def test_a_python_that_does_not_exist(program: Path) -> None:

@@ -188,7 +188,10 @@ def _train(request: dict[str, Any], module: Any, model: Any, recorder: Recorder)
             with torch.autocast("cpu", getattr(torch, lower)) if lower else nullcontext():
                 loss = _loss(module, model, batch)
             if not loss.requires_grad:
-                raise CannotTrace("no output of the model depends on a weight that is trained")
+                raise CannotTrace(
+                    "the loss does not depend on a weight that is trained: define compute_loss(model, batch),"
+                    " without `no_grad` and `detach`"
+                )
             if clears == LATE and turn == 0:
                 optimizer.zero_grad()
             recorder.phase = TEMPORARIES
@@ -259,7 +262,9 @@ def _model(module: Any, factory: str) -> Any:
     if isinstance(make, torch.nn.Module):
         raise CannotTrace(f"{name} is a model: name a function that returns it")
     if not callable(make):
-        raise CannotTrace(f"{place} has no function `{name}`: name one that returns the model")
+        raise CannotTrace(
+            f"{place} has no function `{name}`: name one that returns the model, without parentheses"
+        )
     try:
         model = make()
     except (Exception, SystemExit) as error:
@@ -271,13 +276,13 @@ def _model(module: Any, factory: str) -> Any:
             f"{name}() returns {type(model).__name__}: it must return a torch.nn.Module"
         )
     if not any(True for _ in model.parameters()):
-        raise CannotTrace(f"the model of {name}() has no parameters: nothing is trained")
+        raise CannotTrace(f"the model of {name}() has no parameters: return one that is trained")
     return model
 
 
 def _optimizer(name: str, parameters: list[Any]) -> Any:
     if not parameters:
-        raise CannotTrace("all weights of the model are frozen: nothing is trained")
+        raise CannotTrace("all weights of the model are frozen: leave some to be trained")
     kind, settings = OPTIMIZERS[name]
     return getattr(torch.optim, kind)(parameters, lr=0.001, foreach=True, **settings)
 
