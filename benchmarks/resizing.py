@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import os
 import statistics
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.fresh_process import write_report
@@ -34,9 +33,11 @@ from trainmaster.model.topology import parse_shorthand
 JOB = Path(__file__).with_name("resizing_job.py")
 SIZES = (1, 2, 4, 2, 1)
 WAYS = ("in-place", "restart")
-PARTS = tuple(each.name for each in fields(ResizeTimed) if each.name.endswith("_ms"))[1:]
-BESIDE = ("leave_ms", "steady_ms")
-"""What is not part of the way to the first step."""
+PARTS = (
+    *("order_ms", "warm_up_ms", "boundary_ms", "regroup_ms", "broadcast_ms"),
+    *("stop_ms", "start_ms", "first_step_ms"),
+)
+"""From the order to the first step."""
 STILL = ("regroup_ms", "broadcast_ms", "stop_ms", "start_ms", "first_step_ms")
 """Parts in which nothing is trained; the last one includes a step."""
 PATIENCE_S = 300.0
@@ -103,7 +104,7 @@ async def measured(folder: Path, rounds: int, layers: int, width: int) -> list[d
             kept = str(folder / f"checkpoints-{number}")
             job = jobs[run] = Job(engine, run, LaunchSpec(command, str(folder), kept))
             await job.start()
-            for before, after in itertools.pairwise(SIZES):
+            for before, after in pairwise(SIZES):
                 reshaped, timed = await job.resize(after)
                 assert reshaped.in_place is (way == "in-place"), reshaped
                 parts = {name: getattr(timed, name) or 0 for name in PARTS}
@@ -122,14 +123,13 @@ def summary(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
         grouped[row["from"], row["to"], row["way"]].append(row)
     found: dict[tuple[object, object, object], dict[str, object]] = {}
     for key, those in grouped.items():
-        counted = [name for name in PARTS if name not in BESIDE]
-        medians = {name: _median(those, (name,)) for name in PARTS if name != "steady_ms"}
+        medians = {name: _median(those, (name,)) for name in PARTS}
         found[key] = {
             "from": key[0],
             "to": key[1],
             "way": key[2],
             "resizes": len(those),
-            "whole_ms": _median(those, counted),
+            "whole_ms": _median(those, PARTS),
             "still_ms": _median(those, STILL),
             **medians,
         }

@@ -241,7 +241,7 @@ class ElasticTraining:
         """Of a rank that was started to join others: wait for them, and get their state."""
         tm, self._model = self._tm, None
         tm.ready()
-        place = _place_in(os.environ, tm)
+        place = place_in_environment(tm)
         try:
             times = self._regroup(place, tm.is_called_off, has_state=False)
         except CalledOff:
@@ -271,7 +271,7 @@ class ElasticTraining:
         leave_group()
         join_at(meet(place, is_called_off), place.rank or 0, place.world)
         self._tm.take_place(place.rank or 0, place.world, place.local_rank)
-        _tell_environment(place)
+        tell_environment(place)
         met = time.monotonic()
         if place.world > 1:
             self._hand_on(has_state=has_state)
@@ -369,8 +369,9 @@ def _opened(place: ResizeRequest, is_called_off: Callable[[], bool]) -> Store:
         time.sleep(LOOK_S)
 
 
-def _place_in(environ: os._Environ[str], tm: Session) -> ResizeRequest:
+def place_in_environment(tm: Session) -> ResizeRequest:
     """Of a rank that joins: what it was started with."""
+    environ = os.environ
     return ResizeRequest(
         0,
         tm.rank,
@@ -382,7 +383,7 @@ def _place_in(environ: os._Environ[str], tm: Session) -> ResizeRequest:
     )
 
 
-def _tell_environment(place: ResizeRequest) -> None:
+def tell_environment(place: ResizeRequest) -> None:
     """For libraries that look there."""
     os.environ |= {
         "RANK": str(place.rank),

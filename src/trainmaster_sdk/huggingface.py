@@ -60,7 +60,7 @@ class TrainmasterCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> TrainerControl:
         self._tm.progress(step=state.global_step, total_steps=state.max_steps)
-        must_stop = self._tm.should_stop()
+        must_stop = self._tm.should_stop() or self._tm.is_resize_agreed
         if must_stop or self._tm.should_save():
             control.should_save = True
         if must_stop:

@@ -60,7 +60,7 @@ class TrainmasterCallback(Callback):
             return
         self._step = step
         self._tm.progress(step=step, loss=_loss_of(outputs), total_steps=self._total)
-        must_stop = self._tm.should_stop()
+        must_stop = self._tm.should_stop() or self._tm.is_resize_agreed
         is_due = step == self._total or bool(self._save_every and step % self._save_every == 0)
         if must_stop or self._tm.should_save() or is_due:
             self._save(trainer, step)

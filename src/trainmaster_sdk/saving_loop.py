@@ -30,7 +30,7 @@ class SavingLoop(ABC):
         """After each step: report it, save if that is due or asked for; True: saved, leave the loop now."""
         tm = self._tm
         tm.progress(step=step, loss=loss, total_steps=total_steps)
-        must_leave = tm.should_stop()
+        must_leave = tm.should_stop() or tm.is_resize_agreed
         is_due = step == total_steps or bool(self._save_every and step % self._save_every == 0)
         if must_leave or tm.should_save() or is_due:
             self.save(step)

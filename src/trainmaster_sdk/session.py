@@ -324,6 +324,11 @@ class Session:
         request = self._resizing.request
         return request is not None and self._take_requested_place(request)
 
+    @property
+    def is_resize_agreed(self) -> bool:
+        """Whether all ranks have agreed, in the last `should_stop`, to be resized before their next step."""
+        return self._agreed is not None
+
     def resize_if_due(self) -> bool:
         """Between two steps: take the place that all ranks agreed on in `should_stop`.
 

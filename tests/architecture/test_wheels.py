@@ -15,7 +15,15 @@ import trainmaster
 import trainmaster_sdk
 
 ROOT = Path(__file__).parents[2]
-FRAMEWORKS = ("accelerate", "elastic", "huggingface", "lightning", "offload", "torch")
+FRAMEWORKS = (
+    "accelerate",
+    "elastic",
+    "huggingface",
+    "lightning",
+    "offload",
+    "resize_rounds",
+    "torch",
+)
 """Modules for programs that have these libraries."""
 IMPORT_ALL = f"""
 import importlib, pkgutil, sys

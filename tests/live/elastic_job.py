@@ -86,7 +86,7 @@ def main() -> None:
                 if tm.is_rank_zero:
                     print(f"step {step} loss {total.item()!r}", flush=True)
                 if not (asked.folder / "hurry").exists():
-                    time.sleep(asked.sleep)
+                    time.sleep(asked.sleep / tm.world_size)  # more ranks are faster
                 tm.progress(step=step, loss=total, total_steps=batches.steps)
                 must_stop = tm.should_stop()
                 is_due = asked.save_every and step % asked.save_every == 0

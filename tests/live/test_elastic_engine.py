@@ -45,7 +45,7 @@ class Seen:
     samples: tuple[int, ...]
 
 
-def recipe_of(stage: Stage, *flags: str, steps: int = STEPS, sleep: float = 0.25) -> LaunchSpec:
+def recipe_of(stage: Stage, *flags: str, steps: int = STEPS, sleep: float = 0.5) -> LaunchSpec:
     where = str(stage.workdir)
     return stage.recipe(sys.executable, str(JOB), where, str(steps), str(sleep), *flags)
 

@@ -1,4 +1,4 @@
-"""A real DDP job resized 1, 2, 4, 2 by each policy that resizes: it trains as if it had been left alone."""
+"""A real DDP job is resized 1, 2, 4, 2 by each policy that resizes, and learns as if left alone."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_resized_by_policy_it_learns_as_if_left_alone(tmp_path: Path, policy: st
         first = [neighbour(daemon) for _ in range(3)]
         for each in first:
             daemon.until_state(each, "running")
-        id = train(daemon, folder, "1-4", 0.2)
+        id = train(daemon, folder, "1-4", 0.8)
         until_size(daemon, id, folder, 1)
         (pid,) = daemon.job(id)["pids"]
         cancel(daemon, first[0])

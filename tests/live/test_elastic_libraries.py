@@ -1,0 +1,67 @@
+"""Programs of libraries that own the loop are resized in the same processes, through a checkpoint."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.live.stage import Stage, perform, placed, until
+from trainmaster.model.actions import Reshape
+from trainmaster.model.engine_reports import Reshaped
+from trainmaster.model.job import Run
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+JOB = Path(__file__).with_name("elastic_library_job.py")
+RUN = Run("12", 1)
+STEPS = 400
+MODULES = {"lightning": "lightning", "accelerate": "accelerate", "huggingface": "transformers"}
+
+
+def steps_seen(stage: Stage) -> dict[int, set[tuple[int, int, int]]]:
+    """Step, rank and size of the gang, by process."""
+    return {
+        int(file.name.removeprefix("seen-")): {
+            (int(step), int(rank), int(world))
+            for step, rank, world in map(str.split, file.read_text().splitlines())
+        }
+        for file in stage.workdir.glob("seen-*")
+    }
+
+
+@pytest.mark.parametrize("library", MODULES)
+def test_it_grows_and_shrinks_in_the_same_processes(tmp_path: Path, library: str) -> None:
+    if find_spec(MODULES[library]) is None:
+        pytest.skip(f"{MODULES[library]} is not installed")
+
+    async def act(stage: Stage) -> None:
+        where = str(stage.workdir)
+        recipe = stage.recipe(sys.executable, str(JOB), library, where, str(STEPS), "0.3")
+        (first,) = (await stage.up(RUN, recipe)).pids
+
+        async def stepped(world: int) -> None:
+            await until(
+                lambda: (
+                    any(size == world for seen in steps_seen(stage).values() for _, _, size in seen)
+                    or None
+                )
+            )
+
+        await stepped(1)
+        await stage.order(Reshape(RUN, placed(2)), recipe)
+        two = await stage.heard(RUN, Reshaped)
+        assert two.in_place, (two, stage.log(RUN).decode())
+        assert two.pids[0] == first
+        await stepped(2)
+        await stage.order(Reshape(RUN, placed(1)), recipe)
+        one = await stage.heard(RUN, Reshaped, which=1)
+        assert (one.in_place, one.pids) == (True, (first,)), (one, stage.log(RUN).decode())
+        (stage.workdir / "hurry").touch()
+        over = await stage.ended(RUN)
+        assert over.code == 0, stage.log(RUN).decode()
+        steps = sorted(step for step, rank, _ in steps_seen(stage)[first] if rank == 0)
+        assert steps == list(range(1, STEPS + 1)), "steps were left out or made twice"
+
+    perform(tmp_path, act)
