@@ -41,13 +41,13 @@ def test_it_grows_and_shrinks_in_the_same_processes(tmp_path: Path, library: str
         recipe = stage.recipe(sys.executable, str(JOB), library, where, str(STEPS), "0.3")
         (first,) = (await stage.up(RUN, recipe)).pids
 
+        def has_stepped(world: int) -> bool | None:
+            seen = (rows for rows in steps_seen(stage).values())
+            steps = {step for rows in seen for step, _, size in rows if size == world}
+            return len(steps) > 1 or None  # it has asked whether to stop after the first
+
         async def stepped(world: int) -> None:
-            await until(
-                lambda: (
-                    any(size == world for seen in steps_seen(stage).values() for _, _, size in seen)
-                    or None
-                )
-            )
+            await until(lambda: has_stepped(world))
 
         await stepped(1)
         await stage.order(Reshape(RUN, placed(2)), recipe)
