@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import statistics
 import sys
@@ -20,8 +21,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from benchmarks.fresh_process import write_report
+from benchmarks.pages import page
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.model.actions import Kill, Launch, Reshape
 from trainmaster.model.engine_reports import Ended, Progressed, Report, Reshaped, ResizeTimed
@@ -31,6 +34,7 @@ from trainmaster.model.placement import Placement, Slice
 from trainmaster.model.topology import parse_shorthand
 
 JOB = Path(__file__).with_name("resizing_job.py")
+PAGE = Path("docs/measurements/resizing.md")
 SIZES = (1, 2, 4, 2, 1)
 WAYS = ("in-place", "restart")
 PARTS = (
@@ -40,6 +44,8 @@ PARTS = (
 """From the order to the first step."""
 STILL = ("regroup_ms", "broadcast_ms", "stop_ms", "start_ms", "first_step_ms")
 """Parts in which nothing is trained; the last one includes a step."""
+UNTIL_FREED = ("order_ms", "warm_up_ms", "boundary_ms", "regroup_ms", "broadcast_ms", "leave_ms")
+"""Of a resize in place: from the order until ranks that leave have ended."""
 PATIENCE_S = 300.0
 SETTLED_STEPS = 3
 
@@ -107,7 +113,7 @@ async def measured(folder: Path, rounds: int, layers: int, width: int) -> list[d
             for before, after in pairwise(SIZES):
                 reshaped, timed = await job.resize(after)
                 assert reshaped.in_place is (way == "in-place"), reshaped
-                parts = {name: getattr(timed, name) or 0 for name in PARTS}
+                parts = {name: getattr(timed, name) or 0 for name in (*PARTS, "leave_ms")}
                 rows.append({"way": way, "from": before, "to": after, **parts})
                 print(rows[-1], flush=True)
             await job.end()
@@ -131,6 +137,7 @@ def summary(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
             "resizes": len(those),
             "whole_ms": _median(those, PARTS),
             "still_ms": _median(those, STILL),
+            "freed_ms": _median(those, UNTIL_FREED),
             **medians,
         }
     for (before, after, way), row in found.items():
@@ -155,7 +162,14 @@ def main() -> None:
     flags.add_argument("--layers", type=int, default=8)
     flags.add_argument("--width", type=int, default=1024)
     flags.add_argument("--out", type=Path, default=Path("benchmarks/results/resizing.json"))
+    flags.add_argument("--page", action="store_true", help="Only write the page of what --out has.")
     asked = flags.parse_args()
+    if not asked.page:
+        measure(asked)
+    PAGE.write_text(page_of(json.loads(asked.out.read_text())))
+
+
+def measure(asked: argparse.Namespace) -> None:
     load_before = round(os.getloadavg()[0], 2)
     with tempfile.TemporaryDirectory(prefix="tm-") as folder:
         rows = asyncio.run(measured(Path(folder), asked.rounds, asked.layers, asked.width))
@@ -169,6 +183,29 @@ def main() -> None:
         summary=summary(rows),
         resizes=rows,
     )
+
+
+def page_of(figures: dict[str, Any]) -> str:
+    """The page, with the resizes in the order in which they were made."""
+    order = {pair: place for place, pair in enumerate(pairwise(SIZES))}
+    rows = sorted(figures["summary"], key=lambda row: (order[row["from"], row["to"]], row["way"]))
+    whole = [
+        {name: round(value) if name.endswith("_ms") else value for name, value in row.items()}
+        for row in rows
+    ]
+    ratios = [row | {"freed": _freed(row)} for row in whole if "whole_to_restart" in row]
+    return page(
+        "resizing_page.md",
+        rows=whole,
+        ratios=ratios,
+        parameters=round(figures["parameters"] / 1e6, 1),
+        resizes=rows[0]["resizes"],
+        **{name: figures[name] for name in ("cores", "load_before", "load_after")},
+    )
+
+
+def _freed(row: Mapping[str, Any]) -> str:
+    return f"{row['freed_ms']} ms" if row["to"] < row["from"] else ""
 
 
 if __name__ == "__main__":
