@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from trainmaster.model import events as e
 from trainmaster.model.engine_reports import ClusterNode
 from trainmaster.model.job import Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.topology import CPU_TYPE, GpuType
+from trainmaster.model.units import GIB
 
 pytestmark = pytest.mark.live
 
@@ -52,8 +55,8 @@ async def manager(machines: Machines) -> AsyncIterator[Manager]:
         yield tm
 
 
-async def submit(tm: Manager, id: str, count: int, script: str) -> None:
-    job = a_job(id, gpus(count))
+async def submit(tm: Manager, id: str, count: int, script: str, kind: str | None = None) -> None:
+    job = a_job(id, replace(gpus(count), gpu_type=kind))
     folder = tm.daemon.folder
     recipe = LaunchSpec(
         ("sh", "-c", script), str(folder), str(folder / "checkpoints" / id), uuid=f"uuid of {id}"
@@ -126,5 +129,41 @@ def test_runs_go_on_without_the_manager_and_a_lost_node_is_known_afterwards(tmp_
             done.touch()
             await until_state(tm, "1", "succeeded")
             await until_state(tm, "2", "succeeded")
+
+    perform(tmp_path, scene)
+
+
+def test_cpu_slots_take_only_jobs_that_allow_it_and_gpus_come_first(tmp_path: Path) -> None:
+    async def scene() -> None:
+        slots = replace(node_of("n2", 2), type=GpuType(CPU_TYPE, GIB))
+        machines = Machines(tmp_path, replace(node_of("n1", 1), type=GpuType("H100", GIB)), slots)
+        done = tmp_path / "done"
+        script = f"while [ ! -e {done} ]; do sleep 0.1; done"
+        async with manager(machines) as tm:
+            await submit(tm, "1", 1, script, "cpu|H100")
+            await until_state(tm, "1", "running")
+            await submit(tm, "2", 1, script)
+            await submit(tm, "3", 1, script, "cpu|H100")
+            await submit(tm, "4", 1, script, "cpu")
+            await until_state(tm, "3", "running")
+            await until_state(tm, "4", "running")
+            on = {id: (await tm.daemon.queries.job(id)).nodes for id in "1234"}
+            assert on == {"1": ("n1",), "2": (), "3": ("n2",), "4": ("n2",)}
+            done.touch()
+            for id in "1234":
+                await until_state(tm, id, "succeeded")
+
+    perform(tmp_path, scene)
+
+
+def test_a_gang_is_on_one_type_where_one_has_enough(tmp_path: Path) -> None:
+    async def scene() -> None:
+        kinds = {"n1": "A100", "n2": "H100", "n3": "A100"}
+        nodes = (replace(node_of(n, 2), type=GpuType(kind, GIB)) for n, kind in kinds.items())
+        machines = Machines(tmp_path, *nodes)
+        async with manager(machines) as tm:
+            await submit(tm, "1", 4, "sleep 60")
+            await until_state(tm, "1", "running")
+            assert set((await tm.daemon.queries.job("1")).nodes) == {"n1", "n3"}
 
     perform(tmp_path, scene)
