@@ -14,8 +14,10 @@ def device_name(topology: Topology, gpu: int) -> str:
 
 
 def device_key(topology: Topology, gpu: int) -> str:
-    """What it is called for good: its UUID, or `node:number` of a CPU slot."""
-    return topology.uuids[gpu] if topology.uuids else device_name(topology, gpu)
+    """What it is called for good, whatever joins its cluster: its UUID, or `node:number` of a CPU slot."""
+    node = topology.nodes[topology.node_of_gpu[gpu]]
+    known = len(node.uuids) == node.gpus
+    return node.uuids[gpu - node.first_gpu] if known else device_name(topology, gpu)
 
 
 def devices_named(topology: Topology, keys: Iterable[str]) -> list[tuple[int, int]]:

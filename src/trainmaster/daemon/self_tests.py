@@ -76,9 +76,13 @@ class SelfTests:
         """Test all devices, or the GPUs that have passed no test yet: slots are this machine, which works."""
         try:
             topology = self._driver.controller.state.topology
-            gpus = range(topology.gpu_count if all_devices or topology.uuids else 0)
             known = {} if all_devices else await asyncio.to_thread(self._history)
-            await self.test([gpu for gpu in gpus if device_key(topology, gpu) not in known])
+            await self.test(
+                gpu
+                for gpu, node in enumerate(topology.node_of_gpu)
+                if (all_devices or topology.nodes[node].uuids)
+                and device_key(topology, gpu) not in known
+            )
         except OSError as problem:  # no process, or no room on the disk
             log.warning("a device could not be tested", why=str(problem))
 
