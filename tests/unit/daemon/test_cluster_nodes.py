@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -25,6 +26,8 @@ from trainmaster.engines.protocol import Engine
 from trainmaster.model import events as e
 from trainmaster.model.job import Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.topology import CPU_TYPE, GpuType
+from trainmaster.model.units import GIB
 from trainmaster.store.open import open_store
 from trainmaster.whatif.replay import replay
 
@@ -365,6 +368,24 @@ def test_what_one_node_cannot_do_is_said_of_that_node(tmp_path: Path) -> None:
         async with manager(tmp_path, cluster) as tm:
             remarks = {row.name: row.remarks for row in tm.daemon.queries.nodes()}
             assert remarks == {"n1": [], "n2": ["Memory is not limited."]}
+
+    perform(scene)
+
+
+def test_gpus_of_other_machines_are_not_read(tmp_path: Path) -> None:
+    async def scene() -> None:
+        cluster = FakeCluster({"n1": replace(a_node("n1"), uuids=("GPU-a", "GPU-b"))})
+        async with manager(tmp_path, cluster) as tm:
+            run = await tm.submit("1")
+            await tm.until_runs(run)
+            (row,) = tm.daemon.queries.nodes()
+            (first, _) = (device.gpu for device in row.devices)
+            assert first is not None
+            assert first.trouble == "the manager does not read the GPUs of other machines"
+            assert not tm.daemon.health().notes
+            cluster.came(a_node("n2", 2, GpuType(CPU_TYPE, GIB)))
+            await tm.until_nodes(n1="up", n2="up")
+            assert (await tm.daemon.queries.job("1")).gpu_use == ()
 
     perform(scene)
 
