@@ -18,6 +18,7 @@ divided. The samples of each global batch stay the same; only who computes them 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -81,6 +82,15 @@ class BalancedShares:
         return self._divisions.shares_at(
             self._drawn - self._batch, self._batch, self._tm.world_size
         )
+
+    @property
+    def next_shares(self) -> tuple[int, ...]:
+        """The same of the first batch that no rank has drawn yet, right after a change."""
+        return self._divisions.shares_at(sys.maxsize, self._batch, self._tm.world_size)
+
+    def restart(self) -> None:
+        """Batches are drawn anew, by all ranks: at first in equal parts."""
+        self._divisions, self._drawn = Divisions(), 0
 
     def part_at(self, begin: int, total: int) -> slice:
         """This rank's part of the global batch that begins with that sample."""

@@ -41,7 +41,7 @@ from torch.utils.data import Sampler
 
 from trainmaster_sdk.resize_requests import CalledOff, ResizeRequest, ResizeTimes
 from trainmaster_sdk.session import Session
-from trainmaster_sdk.torch import join_at, leave_group, samples_from
+from trainmaster_sdk.torch import UnequalShares, join_at, leave_group, samples_from
 
 T = TypeVar("T")
 LOOK_S = 0.01
@@ -56,6 +56,7 @@ class ElasticBatches(Sampler[list[int]]):
 
     `samples` are to be seen in all, from an endless row of shuffled epochs of `size`. With `global_batch`
     that many are in each step, however many ranks there are; with `rank_batch` each rank has that many.
+    With `shares` (`trainmaster_sdk.balanced`) ranks have unequal parts of the same global batches.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class ElasticBatches(Sampler[list[int]]):
         global_batch: int | None = None,
         rank_batch: int | None = None,
         seed: int = 0,
+        shares: UnequalShares | None = None,
     ) -> None:
         if (global_batch is None) == (rank_batch is None):
             raise ValueError("Give ElasticBatches either a global_batch or a rank_batch.")
@@ -76,6 +78,7 @@ class ElasticBatches(Sampler[list[int]]):
         self._per_rank = rank_batch
         self._unit = global_batch or rank_batch or 1
         self._seed = seed
+        self._shares = shares
         self.position = 0
         """Samples that all ranks together have seen."""
 
@@ -103,10 +106,19 @@ class ElasticBatches(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         position = self.position
+        if self._shares is not None:
+            self._shares.restart()
         while count := self.size_at(position):
             chosen = samples_from(position, count, self._size, self._seed)
-            yield chosen[self._tm.batch_part(count)]
+            yield chosen[self._part_at(position, count)]
             position += count
+
+    def _part_at(self, position: int, count: int) -> slice:
+        return (
+            self._tm.batch_part(count)
+            if self._shares is None
+            else self._shares.part_at(position, count)
+        )
 
 
 class StepGuard:

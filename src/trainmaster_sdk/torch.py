@@ -193,6 +193,10 @@ def _chance(*numbers: int) -> int:
 class UnequalShares(Protocol):
     """How global batches are divided between ranks that get unequal parts: see `trainmaster_sdk.balanced`."""
 
+    def restart(self) -> None:
+        """Batches are drawn anew, by all ranks."""
+        ...
+
     def part_at(self, begin: int, total: int) -> slice:
         """This rank's part of the global batch that begins with that sample; asked once for each batch."""
         ...
@@ -225,6 +229,8 @@ class StepBatches(Sampler[list[int]]):
         return len(self._steps)
 
     def __iter__(self) -> Iterator[list[int]]:
+        if self._shares is not None:
+            self._shares.restart()
         for step in self._steps:
             yield batch_of(step, self._size, self._global_batch, self._seed)[self._part_of(step)]
 

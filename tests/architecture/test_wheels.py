@@ -17,6 +17,7 @@ import trainmaster_sdk
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = (
     "accelerate",
+    "balanced",
     "elastic",
     "huggingface",
     "lightning",

@@ -135,3 +135,41 @@ def test_the_speed_of_the_devices_counts_until_it_is_measured(runs: Bench, tmp_p
         *([24, 24], [32, 16]),
         *([32, 16], [24, 24]),
     ]
+
+
+DRAWN = """
+from trainmaster_sdk import Session
+from trainmaster_sdk.elastic import ElasticBatches
+from trainmaster_sdk.environment import JobEnvironment
+from trainmaster_sdk.torch import StepBatches, batch_of
+
+class Uneven:
+    def __init__(self, rank):
+        self.rank, self.drawn = rank, []
+    def restart(self):
+        self.drawn = []
+    def part_at(self, begin, total):
+        self.drawn.append(begin)
+        return slice(0, total - 1) if self.rank == 0 else slice(total - 1, total)
+
+def session(rank):
+    return Session(JobEnvironment.of({"RANK": str(rank), "WORLD_SIZE": "2"}), f"kept-{rank}", 1)
+
+whole = [batch_of(step, 100, 8) for step in range(3)]
+for make in (lambda tm, shares: StepBatches(tm, 100, 8, 0, 3, shares=shares),
+             lambda tm, shares: ElasticBatches(tm, 100, 24, global_batch=8, shares=shares)):
+    shares = [Uneven(0), Uneven(1)]
+    parts = [list(make(session(rank), shares[rank])) for rank in (0, 1)]
+    assert [first + last for first, last in zip(*parts)] == whole
+    assert [len(each) for each in parts[0]] == [7, 7, 7]
+    assert shares[0].drawn == [0, 8, 16]
+print("all held")
+"""
+
+
+def test_samplers_with_and_without_a_fixed_gang_take_unequal_shares(
+    runs: Bench, tmp_path: Path
+) -> None:
+    one = runs.start(program(tmp_path, DRAWN))
+    assert one.end() == 0, one.said
+    assert "all held" in one.said

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders import cluster
 from tests.live.stage import placed
 from trainmaster.config.command_line import launcher_of
 from trainmaster.engines.local import launchers
@@ -15,7 +16,6 @@ from trainmaster.engines.local.runfile import CgroupPlan
 from trainmaster.engines.local.worker_environment import Host, run_file
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec, Ranks
-from trainmaster.model.topology import parse_shorthand
 
 ACCELERATE = "--num_processes 3 --num_machines 1 --main_process_port 4711"
 
@@ -56,9 +56,10 @@ def environment(
     command: tuple[str, ...],
     ranks: Ranks,
     minors: tuple[int, ...] | None = None,
+    nodes: str = "2x4",
 ) -> dict[str, str]:
     uuids = tuple(f"GPU-{number}" for number in range(8))
-    host = Host(parse_shorthand("2x4"), uuids, CgroupPlan(), tuple(range(10, 18)), minors=minors)
+    host = Host(cluster(nodes), uuids, CgroupPlan(), tuple(range(10, 18)), minors=minors)
     spec = LaunchSpec(command, "/", "/", ranks=ranks, launcher=launcher_of(command))
     file = run_file(Run("1", 1), placed(2, first=2), spec, host, str(tmp_path / "s"), 0)
     return file.env | file.ranks[0].env
@@ -86,3 +87,19 @@ def test_the_processes_of_a_launcher_share_its_cores(tmp_path: Path) -> None:
     assert launched["CUDA_VISIBLE_DEVICES"] == "GPU-2,GPU-3"
     assert launched["PET_MASTER_PORT"] == launched["MASTER_PORT"]
     assert not [name for name in each if name.startswith("PET_")]
+
+
+@pytest.mark.parametrize(
+    ("command", "ranks", "expected"),
+    [
+        (("python", "t.py"), Ranks.PER_GPU, "500000"),
+        (("python", "t.py"), Ranks.PER_NODE, "1000000"),
+        (("torchrun", "t.py"), Ranks.PER_NODE, "500000"),
+    ],
+)
+def test_each_rank_knows_the_speed_of_its_devices(
+    tmp_path: Path, command: tuple[str, ...], ranks: Ranks, expected: str
+) -> None:
+    """Of all together, or of one where a launcher starts a process for each."""
+    found = environment(tmp_path, command, ranks, nodes="rack r1: n1[4slow] n2[4slow]")
+    assert found["TRAINMASTER_SPEED"] == expected
