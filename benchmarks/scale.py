@@ -1,6 +1,6 @@
 """What a manager of 10, 100 and 1,000 simulated nodes of 10 GPUs costs, and what it takes at most.
 
-    python -m benchmarks.scale [--quick]
+    python -m benchmarks.scale [--quick | --page]
 
 The manager is the real one: policy, store in SQLite, API over HTTP; only its engine starts no processes. It
 is measured in windows with arrivals and ends at a steady rate, while thousands of jobs wait and one user asks
@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks import scale_sessions
 from benchmarks.live import fsync_ms
 from benchmarks.live_daemon import MeasuringClient
 from benchmarks.pages import page
@@ -128,7 +129,14 @@ def restarted(manager: ScaleManager) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one small cluster; not written")
-    quick = parser.parse_args().quick
+    parser.add_argument(
+        "--page", action="store_true", help="write the page of the last results again"
+    )
+    asked = parser.parse_args()
+    quick = asked.quick
+    if asked.page:
+        PAGE.write_text(page("scale_page.md", **json.loads(OUT.read_text())))
+        return
     with tempfile.TemporaryDirectory(prefix="tmscale-", ignore_cleanup_errors=True) as place:
         folder = Path(place)
         found: dict[str, Any] = {
@@ -137,13 +145,15 @@ def main() -> None:
             "python": platform.python_version(),
             "load_before": round(os.getloadavg()[0], 2),
             "fsync_ms": fsync_ms(folder),
-            "seconds": 4.0 if quick else 20.0,
+            "seconds": 4.0 if quick else 15.0,
             "mean_gpus": round(MEAN_GPUS, 2),
         }
         found["sizes"] = [
             measure(size, found["seconds"], folder / str(size.nodes))
             for size in (QUICK if quick else SIZES_MEASURED)
         ]
+    if not quick:
+        found["sessions"] = scale_sessions.measured()
     found["load_after"] = round(os.getloadavg()[0], 2)
     if quick:
         print(json.dumps(found, indent=1))

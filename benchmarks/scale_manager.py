@@ -22,10 +22,12 @@ from benchmarks.scale_engine import SimulatedNodes
 from trainmaster.api.local_socket import LocalSocket, own_path
 from trainmaster.api.server import listening, serve
 from trainmaster.config.limits import Limits
+from trainmaster.core.controller import Decision
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.recovery import snapshot_of_driver
 from trainmaster.engines.local.descriptors import raise_limit
+from trainmaster.model.events import Event
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.store.open import open_store
 from trainmaster.store.rows import Batch
@@ -90,13 +92,16 @@ class Window:
 
 
 def watch(daemon: Daemon, window: Window) -> None:
-    """Time each pass, each step, and each write to the store."""
+    """Time each pass, each step, and each write to the store; passes by the processor time of the thread."""
     driver = daemon.driver
-    observe, step, append = driver.metrics.passes.observe, driver.step, driver.store.append
+    decide, step, append = driver.controller.step, driver.step, driver.store.append
 
-    def observed(seconds: float) -> None:
-        window.note("pass", seconds)
-        observe(seconds)
+    def timed_pass(now: int, events: Sequence[Event]) -> Decision:
+        began, began_cpu = time.perf_counter(), time.thread_time()
+        decision = decide(now, events)
+        window.note("pass", time.thread_time() - began_cpu)
+        window.note("pass by the clock", time.perf_counter() - began)
+        return decision
 
     async def timed_step() -> None:
         began = time.perf_counter()
@@ -114,7 +119,7 @@ def watch(daemon: Daemon, window: Window) -> None:
             window.count("progress", len(batch.progress))
             window.count("orders", batch.step.orders_json.count('"run"'))
 
-    driver.metrics.passes.observe = observed  # type: ignore[method-assign]
+    driver.controller.step = timed_pass  # type: ignore[method-assign]
     driver.step = timed_step  # type: ignore[method-assign]
     driver.store.append = timed_append  # type: ignore[method-assign]
 
