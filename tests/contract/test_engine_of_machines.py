@@ -322,6 +322,23 @@ def test_a_node_that_joins_takes_runs(tmp_path: Path) -> None:
     perform(tmp_path, act)
 
 
+def test_what_nodes_cannot_do_is_said_of_each(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        await stage.link.join(node_of("n2"), stage.folder / "nodes")
+        await until(lambda: stage.nodes[-1].node.name == "n2")  # type: ignore[union-attr]
+        able = stage.engine.abilities
+        launcher = stage.link.nodes["n2"].launcher
+        assert launcher is not None
+        theirs = (await launcher.begin()).abilities
+        assert able.node_remarks == tuple(
+            (name, each) for name in ("n0", "n1", "n2") for each in theirs.remarks
+        )
+        assert (able.can_freeze, able.limits_memory) == (theirs.can_freeze, theirs.limits_memory)
+        assert able.spans_machines
+
+    perform(tmp_path, act)
+
+
 def test_a_launch_for_which_the_cluster_has_nothing_left_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ JOURNAL = "journal.jsonl"
 LOCK = "lock"
 LAST = ("ended", "lost")
 """What the last entry of a journal says; nothing comes after it."""
-SYNCED = frozenset({"opened", "started", "frozen", "reshaped", *LAST})
+SYNCED = frozenset({"opened", "launched", "started", "frozen", "reshaped", *LAST})
 """Entries that must survive a power cut before they are reported; losing others costs no training."""
 
 

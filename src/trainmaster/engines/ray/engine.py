@@ -11,7 +11,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import cast
 import structlog
 
 from trainmaster.engines.local import journal, logs, ownership, runfile
+from trainmaster.engines.local.engine import LIVE
 from trainmaster.engines.protocol import (
     Abilities,
     EngineError,
@@ -115,8 +116,13 @@ class RayEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._cluster = Cluster(
-            *(link, self._session, lambda: self._numbers),
-            *(self._misfit, self._end_earlier, self._is_over),
+            link=link,
+            session=self._session,
+            topology=lambda: self._numbers,
+            misfit=self._misfit,
+            earlier_over=self._end_earlier,
+            marker=self._marker,
+            on_over=self._is_over,
         )
 
     @property
@@ -127,14 +133,20 @@ class RayEngine:
     def abilities(self) -> Abilities:
         """What all nodes can do, as far as they have said."""
         known = [each.abilities for each in self._sessions.values() if each.abilities is not None]
-        remarks = [(name, each) for name in self._remarks for each in self._remarks[name]]
         return Abilities(
             can_freeze=all(each.can_freeze for each in known),
             limits_memory=all(each.limits_memory for each in known),
             limits_cpus=all(each.limits_cpus for each in known),
             spans_machines=True,
-            node_remarks=tuple(remarks),
+            node_remarks=tuple(self._node_remarks()),
         )
+
+    def _node_remarks(self) -> Iterator[tuple[str, str]]:
+        for name in sorted(self._remarks.keys() | self._sessions.keys()):
+            session = self._sessions.get(name)
+            able = None if session is None else session.abilities
+            said = (*self._remarks.get(name, ()), *(() if able is None else able.remarks))
+            yield from ((name, each) for each in dict.fromkeys(said))
 
     def troubles(self) -> Sequence[str]:
         silent = [
@@ -166,6 +178,7 @@ class RayEngine:
         self._loop = asyncio.get_running_loop()
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self._folder / LIVE).mkdir(mode=0o700, exist_ok=True)
             self._mark = node_files.mark_of(self._folder)
         except OSError as problem:
             raise EngineError(f"{self._folder} cannot be used: {problem.strerror}.") from None
@@ -293,10 +306,12 @@ class RayEngine:
     def unwatched(self) -> Sequence[Run]:
         """By their records: their nodes cannot be asked before the engine is open."""
         found = []
-        for folder in sorted(self._folder.glob("*/*")):
-            is_live = journal.has_begun(str(folder)) and not journal.has_ended(str(folder))
-            if folder.name.isdecimal() and is_live:
-                found.append(Run(folder.parent.name, int(folder.name)))
+        for marker in sorted((self._folder / LIVE).glob("*.*")):
+            job, _, attempt = marker.name.rpartition(".")
+            run = Run(job, int(attempt))
+            folder = str(self.folder_of(run))
+            if journal.has_begun(folder) and not journal.has_ended(folder):
+                found.append(run)
         return found
 
     def cancel_unwatched(self, run: Run) -> bool:
@@ -312,6 +327,7 @@ class RayEngine:
         for node in nodes & self._sessions.keys():
             self._sessions[node].post(run, FORGET, run)
         await asyncio.to_thread(shutil.rmtree, folder, True)
+        self._marker(run).unlink(missing_ok=True)
         with suppress(OSError):  # other attempts of the job are still there
             folder.parent.rmdir()
 
@@ -325,6 +341,9 @@ class RayEngine:
         self._runs.clear()
         self._sessions.clear()
         await self._link.close()
+
+    def _marker(self, run: Run) -> Path:
+        return self._folder / LIVE / f"{run.job}.{run.attempt}"
 
     # -- runs ----------------------------------------------------------------------------------------------
 
@@ -366,6 +385,8 @@ class RayEngine:
 
     def _is_over(self, gang: GangRun) -> None:
         self._over.add(gang.run)
+        with suppress(OSError):  # it counts as ended by its journal
+            self._marker(gang.run).unlink(missing_ok=True)
         if self._runs.get(gang.run) is gang:
             del self._runs[gang.run]
         self._start(self._release(gang.run))

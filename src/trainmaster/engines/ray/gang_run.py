@@ -81,6 +81,8 @@ class Cluster:
     """Which nodes do not see a job's files, where one of those does not that are to run it."""
     earlier_over: Callable[[Run], Awaitable[None]]
     """Returns once no earlier attempt of its job is left."""
+    marker: Callable[[Run], Path]
+    """A file that is there while the run is not known to have ended."""
     on_over: Callable[[GangRun], None]
 
 
@@ -145,7 +147,9 @@ class GangRun:
     def begin(self) -> None:
         """Write down that it was begun: no other attempt of this number will be."""
         if not self._journal.has_begun:
+            self._cluster.marker(self.run).touch()
             self._journal.open(self.uuid)
+            self._retry_writing()
 
     # -- orders --------------------------------------------------------------------------------------------
 
@@ -222,6 +226,7 @@ class GangRun:
                 end=end,
             )
         )
+        self._retry_writing()
 
     def _reshape(self, order: Reshape) -> None:
         gang, launched = self.gang, self._journal.launched
@@ -346,6 +351,7 @@ class GangRun:
         self._mirrors.clear()
         self._files.clear()
         self._journal.launch(parts, launched)
+        await self._write_again()  # else the next manager might launch it elsewhere as well
         for part in parts:
             self._post_launch(part.node)
         if self._standing is not None and not isinstance(self._standing, Reshape):
@@ -614,7 +620,7 @@ class GangRun:
             self._retrying = asyncio.create_task(self._write_again())
 
     async def _write_again(self) -> None:
-        while not self._journal.is_written:
+        while not (self._journal.is_written or self.is_over):
             await asyncio.sleep(RETRY_S)
             self._journal.retry()
         self._retrying = None

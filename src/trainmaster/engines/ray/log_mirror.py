@@ -28,7 +28,7 @@ class LogMirror:
         """Append what is new; a piece that was written already is left out."""
         has_new = False
         for piece in pieces:
-            if self._has(piece):
+            if piece.before != self.places.get(piece.rank):
                 continue
             if piece.rank not in self._logs:
                 path = logs.path_of(str(self._folder), piece.rank)
@@ -45,14 +45,10 @@ class LogMirror:
             each.close()
         self._logs.clear()
 
-    def _has(self, piece: LogPiece) -> bool:
-        place = self.places.get(piece.rank)
-        return place is not None and place.file == piece.place.file and piece.place.end <= place.end
-
     def _note(self) -> None:
         """How far each rank has been read, and how long its copy is: what is longer is written again."""
         noted = {
-            str(rank): [place.file, place.end, _size(self._folder, rank)]
+            str(rank): [place.file, place.end, place.last.hex(), _size(self._folder, rank)]
             for rank, place in self.places.items()
         }
         beside = self._noted.with_suffix(".new")
@@ -62,12 +58,12 @@ class LogMirror:
 
     def _restored(self) -> dict[int, LogPlace]:
         try:
-            noted: Mapping[str, list[int]] = json.loads(self._noted.read_text())
+            noted: Mapping[str, tuple[int, int, str, int]] = json.loads(self._noted.read_text())
         except (OSError, ValueError):
             return {}
         found = {}
-        for rank, (file, end, size) in noted.items():
-            found[int(rank)] = LogPlace(file, end)
+        for rank, (file, end, last, size) in noted.items():
+            found[int(rank)] = LogPlace(file, end, bytes.fromhex(last))
             if _size(self._folder, int(rank)) > size:
                 with suppress(OSError):
                     os.truncate(logs.path_of(str(self._folder), int(rank)), size)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
+from typing import BinaryIO
 
 from trainmaster.engines.local import logs
 from trainmaster.engines.ray.node_reports import LogPiece, LogPlace
 from trainmaster.model.job import Run
 
 PIECE_BYTES = 1 << 18
+KNOWN_BY = 64
+"""Bytes by which a file is known again."""
 
 
 def new_pieces(folder: Path, run: Run, places: MutableMapping[int, LogPlace]) -> Iterator[LogPiece]:
@@ -21,21 +24,29 @@ def new_pieces(folder: Path, run: Run, places: MutableMapping[int, LogPlace]) ->
     for rank, files in logs.rank_logs(folder).items():
         for path in _unread(files, places.get(rank)):
             for data, place in _pieces_of(path, places.get(rank)):
+                before = places.get(rank)
                 places[rank] = place
-                yield LogPiece(run, rank, data, place)
+                yield LogPiece(run, rank, data, before, place)
 
 
 def _unread(files: tuple[Path, ...], place: LogPlace | None) -> tuple[Path, ...]:
     """The file that was being read, and those after it; all of them where it is gone."""
-    if place is None:
-        return files
     for position, path in enumerate(files):
         try:
-            if path.stat().st_ino == place.file:
-                return files[position:]
+            with path.open("rb") as file:
+                if place is not None and _is_at(file, place):
+                    return files[position:]
         except OSError:
             continue
     return files
+
+
+def _is_at(file: BinaryIO, place: LogPlace) -> bool:
+    """Whether it is the file that was read up to this place."""
+    if os.fstat(file.fileno()).st_ino != place.file:
+        return False
+    file.seek(place.end - len(place.last))
+    return file.read(len(place.last)) == place.last
 
 
 def _pieces_of(path: Path, place: LogPlace | None) -> Iterator[tuple[bytes, LogPlace]]:
@@ -44,11 +55,11 @@ def _pieces_of(path: Path, place: LogPlace | None) -> Iterator[tuple[bytes, LogP
     except OSError:
         return
     with file:
-        found = os.fstat(file.fileno())
-        end = place.end if place is not None and place.file == found.st_ino else 0
-        if end > found.st_size:  # it was emptied
-            end = 0
+        number, end, last = os.fstat(file.fileno()).st_ino, 0, b""
+        if place is not None and _is_at(file, place):
+            end, last = place.end, place.last
         file.seek(end)
         while data := file.read(PIECE_BYTES):
             end += len(data)
-            yield data, LogPlace(found.st_ino, end)
+            last = (last + data)[-KNOWN_BY:]
+            yield data, LogPlace(number, end, last)

@@ -16,8 +16,10 @@ class LogPlace:
     """How far a rank's log has been read: in which of its files, and up to which byte."""
 
     file: int
-    """The file's number on its node's disk: it keeps it when it is renamed."""
+    """The file's number on its node's disk: it keeps it when it is renamed. A later one may get it, ..."""
     end: int
+    last: bytes = b""
+    """... so these are the bytes before that place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class LogPiece:
     run: Run
     rank: int
     data: bytes
+    before: LogPlace | None
+    """Where the piece before it ended; None for the first."""
     place: LogPlace
     """Where the piece ends."""
 
