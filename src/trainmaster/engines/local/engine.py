@@ -324,7 +324,8 @@ class LocalEngine:
             if run in self._followers:
                 continue
             if self._is_foreign(run, uuid):
-                self._tell_lost(run, seen)
+                if seen > 0:  # else its launch never came
+                    self._tell_lost(run, seen)
             elif seen > 0 or self._has_remains(run):
                 found.append(self._follow(run, uuid, seen, self._tell))
         if found:
