@@ -21,7 +21,7 @@ def test_a_job_moved_off_a_draining_node_is_not_also_evicted_from_where_it_goes(
 
 
 def test_a_stopped_program_goes_on_only_where_it_is_and_moves_nobody_else() -> None:
-    """`old` is stopped on n1 for `new`, and goes on there once that has run as long: `far` has run longest."""
+    """`old` is stopped on n1 for `new`, and goes on there when that has run as long: `far` ran longest."""
     controller = Controller(
         cluster("2x1"), a_policy("las", quantum_s=10), can_freeze=True, cannot_save_at_first=True
     )
