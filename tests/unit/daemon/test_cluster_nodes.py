@@ -21,7 +21,7 @@ from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.live_job import LiveJob, StoredSubmission
 from trainmaster.daemon.report_events import LoggedEvent
-from trainmaster.daemon.request_errors import Conflict, NotFound
+from trainmaster.daemon.request_errors import BadStart, Conflict, NotFound
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import events as e
 from trainmaster.model.job import Run, gpus
@@ -386,6 +386,32 @@ def test_gpus_of_other_machines_are_not_read(tmp_path: Path) -> None:
             cluster.came(a_node("n2", 2, GpuType(CPU_TYPE, GIB)))
             await tm.until_nodes(n1="up", n2="up")
             assert (await tm.daemon.queries.job("1")).gpu_use == ()
+
+    perform(scene)
+
+
+class OtherEngine(ClusterEngine):
+    name = "other"
+
+
+def test_a_start_with_another_engine_is_refused_while_runs_are_on_the_first(
+    tmp_path: Path,
+) -> None:
+    async def scene() -> None:
+        cluster, other = cluster_of("n1"), cluster_of("m1", "m2")
+        async with manager(tmp_path, cluster) as tm:
+            run = await tm.submit("1", 2)
+            await tm.until_runs(run)
+        with pytest.raises(BadStart, match="are on the fake engine, which this start does not"):
+            async with led(tmp_path, OtherEngine(other), other):
+                pass
+        async with manager(tmp_path, cluster) as tm:
+            cluster.ended(run)
+            await tm.until(lambda: not tm.driver.jobs)
+        async with led(tmp_path, OtherEngine(other), other) as tm:
+            await tm.until_nodes(m1="up", m2="up")
+            again = await tm.submit("2", 4)
+            await tm.until_runs(again)
 
     perform(scene)
 
