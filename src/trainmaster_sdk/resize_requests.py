@@ -96,7 +96,7 @@ class Resizing:
         if said.get("ask") == "resize" and number > self._handled:
             self._request = _request_of(said, number)
         elif said.get("ask") == "call off":
-            self._called_off = max(self._called_off, number)
+            self._called_off = number
 
     @property
     def request(self) -> ResizeRequest | None:
@@ -104,7 +104,7 @@ class Resizing:
         asked = self._request
         if self._resizer is None or asked is None or asked.number <= self._handled:
             return None
-        return None if asked.number <= self._called_off else asked
+        return None if asked.number == self._called_off else asked
 
     def leave(self, request: ResizeRequest) -> None:
         """This rank is not needed any more."""
@@ -118,7 +118,7 @@ class Resizing:
         assert self._resizer is not None
         self._handled = number = request.number
         try:
-            times = self._resizer.resize(request, lambda: must_stop() or self._called_off >= number)
+            times = self._resizer.resize(request, lambda: must_stop() or self._called_off == number)
         except Exception as problem:
             why = f"{type(problem).__name__}: {problem}"[:LONGEST_WHY]
             self._client.say({"say": "not resized", "n": number, "why": why})

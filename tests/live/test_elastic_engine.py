@@ -226,6 +226,31 @@ def test_where_one_rank_is_lost_the_others_go_on(tmp_path: Path, when: str) -> N
     perform(tmp_path, act)
 
 
+def test_a_rank_that_is_lost_while_the_gang_grows_is_left_behind_and_the_others_grow(
+    tmp_path: Path,
+) -> None:
+    async def act(stage: Stage) -> None:
+        recipe = recipe_of(stage, "--may-lose", "1")
+        pids = (await stage.up(RUN, recipe, ranks=2)).pids
+        await stepped(stage, 2)
+        (stage.workdir / "joiners-wait").touch()
+        await stage.order(Reshape(RUN, placed(3)), recipe)
+        await until(lambda: len(stage.alive(RUN)) > 2 or None)
+        die(stage, pids[1], "before")
+        lost = await stage.heard(RUN, ReplicaLost)
+        assert (lost.rank, lost.pids) == (1, (pids[0],))
+        (stage.workdir / "joiners-wait").unlink()
+        three = await stage.heard(RUN, Reshaped)
+        assert (three.in_place, len(three.pids), three.pids[0]) == (True, 3, pids[0]), three
+        await stepped(stage, 3)
+        hurry(stage)
+        over = await stage.ended(RUN)
+        assert (over.code, over.asked) == (0, StopOrder.NOTHING), over
+        check_every_sample_once_in_each_epoch(stage)
+
+    perform(tmp_path, act)
+
+
 def test_one_rank_too_many_that_is_lost_is_a_failure_of_the_run(tmp_path: Path) -> None:
     async def act(stage: Stage) -> None:
         recipe = recipe_of(stage, "--may-lose", "1")

@@ -138,6 +138,8 @@ class InPlaceResize:
         for rank in [*self._gang.ranks]:
             self._ask(rank.number, {"ask": "call off", "n": self.number})
         self._gang.kill_ranks(self._gang.joining)
+        self._gang.leaving += self._gang.joining
+        self._gang.joining = []
 
     @property
     def is_joined(self) -> bool:

@@ -71,7 +71,8 @@ class RunResizing:
     def begin(
         self, run: RunFile, target: RunFile, found: RankAssignment, order_ms: int, folder: str
     ) -> None:
-        number = target.generation * PER_GENERATION
+        # Not that of a try that was called off when a rank was lost.
+        number = target.generation * PER_GENERATION + self._lost
         self._begin(target, found, number, run.grace_ms, order_ms, folder)
         self.lost_rank = None
 
