@@ -116,11 +116,12 @@ def test_resized_by_policy_it_learns_as_if_left_alone(tmp_path: Path, policy: st
         for each in first[1:]:
             cancel(daemon, each)
         until_size(daemon, id, folder, 4)
-        later = [neighbour(daemon) for _ in range(2)]
+        later = []
+        for _ in range(2):  # one after the other: trainmaster preempts a run that is being resized
+            later.append(neighbour(daemon))
+            daemon.until_state(later[-1], "running")
         until_size(daemon, id, folder, 2)
         assert daemon.job(id)["pids"][0] == pid
-        for each in later:
-            daemon.until_state(each, "running")
         (folder / "hurry").touch()
         daemon.until_state(id, "succeeded")
         told = story(daemon, id)
