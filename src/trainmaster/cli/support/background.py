@@ -36,6 +36,8 @@ def arguments_of(context: typer.Context) -> list[str]:
             continue
         if value is True:
             words.append(name)
+        elif value is False:
+            words.append(parameter.secondary_opts[0])
         else:
             each = value if isinstance(value, list | tuple) else [value]
             words += [word for one in each for word in (name, str(one))]
