@@ -62,7 +62,7 @@ Places = Mapping[int, str]
 """Which words of a simple command are its program, and how each is called."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def split_program(command: Command) -> Split:
     """The program that a command runs, and its arguments; cached, because many jobs have the same one."""
     commands = simple_commands(command)
