@@ -120,7 +120,7 @@ def gang_of(speeds: tuple[float, ...], *, balanced: bool, steps: int) -> dict[st
             )
             for number, speed in enumerate(speeds)
         ]
-        said = [each.communicate() for each in ranks]
+        said = ended(ranks)
     if any(each.returncode for each in ranks):
         raise RuntimeError(b"".join(errors for _, errors in said).decode())
     found = json.loads(said[0][0])
@@ -131,6 +131,16 @@ def gang_of(speeds: tuple[float, ...], *, balanced: bool, steps: int) -> dict[st
         "look_ms": round(max(found["looks"]) * 1000, 2),
         "losses": found["losses"],
     }
+
+
+def ended(ranks: list[subprocess.Popen[bytes]]) -> list[tuple[bytes, bytes]]:
+    """What each rank printed; where one fails, the others are not waited for."""
+    while any(each.poll() is None for each in ranks):
+        if any(each.returncode for each in ranks):
+            for each in ranks:
+                each.kill()
+        time.sleep(0.1)
+    return [each.communicate() for each in ranks]
 
 
 def compared(speeds: tuple[float, ...], steps: int) -> dict[str, Any]:
