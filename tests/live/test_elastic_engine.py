@@ -12,14 +12,16 @@ import pytest
 
 from tests.live.elastic_job import BATCH, SAMPLES
 from tests.live.stage import Stage, perform, placed, until
-from trainmaster.model.actions import Halt, Reshape
+from trainmaster.model.actions import Freeze, Halt, Reshape, Thaw
 from trainmaster.model.engine_reports import (
+    Frozen,
     ReplicaLost,
     Reshaped,
     ResizeTimed,
     Saved,
     Started,
     StopOrder,
+    Thawed,
 )
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
@@ -262,6 +264,32 @@ def test_one_rank_too_many_that_is_lost_is_a_failure_of_the_run(tmp_path: Path) 
         die(stage, pids[2], "before")
         over = await stage.ended(RUN)
         assert (over.code, over.rank, over.asked) == (9, 2, StopOrder.NOTHING), over
+
+    perform(tmp_path, act)
+
+
+def test_while_it_grows_it_is_frozen_afterwards_and_halted_at_once(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        recipe = recipe_of(stage)
+        (first,) = (await stage.up(RUN, recipe)).pids
+        await stepped(stage, 1)
+        await stage.order(Reshape(RUN, placed(2)), recipe)
+        await until(lambda: len(stage.alive(RUN)) > 1 or None)
+        await stage.order(Freeze(RUN), recipe)
+        await stage.heard(RUN, Frozen)
+        kinds = [type(each) for each in stage.of(RUN)]
+        assert kinds.index(Reshaped) < kinds.index(Frozen)
+        await stage.order(Thaw(RUN), recipe)
+        await stage.heard(RUN, Thawed)
+        await stepped(stage, 2)
+        await stage.order(Reshape(RUN, placed(4)), recipe)
+        await until(lambda: len(stage.alive(RUN)) > 2 or None)
+        await stage.order(Halt(RUN), recipe)
+        over = await stage.ended(RUN)
+        assert (over.asked, over.code, over.has_left) == (StopOrder.HALT, 0, True), over
+        assert not stage.alive(RUN)
+        assert len([each for each in stage.of(RUN) if isinstance(each, Reshaped)]) == 1
+        assert seen_by(stage)[first][-1].world == 2
 
     perform(tmp_path, act)
 
