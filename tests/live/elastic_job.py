@@ -33,10 +33,11 @@ def main() -> None:
     flags.add_argument("--scale-lr", action="store_true")
     flags.add_argument("--slow-save", type=float, default=0.0)
     flags.add_argument("--save-every", type=int, default=0)
+    flags.add_argument("--workers", type=int, default=0)
     asked = flags.parse_args()
     torch.manual_seed(0)
     x = torch.randn(SAMPLES, 8)
-    data = TensorDataset(x, torch.sin(3 * x[:, :1]), torch.arange(SAMPLES))
+    data = Rows(x, torch.sin(3 * x[:, :1]), torch.arange(SAMPLES))
 
     with trainmaster_sdk.run() as tm, gang(tm):
         if tm.joins and (asked.folder / "joiners-die").exists():
@@ -54,7 +55,12 @@ def main() -> None:
         optimiser = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
         sizes = {"rank_batch": asked.rank_batch} if asked.rank_batch else {"global_batch": BATCH}
         batches = ElasticBatches(tm, SAMPLES, asked.steps * BATCH, **sizes)
-        loader = DataLoader(data, batch_sampler=batches)
+        loader = DataLoader(
+            data,
+            batch_sampler=batches,
+            num_workers=asked.workers,
+            persistent_workers=asked.workers > 0,
+        )
         training = elastic(
             tm,
             net,
@@ -68,7 +74,7 @@ def main() -> None:
             training.load(found.state)
             print(f"loaded {found.step}", flush=True)
         seen = asked.folder / f"seen-{os.getpid()}"
-        for step, (inputs, wanted, numbers) in training.batches(loader):
+        for step, (inputs, wanted, numbers, read_by) in training.batches(loader):
             with training.step():
                 losses = (training.model(inputs) - wanted) ** 2
                 size = torch.tensor([float(len(inputs))])
@@ -81,7 +87,9 @@ def main() -> None:
                 with seen.open("a") as file:
                     told = ",".join(map(str, numbers.tolist()))
                     rate = optimiser.param_groups[0]["lr"]
-                    print(step, tm.rank, tm.world_size, rate, len(compiled), told, file=file)
+                    reader = max(read_by.tolist(), default=0)
+                    gang_of_rank = (tm.rank, tm.world_size)
+                    print(step, *gang_of_rank, rate, len(compiled), reader, told, file=file)
                 die_if_asked(asked.folder, "after")
                 total = loss.detach() / tm.world_size
                 dist.all_reduce(total)
@@ -99,6 +107,13 @@ def main() -> None:
                     tm.save(state, step)
                 if must_stop:
                     break
+
+
+class Rows(TensorDataset):
+    """Each with the process that has read it."""
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+        return (*super().__getitem__(index), torch.tensor(os.getpid()))
 
 
 def die_if_asked(folder: Path, when: str) -> None:

@@ -44,6 +44,8 @@ class Seen:
     world: int
     rate: float
     compiled: int
+    reader: int
+    """The process that read its samples."""
     samples: tuple[int, ...]
 
 
@@ -58,9 +60,10 @@ def seen_by(stage: Stage) -> dict[int, list[Seen]]:
     for file in stage.workdir.glob("seen-*"):
         rows = []
         for line in file.read_text().splitlines():
-            step, rank, world, rate, compiled, samples = line.split(" ")
+            step, rank, world, rate, compiled, reader, samples = line.split(" ")
             numbers = tuple(map(int, samples.split(","))) if samples else ()
-            rows.append(Seen(int(step), int(rank), int(world), float(rate), int(compiled), numbers))
+            counts = (int(step), int(rank), int(world))
+            rows.append(Seen(*counts, float(rate), int(compiled), int(reader), numbers))
         found[int(file.name.removeprefix("seen-"))] = rows
     return found
 
@@ -165,9 +168,9 @@ def test_ranks_that_are_not_needed_leave_and_the_others_keep_their_processes(
     perform(tmp_path, act)
 
 
-def test_what_is_compiled_is_kept_and_the_learning_rate_follows_the_batch(tmp_path: Path) -> None:
+def test_loader_and_graph_are_kept_and_the_learning_rate_follows_the_batch(tmp_path: Path) -> None:
     async def act(stage: Stage) -> None:
-        recipe = recipe_of(stage, "--rank-batch", str(BATCH), "--scale-lr", steps=STEPS)
+        recipe = recipe_of(stage, "--rank-batch", str(BATCH), "--scale-lr", "--workers", "1")
         (first,) = (await stage.up(RUN, recipe)).pids
         await stepped(stage, 1)
         await resized(stage, recipe, 2, which=0)
@@ -176,6 +179,8 @@ def test_what_is_compiled_is_kept_and_the_learning_rate_follows_the_batch(tmp_pa
         rows = [row for row in seen_by(stage)[first] if len(row.samples) == BATCH]
         assert {(row.world, row.rate) for row in rows} == {(1, 0.05), (2, 0.1)}
         assert rows[-1].compiled == rows[0].compiled, "it was compiled again"
+        (worker,) = {row.reader for row in rows}
+        assert worker != first, "a worker of the loader reads, the same one all the time"
         assert len(Counter(sample for row in all_seen(stage) for sample in row.samples)) == SAMPLES
         counts = Counter(sample for row in all_seen(stage) for sample in row.samples)
         assert set(counts.values()) == {STEPS // EPOCH_STEPS}
