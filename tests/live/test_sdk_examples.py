@@ -26,6 +26,7 @@ ALONE = [
     "numpy_model",
     "plain_pytorch",
     "ddp",
+    "elastic_ddp",
     "balanced_ddp",
     "fsdp",
     "lightning_loop",
