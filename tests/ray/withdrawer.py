@@ -1,4 +1,4 @@
-"""Ends the launchers of the stores that are named on its standard input, and answers each by a line.
+"""Takes back launchers and reservations of the stores that are named on its standard input, a line each.
 
     python -m tests.ray.withdrawer ADDRESS
 
@@ -13,14 +13,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import ray
+from ray._raylet import PlacementGroupID
 from ray.util import list_named_actors
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group_table,
+    remove_placement_group,
+)
 
 from tests.ray.cluster import ROOT
 
 
 @contextmanager
 def withdrawing(address: str) -> Iterator[Callable[[str], None]]:
-    """Ends the launchers of a store."""
+    """Takes back what a store has."""
     words = [sys.executable, "-m", "tests.ray.withdrawer", address]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -44,6 +50,9 @@ def main(address: str) -> None:
         for each in list_named_actors(all_namespaces=True):
             if each["namespace"] == f"trainmaster-{store}":
                 ray.kill(ray.get_actor(**each))
+        for id_, row in placement_group_table().items():
+            if row["name"].startswith(f"tm:{store}:") and row["state"] != "REMOVED":
+                remove_placement_group(PlacementGroup(PlacementGroupID(bytes.fromhex(id_))))
         print(store, flush=True)
 
 
