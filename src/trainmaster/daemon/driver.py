@@ -181,7 +181,9 @@ class Driver:
         self.health = DeviceHealth(
             lambda: self.controller.state, self.jobs, site_limits, lambda: self.failures.table
         )
-        self.failed_gangs = FailedGangs(lambda: self.controller.state, lambda: self.failures.table)
+        self.failed_gangs = FailedGangs(
+            lambda: self.controller.state, self.jobs, lambda: self.failures.table
+        )
         self.readings.listeners.append(self._check_gpus)
         self.readings.listeners.append(GpuActivity(self).look)
         self.usage = UsageLedger(controller.state.topology, controller.state.prices)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainmaster.core.state import State
+from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.failures.reason_table import Accuses, ReasonTable
 from trainmaster.model import events as e
 from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import LaunchSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,8 @@ class FailedGang:
     nodes: tuple[str, ...]
     why: str
     """What happened, in a few words."""
+    recipe: LaunchSpec | None = None
+    """What the job was started from."""
 
 
 class FailedGangs:
@@ -28,9 +32,10 @@ class FailedGangs:
     def __init__(
         self,
         state: Callable[[], State],
+        jobs: Mapping[str, LiveJob],
         table: Callable[[], ReasonTable],
     ) -> None:
-        self._state, self._table = state, table
+        self._state, self._jobs, self._table = state, jobs, table
         self._found: list[FailedGang] = []
 
     def note(self, events: Iterable[LoggedEvent]) -> None:
@@ -40,7 +45,9 @@ class FailedGangs:
                 row = self._table().of(event.failure.reason)
                 nodes = self._nodes_of(event.run)
                 if row.accuses is Accuses.NODES and len(nodes) > 1:
-                    self._found.append(FailedGang(event.run, nodes, row.title))
+                    live = self._jobs.get(event.run.job)
+                    recipe = None if live is None else live.recipe
+                    self._found.append(FailedGang(event.run, nodes, row.title, recipe))
 
     def take(self) -> Sequence[FailedGang]:
         found, self._found = self._found, []

@@ -19,7 +19,7 @@ from trainmaster.core.state import State
 from trainmaster.daemon.device_health import is_aside_for, set_aside
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.failed_gangs import FailedGang
-from trainmaster.daemon.live_job import LiveJob
+from trainmaster.engines.local.privileges import is_users
 from trainmaster.engines.protocol import EngineError
 from trainmaster.failures.pair_rule import (
     Pair,
@@ -30,7 +30,6 @@ from trainmaster.failures.pair_rule import (
     undecided,
 )
 from trainmaster.model.device_aside import AsideCause
-from trainmaster.model.job import Run
 from trainmaster.text.formatting import listing
 
 log = structlog.get_logger("trainmaster.health")
@@ -67,6 +66,8 @@ class NodeTests:
                     await self.test(gang)
                 except (EngineError, OSError) as problem:
                     log.warning("the nodes of a gang could not be tried", why=str(problem))
+                except Exception:  # the manager goes on without it
+                    log.exception("the nodes of a gang could not be tried", job=gang.run.job)
 
     async def test(self, gang: FailedGang) -> Sequence[PairTest]:
         """Find the bad node of these, and set it aside."""
@@ -98,7 +99,10 @@ class NodeTests:
             return None
         before = [given.get(gpu) for gpu in gpus if gpu is not None]
         asked = await engine.probe(pair[0], (PROGRAM, "port", host), self._limit_s)
-        shared = {**self._python_of(gang.run), "host": host, "patience_s": self._patience_s}
+        if asked.code != 0:
+            log.warning("a node gives no port to meet at", node=pair[0], host=host, code=asked.code)
+            return None
+        shared = {**self._python_of(gang), "host": host, "patience_s": self._patience_s}
         shared["port"] = json.loads(asked.output)
         uuids = self._driver.controller.state.topology.uuids
         requests = [
@@ -167,27 +171,28 @@ class NodeTests:
             None,
         )
 
-    def _python_of(self, run: Run) -> dict[str, Any]:
-        """The Python of the job, which has its torch; empty: that of the node's launcher."""
-        live, path = self._driver.jobs.get(run.job), ""
+    def _python_of(self, gang: FailedGang) -> dict[str, Any]:
+        """The Python of the job, which has its torch; empty: that of the node's launcher.
+
+        The program of a job that runs as its user is never started as the manager's or the raylet's.
+        """
+        if gang.recipe is None or is_users(gang.recipe.account):
+            return {"python": "", "path": ""}
         try:
-            path = self._driver.engine.environment(run)[1].get("PATH", "")
+            path = self._driver.engine.environment(gang.run)[1].get("PATH", "")
         except FileNotFoundError:
-            live = None
-        return {"python": "" if live is None else _python_in(live), "path": path}
+            return {"python": "", "path": ""}
+        return {"python": _python_in(gang.recipe.command), "path": path}
 
 
 def _gpus_of(state: State, name: str) -> range:
-    node = state.topology.node_by_name[name]
-    return range(node.first_gpu, node.first_gpu + node.gpus)
+    """None of a node that was forgotten meanwhile."""
+    node = state.topology.node_by_name.get(name)
+    return range(0) if node is None else range(node.first_gpu, node.first_gpu + node.gpus)
 
 
-def _python_in(live: LiveJob) -> str:
-    words = (
-        word
-        for each in simple_commands(live.recipe.command)
-        for word in (*each.before, *each.words)
-    )
+def _python_in(command: tuple[str, ...]) -> str:
+    words = (word for each in simple_commands(command) for word in (*each.before, *each.words))
     return next((word for word in words if PYTHON.fullmatch(base_name(word))), "")
 
 

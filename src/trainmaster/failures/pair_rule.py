@@ -37,7 +37,7 @@ class PairTest:
 def next_pairs(
     suspects: Sequence[str], others: Sequence[str], tests: Sequence[PairTest]
 ) -> list[Pair]:
-    """What is to be tried next, at the same time; nothing: all is known that can be.
+    """What is to be tried next, each node once; nothing: all is known that can be.
 
     `others` are nodes that had no part in the gang.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +23,7 @@ from trainmaster.model import events as e
 from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.failure import Failure
 from trainmaster.model.job import Run
+from trainmaster.model.launch_spec import Account, LaunchSpec
 from trainmaster.model.topology_growth import topology_of
 
 RUN = Run("7", 1)
@@ -42,7 +44,7 @@ class Stage:
         self.world = Strings(topology_of(nodes), can_freeze=False)
         self.cut_off, self.asked = {*cut_off}, list[tuple[str, str]]()
         self.facts: list[e.Event] = []
-        self.python = ""
+        self.python, self.no_port = "", False
         driver = SimpleNamespace(
             controller=self.world.controller,
             engine=self,
@@ -69,6 +71,8 @@ class Stage:
                 request["port"] = CLOSED
             rest = [json.dumps(request | ({"python": self.python} if self.python else {}))]
             self.asked.append((node, str(request["rank"])))
+        if self.no_port:
+            return Probed(1)
         return await probes.probe((program, *rest), limit_s)
 
     def run(self, *nodes: str) -> None:
@@ -117,6 +121,28 @@ def test_a_python_that_is_missing_accuses_nobody() -> None:
     assert not stage.tests.notes()
 
 
+def test_a_program_of_a_user_is_not_started_as_the_managers() -> None:
+    """Whoever fails on purpose, with a `python` of their own in front, gets nothing by it."""
+    stage = Stage()
+    path = {"PATH": "/home/eve/bin"}
+    stage.environment = lambda run: (Path("/"), path)  # type: ignore[method-assign,assignment,return-value]
+    eves = LaunchSpec(
+        ("python", "x.py"), "/", "", account=Account("eve", 61_000, 61_000, "/home/eve")
+    )
+    gang = FailedGang(RUN, ("a", "b"), "NCCL error", eves)
+    assert stage.tests._python_of(gang) == {"python": "", "path": ""}
+    own = replace(gang, recipe=replace(eves, account=None))
+    assert stage.tests._python_of(own) == {"python": "python", "path": "/home/eve/bin"}
+
+
+def test_a_node_that_gives_no_port_accuses_nobody_and_brings_nothing_down() -> None:
+    stage = Stage()
+    stage.no_port = True
+    stage.run("a", "b")
+    assert not stage.facts
+    assert not stage.tests.notes()
+
+
 @pytest.mark.parametrize(
     ("reason", "nodes", "found"),
     [
@@ -130,7 +156,7 @@ def test_gangs_whose_failure_a_node_may_have_caused(
     reason: str, nodes: tuple[int, ...], found: list[tuple[str, ...]]
 ) -> None:
     stage = Stage()
-    gangs = FailedGangs(lambda: stage.world.state, built_in_table)
+    gangs = FailedGangs(lambda: stage.world.state, {}, built_in_table)
     stage.world.running("7", *(gpu for node in nodes for gpu in (2 * node, 2 * node + 1)))
     gangs.note([LoggedEvent(e.RunFailed(stage.world.job("7").run, failure=Failure(reason)))])
     assert [gang.nodes for gang in gangs.take()] == found
