@@ -214,6 +214,32 @@ def test_a_gang_grows_onto_another_node_and_shrinks_again(tmp_path: Path) -> Non
     perform(tmp_path, act)
 
 
+def test_a_gang_that_stays_on_its_two_nodes_goes_on_as_one(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell(
+            'echo "$RANK of $WORLD_SIZE on $GROUP_RANK, $MASTER_PORT";'
+            ' trap "exit 0" TERM; while :; do sleep 0.02; done'
+        )
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        await until(lambda: all(stage.log(RUN, rank) for rank in range(4)))
+        fewer = placed(2, first=3)
+        asked = stage.engine.requests(Reshape(RUN, fewer), spec)
+        assert [each.to for each in asked] == ["n0", "n1", "cluster", "n0", "n1"]
+        await stage.order(Reshape(RUN, fewer), spec)
+        again = await stage.heard(RUN, Reshaped)
+        assert len(again.pids) == 2
+        await until(lambda: b"0 of 2 on 0" in stage.log(RUN, 0) and b"1 of 2" in stage.log(RUN, 1))
+        last = [stage.log(RUN, rank).splitlines()[-1] for rank in range(2)]
+        assert last[1].startswith(b"1 of 2 on 1, ")
+        assert len({line.rpartition(b" ")[2] for line in last}) == 1
+        assert stage.link.held == {RUN: {"n0": 1000, "n1": 1000}}
+        await stage.order(Halt(RUN), spec)
+        await stage.ended(RUN)
+        assert [type(report) for report in stage.of(RUN)] == [Started, Reshaped, Ended]
+
+    perform(tmp_path, act)
+
+
 def test_a_gang_on_one_node_is_resized_there_in_place(tmp_path: Path) -> None:
     async def act(stage: Cluster) -> None:
         spec = recipe_of(stage)
@@ -355,6 +381,48 @@ def test_a_launch_for_which_the_cluster_has_nothing_left_is_answered(
     perform(tmp_path, act)
 
 
+def test_a_node_that_dies_while_a_gang_comes_up_keeps_nothing_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gang_run, "RETRY_S", 0.02)
+
+    async def act(stage: Cluster) -> None:
+        await stage.link.nodes["n1"].stop()
+        await stage.order(Launch(RUN, BOTH, 0), stage.shell("touch started"))
+        await asyncio.sleep(0.1)
+        await stage.link.die("n1", switch_off)
+        last = await until(lambda: next((r for r in stage.of(RUN) if is_last(r)), None))
+        assert isinstance(last, Lost)
+        assert last.why == "The node n1 is gone."
+        await stage.link.come_back("n1")
+        second = Run(RUN.job, 2)
+        await stage.order(Launch(second, BOTH, 0), stage.shell("true"))
+        assert (await stage.ended(second)).code == 0
+        await until(lambda: second not in stage.link.held)
+        assert stage.link.held == {}
+        assert not (stage.workdir / "started").exists()
+
+    perform(tmp_path, act)
+
+
+def test_a_launch_that_waits_for_a_node_that_dies_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gang_run, "RETRY_S", 0.02)
+
+    async def act(stage: Cluster) -> None:
+        stage.link.taken = {"n1": 3000}
+        await stage.order(Launch(RUN, BOTH, 0), stage.shell("touch started"))
+        await asyncio.sleep(0.5)  # its nodes have said that they see its files
+        await stage.link.die("n1", switch_off)
+        last = await until(lambda: next((r for r in stage.of(RUN) if is_last(r)), None))
+        assert isinstance(last, Lost)
+        assert last.why == "The node n1 is gone."
+        assert not (stage.workdir / "started").exists()
+
+    perform(tmp_path, act)
+
+
 # -- files of jobs -------------------------------------------------------------------------------------
 
 
@@ -408,6 +476,17 @@ def test_a_folder_that_nobody_sees_is_the_jobs_own_fault(tmp_path: Path) -> None
         over = await stage.ended(RUN)
         assert over.code == 126
         assert f"The working directory {gone} does not exist" in over.why
+
+    perform(tmp_path, act)
+
+
+def test_nothing_is_kept_of_a_run_that_is_forgotten(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        await stage.order(Launch(RUN, BOTH, 0), stage.shell("true"))
+        await stage.ended(RUN)
+        await stage.engine.forget(RUN)
+        assert cast(RayEngine, stage.engine)._over == set()
+        assert not stage.engine.folder_of(RUN).exists()
 
     perform(tmp_path, act)
 

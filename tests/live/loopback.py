@@ -97,6 +97,7 @@ class LoopbackLink:
         self, run: Run, thousandths: Mapping[str, int], cpus: Mapping[str, int]
     ) -> None:
         for name, wanted in thousandths.items():
+            self._reached(name)
             others = sum(
                 held.get(name, 0) for other, held in self.held.items() if other != run
             ) + self.taken.get(name, 0)

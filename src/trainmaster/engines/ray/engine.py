@@ -328,6 +328,7 @@ class RayEngine:
             self._sessions[node].post(run, FORGET, run)
         await asyncio.to_thread(shutil.rmtree, folder, True)
         self._marker(run).unlink(missing_ok=True)
+        self._over.discard(run)
         with suppress(OSError):  # other attempts of the job are still there
             folder.parent.rmdir()
 

@@ -251,7 +251,8 @@ class GangRun:
 
     def stays(self, gang: Gang, placement: Placement) -> bool:
         """Whether it is all on one node, and would be: then that node resizes it, in place where it can."""
-        return [*by_node(placement, self._cluster.topology())] == [part.node for part in gang.parts]
+        nodes = [*by_node(placement, self._cluster.topology())]
+        return len(gang.parts) == 1 and nodes == [gang.parts[0].node]
 
     async def _reshape_there(self, order: Reshape) -> None:
         """What it gets is reserved first; what it gives up is given back once it is resized."""
@@ -328,11 +329,7 @@ class GangRun:
         parts = parts_of(placements, self._spec.ranks)
         await self._prepare(self._spec)
         try:
-            refusal, misfit, meeting = await asyncio.gather(
-                self._reserve(),
-                self._cluster.misfit(self._spec, [*placements]),
-                self._meeting(parts),
-            )
+            refusal, misfit, meeting = await self._agree(self._spec, parts)
         except NodeIsGone as gone:
             self._lose(f"The node {gone} is gone.")
             return
@@ -358,6 +355,23 @@ class GangRun:
             self._send(self._standing, spec)
         self._hear_of_gone_nodes()
 
+    async def _agree(
+        self, spec: LaunchSpec, parts: tuple[Part, ...]
+    ) -> tuple[str | None, Misfit | None, Meeting]:
+        """What has to be known of all nodes before a launch; nothing goes on once one of them is gone."""
+        nodes = [part.node for part in parts]
+        asking = (
+            asyncio.create_task(self._reserve(nodes)),
+            asyncio.ensure_future(self._cluster.misfit(spec, nodes)),
+            asyncio.create_task(self._meeting(parts)),
+        )
+        try:
+            return await asyncio.gather(*asking)
+        finally:
+            for each in asking:
+                each.cancel()
+            await asyncio.wait(asking)
+
     async def _prepare(self, spec: LaunchSpec) -> None:
         """The job's folder in the manager's, for its checkpoints; tried again while the disk refuses."""
         job_folder = self.folder.parents[2] / "jobs" / self.run.job
@@ -375,10 +389,13 @@ class GangRun:
     def _former_parts(self) -> tuple[Part, ...]:
         return () if self.gang is None else self.gang.parts
 
-    async def _reserve(self) -> str | None:
-        """Why the cluster does not have what it needs; None: it is reserved."""
+    async def _reserve(self, nodes: Sequence[str]) -> str | None:
+        """Why the cluster does not have what it needs; None: it is reserved. NodeIsGone where one is."""
         until = time.monotonic() + RESERVE_S
         while True:
+            for node in nodes:
+                if self._cluster.session(node).is_gone:
+                    raise NodeIsGone(node)
             try:
                 await self._cluster.link.reserve(self.run, self._held.gpus, self._held.cpus)
                 return None
