@@ -7,8 +7,10 @@ import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from errno import ENOSPC
 from pathlib import Path
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -509,6 +511,28 @@ def test_a_manager_that_comes_back_has_the_same_gang(tmp_path: Path) -> None:
             assert (over.code, over.rank) == (1, 3)
             assert [again.log(RUN, rank) for rank in range(4)] == [b"up\n"] * 4
             assert [type(report) for report in again.of(RUN)] == [Ended]
+
+    perform(tmp_path, act)
+
+
+def test_a_node_whose_disk_is_full_does_not_keep_a_manager_from_starting(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell("echo up; until [ -e go ]; do sleep 0.02; done; echo done")
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        await until(lambda: all(stage.log(RUN, rank) for rank in range(4)))
+        seen = stage.reports[-1][1]
+        await stage.engine.close()
+        async with stage.another() as again:
+            await until(lambda: len(again.nodes) == 2)
+            launcher = again.link.nodes["n1"].launcher
+            assert launcher is not None
+            launcher.observe = full = Mock(side_effect=OSError(ENOSPC, "No space left"))  # type: ignore[method-assign]
+            await again.engine.observe({RUN: seen})
+            full.assert_called()
+            del launcher.observe  # type: ignore[method-assign]
+            (stage.workdir / "go").touch()
+            assert (await again.ended(RUN)).code == 0
+            assert [again.log(RUN, rank) for rank in range(4)] == [b"up\ndone\n"] * 4
 
     perform(tmp_path, act)
 

@@ -224,13 +224,17 @@ class RayEngine:
         for name in {name for gang in adopted for name in gang.nodes}:
             self._session(name)  # one that was never seen is then found, or is gone
         reached = sorted(self._nodes.keys() - self._silent.keys())
-        asking = [asyncio.create_task(self._settle(name, adopted, known)) for name in reached]
+        asking = {asyncio.create_task(self._settle(name, adopted, known)): name for name in reached}
         strays: dict[Run, StrayRun] = {}
         if asking:
             done, slow = await asyncio.wait(asking, timeout=LOOK_S)
             for task in slow:
                 task.cancel()
             for task in done:
+                if (problem := task.exception()) is not None:
+                    log.warning("a node refused its runs", node=asking[task], why=str(problem))
+                    self._start(self._settle_later(asking[task], known, adopted))
+                    continue
                 strays |= {each.run: each for each in task.result() if each.run not in strays}
         for run, seen in runs.items():
             if seen > 0 and run not in self._runs and run not in self._over:
@@ -554,9 +558,18 @@ class RayEngine:
         answered = (task for task in done if task.exception() is None)
         return {asking[task]: cast(tuple[str, ...], task.result()) for task in answered}
 
-    async def _settle_later(self, name: str, known: Known) -> None:
-        with suppress(NodeIsGone):
-            await self._settle(name, (), known)
+    async def _settle_later(self, name: str, known: Known, adopted: Sequence[GangRun] = ()) -> None:
+        """Until nothing there hinders it, such as a full disk."""
+        trouble = ""
+        while True:
+            try:
+                await self._settle(name, adopted, known)
+                return
+            except Exception as problem:
+                if trouble != str(problem):
+                    trouble = str(problem)
+                    log.warning("a node refused its runs", node=name, why=trouble)
+            await asyncio.sleep(RETRY_S)
 
     async def _settle(
         self, name: str, adopted: Sequence[GangRun], known: Known
