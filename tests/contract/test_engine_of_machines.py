@@ -26,6 +26,7 @@ from tests.live.test_elastic_engine import (
 from trainmaster.engines.ray import gang_run
 from trainmaster.engines.ray.engine import RayEngine
 from trainmaster.engines.ray.gang_parts import NodeOrder, Reservation
+from trainmaster.engines.ray.node_link import Unreachable
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Reshape, Thaw
 from trainmaster.model.engine_reports import (
     Ended,
@@ -69,6 +70,10 @@ class Cluster(Stage):
     @property
     def link(self) -> LoopbackLink:
         return cast(LoopbackLink, cast(RayEngine, self.engine)._link)
+
+    def has_remains(self, node: str) -> bool:
+        """Whether there is anything of the run on that node."""
+        return (self.folder / "nodes" / node / "runs" / RUN.job / str(RUN.attempt)).exists()
 
     def pids_on(self, node: str) -> list[int]:
         """Processes of the run whose log is on that node."""
@@ -519,6 +524,7 @@ def test_a_node_whose_disk_is_full_does_not_keep_a_manager_from_starting(tmp_pat
     async def act(stage: Cluster) -> None:
         spec = stage.shell("echo up; until [ -e go ]; do sleep 0.02; done; echo done")
         await stage.order(Launch(RUN, BOTH, 0), spec)
+        await stage.heard(RUN, Started)
         await until(lambda: all(stage.log(RUN, rank) for rank in range(4)))
         seen = stage.reports[-1][1]
         await stage.engine.close()
@@ -567,6 +573,47 @@ def test_a_manager_whose_nodes_another_has_taken_gives_no_more_orders(tmp_path: 
         await stage.order(Kill(RUN), spec)
         await until(lambda: not stage.pids_on("n0"))
         assert stage.pids_on("n1")
+
+    perform(tmp_path, act)
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_resize_whose_launches_did_not_arrive_is_ended_by_the_next_manager(
+    tmp_path: Path, is_forgotten: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manager ended when it had written down that it launches, and before all nodes had heard of it."""
+    fewer = placed(2, first=3)
+
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell(
+            'echo "$RANK of $WORLD_SIZE"; trap "exit 0" TERM; while :; do sleep 0.02; done'
+        )
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        await stage.heard(RUN, Started)
+        await until(lambda: all(stage.log(RUN, rank) for rank in range(4)))
+        seen, call = stage.reports[-1][1], stage.link.call
+
+        async def call_until_lost(node: str, method: str, *words: object) -> object:
+            is_launch = method == "execute" and isinstance(words[1], Launch)
+            if node == "n1" and (is_launch or (method == "forget" and not is_forgotten)):
+                raise Unreachable(node)
+            return await call(node, method, *words)
+
+        monkeypatch.setattr(stage.link, "call", call_until_lost)
+        await stage.order(Reshape(RUN, fewer), spec)
+        await until(lambda: b"0 of 2\n" in stage.log(RUN))
+        await until(lambda: stage.has_remains("n1") is not is_forgotten)
+        await stage.engine.close()
+        async with stage.another() as again:
+            await again.engine.observe({RUN: seen})
+            await again.order(Reshape(RUN, fewer), spec)
+            assert len((await again.heard(RUN, Reshaped)).pids) == 2
+            await until(lambda: again.log(RUN, 1).endswith(b"1 of 2\n"))
+            assert again.log(RUN).count(b"0 of 2\n") == 1
+            await again.order(Halt(RUN), spec)
+            assert (await again.ended(RUN)).asked is StopOrder.HALT
+            assert [type(report) for report in again.of(RUN)] == [Reshaped, Ended]
+            assert again.alive(RUN) == []
 
     perform(tmp_path, act)
 

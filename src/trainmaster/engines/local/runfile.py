@@ -113,6 +113,8 @@ class RunFile:
     """The program that runs its containers; empty for none."""
     first_rank: int = 0
     """The number of its first rank in a gang on several machines."""
+    gang_generation: int = 0
+    """How often the gang that it is a part of had gone on with other parts."""
     slots: tuple[str, ...] = ()
     """What each rank has for itself, and keeps: its GPUs, or its node where it has CPU slots."""
 
@@ -128,6 +130,7 @@ LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_fold
     "secrets",
     "container_engine",
     "first_rank",
+    "gang_generation",
     "slots",
 }
 FIELDS = frozenset(each.name for each in fields(RunFile))

@@ -114,6 +114,7 @@ def run_file(
         ),
         socket=at,
         first_rank=places[0].rank,
+        gang_generation=0 if spec.part is None else spec.part.generation,
         grace_ms=spec.grace_ms,
         log_bytes=spec.logs.file_bytes,
         log_files=spec.logs.files,

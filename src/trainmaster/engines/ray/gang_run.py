@@ -196,15 +196,14 @@ class GangRun:
         if gang.generation == 0 and not gang.is_up:
             self._placements = by_node(order.placement, self._cluster.topology())
             self._is_prerun = order.is_prerun
-            for part in gang.parts:
-                if part.started is None and part.over is None:
-                    self._post_launch(part.node)
+            self._launch_parts(gang)
 
     def _end_by(self, order: Halt | Kill, spec: LaunchSpec) -> None:
         gang = self.gang
         self._end = order
         if gang is not None and not gang.is_between:
             self._journal.gang = told_to_end(gang)
+            self._forget_earlier(gang)
             self._post_all("execute", order, spec)
             return
         if self._bringing_up is not None:
@@ -241,6 +240,11 @@ class GangRun:
         if gang.is_resizing:
             if gang.is_between:
                 self._go_on()
+        elif gang.generation > 0 and not gang.is_up and launched.placement == wanted:
+            self._standing = order
+            if self._bringing_up is None:  # an earlier manager's launches may not have arrived
+                self._placements = by_node(order.placement, self._cluster.topology())
+                self._launch_parts(gang)
         elif self.stays(gang, order.placement):
             self._standing = order
             self._start(self._reshape_there(order))
@@ -341,16 +345,13 @@ class GangRun:
             return
         spec, self._placements = self._spec, placements
         self._is_prerun = is_prerun
-        if self.gang is not None:  # what an earlier generation left there counts as this attempt's
-            for node in placements:
-                self._cluster.session(node).post(self.run, FORGET, self.run)
         launched = Launched(meeting, repr(placement.slices), spec.grace_ms, spec.logs, self._held)
         self._mirrors.clear()
         self._files.clear()
         self._journal.launch(parts, launched)
         await self._write_again()  # else the next manager might launch it elsewhere as well
-        for part in parts:
-            self._post_launch(part.node)
+        if self.gang is not None:
+            self._launch_parts(self.gang)
         if self._standing is not None and not isinstance(self._standing, Reshape):
             self._send(self._standing, spec)
         self._hear_of_gone_nodes()
@@ -414,6 +415,19 @@ class GangRun:
         port = await session.ask("free_port", "")
         assert isinstance(port, int)
         return Meeting(session.host, port)
+
+    def _launch_parts(self, gang: Gang) -> None:
+        """All that are not known to have started."""
+        self._forget_earlier(gang)
+        for part in gang.parts:
+            if part.started is None and part.over is None:
+                self._post_launch(part.node)
+
+    def _forget_earlier(self, gang: Gang) -> None:
+        """What an earlier generation left on a node would count as this one's part there."""
+        for part in gang.parts if gang.generation > 0 else ():
+            if part.started is None and part.over is None:
+                self._post(part, FORGET, self.run, gang.generation)
 
     def _post_launch(self, node: str) -> None:
         """Launch its part on this node; where this manager cannot yet, it is ordered again."""
@@ -503,7 +517,7 @@ class GangRun:
         index, gang = self._index_of(node), self.gang
         if index is None or gang is None or self.is_over or gang.parts[index].over is not None:
             return None
-        return Seen(gang.parts[index].seen, self._mirror(index).places)
+        return Seen(gang.parts[index].seen, gang.generation, self._mirror(index).places)
 
     def write_logs(self, node: str, pieces: list[LogPiece]) -> None:
         """In a thread, since it waits for the disk."""

@@ -172,10 +172,13 @@ class Launcher:
         """Go on with these parts, from what the manager has of them. Of the others, end earlier runs of known
         jobs."""
         self._confirm(session)
-        for run, seen in runs.items():
-            self._watch(run, seen)
-        numbers = {run: seen.number for run, seen in runs.items()}
-        return tuple(await self._local.observe(numbers, known.get))
+        earlier = {run for run, seen in runs.items() if self._is_earlier(run, seen.generation)}
+        for run in runs.keys() - earlier:
+            self._watch(run, runs[run])
+        numbers = {run: runs[run].number for run in runs.keys() - earlier}
+        left_alone = {run.job for run in earlier}
+        jobs = {job: each for job, each in known.items() if job not in left_alone}
+        return tuple(await self._local.observe(numbers, jobs.get))
 
     async def live(self, session: int) -> tuple[Run, ...]:
         """Runs that may go on here."""
@@ -208,12 +211,21 @@ class Launcher:
         self._confirm(session)
         return await probes.probe(words, limit_s)
 
-    async def forget(self, session: int, run: Run) -> None:
-        """Remove what is left of a run that is over."""
+    async def forget(self, session: int, run: Run, generation: int | None = None) -> None:
+        """Remove what is left of a run that is over, or of its part in generations before this one."""
         self._confirm(session)
-        if run not in self._live:
+        is_over = generation is None or self._is_earlier(run, generation)
+        if is_over and run not in self._live:
             await self._local.forget(run)
             self._places.pop(run, None)
+
+    def _is_earlier(self, run: Run, generation: int) -> bool:
+        """Whether what is here of a run is its part in an earlier generation of the gang."""
+        try:
+            file = runfile.newest(str(self._local.folder_of(run)))
+        except (OSError, ValueError):
+            return False
+        return file is not None and file.gang_generation < generation
 
     # -- news ----------------------------------------------------------------------------------------------
 

@@ -61,6 +61,8 @@ class Seen:
 
     number: int = 0
     """Of the last report."""
+    generation: int = 0
+    """Of the gang: what the node has of an earlier one is not this part."""
     logs: Mapping[int, LogPlace] = field(default_factory=dict)
     """By rank."""
 
