@@ -193,13 +193,18 @@ class MemoryForecasts:
         return [*islice((other for other in there if not other.has_started), MOST_TOLD)]
 
     def host_estimate(self, live: LiveJob) -> MemoryEstimate | None:
-        """The same of host memory; a run that was out of it counts where nothing else is known."""
+        """The same of host memory.
+
+        A run that was out of it counts as long as none with its arguments has succeeded, and where others
+        say no more than it had.
+        """
         program, arguments = _split(key_of(live))
         ended = self._runs.get(program, ())
         runs = [PastRun(run.arguments, run.host_memory) for run in ended if run.host_memory]
-        failed = self._failed.get(key_of(live))
         known = of_earlier_runs(runs, arguments, {})
-        return best([known, passed_on(failed) if failed else None], 0)
+        has_succeeded = known is not None and known.is_same
+        failed = 0 if has_succeeded else self._failed.get(key_of(live), 0)
+        return best([known, passed_on(failed) if failed else None], failed)
 
     def _news(self, live: LiveJob) -> Profile | None:
         record = live.record

@@ -321,3 +321,18 @@ def test_what_a_run_out_of_host_memory_had_counts_until_one_has_succeeded() -> N
     found = forecasts.host_estimate(other)
     assert found is not None
     assert (found.low, found.is_same) == (4 * GIB, True)
+
+
+def test_what_a_run_out_of_host_memory_had_outweighs_less_of_other_arguments() -> None:
+    forecasts = MemoryForecasts(LivePrograms())
+    for id in ("1", "2", "3"):
+        small = a_live_job(id, "--hidden 64", Profile(host_memory=GIB))
+        assert not [*forecasts.learn(small)]
+    failed, waiting = a_live_job("4", "--hidden 4096"), a_live_job("5", "--hidden 4096")
+    forecasts.learn_out_of_memory(failed, 20 * GIB)
+    assert forecasts.host_estimate(waiting) == passed_on(20 * GIB)
+    enough = a_live_job("6", "--hidden 8192")
+    forecasts.learn_out_of_memory(enough, GIB + 1)
+    found = forecasts.host_estimate(enough)
+    assert found is not None
+    assert not found.is_passed_on  # by other arguments, which allows for more than it had

@@ -58,8 +58,8 @@ MARGINS_PERCENT = {
 """The interval to both sides, of what the allocator reserves: the widest of these counts.
 
 cuDNN's workspaces are not documented, and decide how much memory is lost to fragments: 16 % in a recurrent
-language model. The compiler
-chooses which activations it computes again. What ranks gather while they compute is not counted.
+language model. The compiler chooses which activations it computes again. What ranks gather while they compute
+is not counted.
 """
 
 
