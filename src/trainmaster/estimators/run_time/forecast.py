@@ -4,7 +4,7 @@ A prediction is made from the steps that are left at the measured speed, from th
 earlier successful runs. Of several, the one with the narrowest interval counts. The interval is a split
 conformal one: the prediction multiplied by quantiles of true over predicted time in past forecasts of the
 same kind (`past_forecasts.py`); the expected time is the prediction multiplied by their median. Until there
-are nine of them, an assumed width stands in, and is reported as such.
+are some of nine jobs, an assumed width stands in, and is reported as such.
 
 A run that has outlasted a prediction says that this run is not like the others. How long it still takes is
 then proportional to how long it has run, with an interval learned from other runs that outlasted theirs.

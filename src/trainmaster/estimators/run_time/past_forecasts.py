@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import floor, sqrt
 
@@ -25,7 +26,7 @@ LEAST_OUTSIDE, MOST_OUTSIDE = OUTSIDE / 10, 2 * OUTSIDE
 FIRST_STEP, LEAST_STEP = 0.1, 0.002
 """How far the part that is left outside moves with each end: the first over the root of their number."""
 ENOUGH = round(2 / OUTSIDE) - 1
-"""Past forecasts from which both quantiles exist."""
+"""Jobs from which both quantiles exist: forecasts of one say much the same."""
 MOST_RATIOS = 10_000
 """Past forecasts that count: the newest."""
 ROUNDING = 1e-9
@@ -41,16 +42,30 @@ class PastForecasts:
     """The part of the ratios that the next interval leaves out."""
     judged: int = 0
     """Ends that were compared with an interval from past forecasts."""
+    _jobs: int = 0
+    """Of which there were forecasts."""
     _newest: deque[float] = field(default_factory=deque)
     """True over predicted remaining time, in the order in which they came true."""
     _sorted: list[float] = field(default_factory=list)
 
     @property
     def is_enough(self) -> bool:
-        return len(self._sorted) >= ENOUGH
+        return self._jobs >= ENOUGH
 
-    def learn(self, forecast: RunTimeForecast, total_ms: int) -> None:
-        """A run of which this was forecast has ended after this time."""
+    def learn(self, forecasts: Iterable[RunTimeForecast], total_ms: int) -> None:
+        """A run of which these were forecast has ended after this time."""
+        self._jobs += 1
+        for each in forecasts:
+            self._learn(each, total_ms)
+
+    def factors(self) -> Factors:
+        """Quantiles of the ratios, rounded outwards, and their median; of nine jobs, or more."""
+        known, number = self._sorted, len(self._sorted)
+        place = max(1, floor((number + 1) * self.outside / 2 + ROUNDING))
+        middle = (known[(number - 1) // 2] + known[number // 2]) / 2
+        return known[place - 1], middle, known[-place]
+
+    def _learn(self, forecast: RunTimeForecast, total_ms: int) -> None:
         left_ms = left_of(forecast, total_ms)
         self._keep(left_ms / forecast.predicted_ms)
         if forecast.is_calibrated:
@@ -59,13 +74,6 @@ class PastForecasts:
             step = max(LEAST_STEP, FIRST_STEP / sqrt(self.judged))
             moved = self.outside + step * (OUTSIDE - is_outside)
             self.outside = min(MOST_OUTSIDE, max(LEAST_OUTSIDE, moved))
-
-    def factors(self) -> Factors:
-        """Quantiles of the ratios, rounded outwards, and their median; of nine of them, or more."""
-        known, number = self._sorted, len(self._sorted)
-        place = max(1, floor((number + 1) * self.outside / 2 + ROUNDING))
-        middle = (known[(number - 1) // 2] + known[number // 2]) / 2
-        return known[place - 1], middle, known[-place]
 
     def _keep(self, ratio: float) -> None:
         self._newest.append(ratio)

@@ -47,9 +47,11 @@ class PastRuns:
         forecasts: Sequence[RunTimeForecast] = (),
     ) -> None:
         """A run has succeeded: how long it ran, what of that was lost, and what had been forecast."""
+        of_kind: dict[Kind, list[RunTimeForecast]] = {}
         for each in forecasts:
-            kind = each.basis, each.stage
-            self._forecasts.setdefault(kind, PastForecasts()).learn(each, run_ms)
+            of_kind.setdefault((each.basis, each.stage), []).append(each)
+        for kind, alike in of_kind.items():
+            self._forecasts.setdefault(kind, PastForecasts()).learn(alike, run_ms)
         useful_ms = max(0, run_ms - lost_ms)
         for runs, which in ((self._runs, key), (self._others, without_arguments(key))):
             known_runs = runs.pop((which, gpus), None) or deque(maxlen=MOST_RUNS)

@@ -24,8 +24,10 @@ from trainmaster.estimators.run_time.past_forecasts import (
     OUTSIDE,
     PastForecasts,
 )
+from trainmaster.estimators.run_time.past_runs import PastRuns
 from trainmaster.model import codec
 from trainmaster.model.job import Source
+from trainmaster.model.program_key import ProgramKey
 from trainmaster.model.run_time import RunTimeForecast, Stage
 from trainmaster.model.units import HOUR, MINUTE, SECOND
 
@@ -40,7 +42,7 @@ def past(*ratios: float) -> PastForecasts:
     """Forecasts with an assumed interval, of which so much came true."""
     known = PastForecasts()
     for ratio in ratios:
-        known.learn(RunTimeForecast(RUNS, 0, HOUR, 0, HOUR, 0, False), round(HOUR * ratio))
+        known.learn([RunTimeForecast(RUNS, 0, HOUR, 0, HOUR, 0, False)], round(HOUR * ratio))
     return known
 
 
@@ -79,6 +81,29 @@ def test_without_past_forecasts_an_assumed_width_is_said_to_be_one() -> None:
     assert (found.low_ms, found.expected_ms, found.high_ms) == (HOUR * 4 // 5, HOUR, HOUR * 5 // 4)
     assert not found.is_calibrated
     assert run_time_forecast({}, MINUTE, {}) is None
+
+
+def test_many_forecasts_of_few_jobs_say_little() -> None:
+    """A job of four hours is forecast nine times while it runs, and each says the same of it."""
+    key, past_runs = ProgramKey("ann", "/w", ("./train",)), PastRuns()
+    later = [
+        RunTimeForecast(RUNS, MINUTE << each, HOUR, 0, HOUR, 0, is_calibrated=False)
+        for each in range(ENOUGH)
+    ]
+    at_start = replace(later[0], ran_ms=0)
+    for _ in range(ENOUGH - 1):
+        past_runs.learn(key, 1, 4 * HOUR, forecasts=[at_start, *later])
+    for ran_ms in (0, MINUTE):
+        found = past_runs.forecast({RUNS: Prediction(HOUR)}, ran_ms)
+        assert found is not None
+        assert not found.is_calibrated
+    past_runs.learn(key, 1, 4 * HOUR, forecasts=later)
+    found = past_runs.forecast({RUNS: Prediction(HOUR)}, MINUTE)
+    assert found is not None
+    assert found.is_calibrated
+    found = past_runs.forecast({RUNS: Prediction(HOUR)}, 0)
+    assert found is not None
+    assert not found.is_calibrated  # no forecast at the start was made of the last one
 
 
 def test_bounds_are_quantiles_of_past_forecasts_and_the_expected_time_is_their_median() -> None:
@@ -128,7 +153,7 @@ def within_of(truths: Iterable[float], judged: int) -> int:
     for truth in truths:
         found = run_time_forecast({RUNS: Prediction(HOUR)}, 0, {(RUNS, Stage.START): known})
         assert found is not None
-        known.learn(found, round(HOUR * truth))
+        known.learn([found], round(HOUR * truth))
         later.append((round(HOUR * truth), [found]))
     (row,) = calibration(later[-judged:])
     assert row.forecasts == judged
@@ -155,7 +180,7 @@ def test_a_burst_of_equal_ends_does_not_push_out_what_else_is_known() -> None:
     known = past(*(random.lognormvariate(0, 0.5) for _ in range(2_000)))
     before = known.factors()
     for _ in range(100):
-        known.learn(RunTimeForecast(RUNS, 0, HOUR, 0, HOUR, 0, False), HOUR // 100)
+        known.learn([RunTimeForecast(RUNS, 0, HOUR, 0, HOUR, 0, False)], HOUR // 100)
     low, _, high = known.factors()
     assert before[0] / 1.5 < low < before[0]
     assert high == pytest.approx(before[2], rel=0.1)
@@ -164,13 +189,13 @@ def test_a_burst_of_equal_ends_does_not_push_out_what_else_is_known() -> None:
 def test_only_intervals_from_the_past_are_adapted_and_within_bounds() -> None:
     known = PastForecasts()
     assumed = replace(a_forecast(RUNS, 0, 1, 2, 3), is_calibrated=False)
-    known.learn(assumed, HOUR)
+    known.learn([assumed], HOUR)
     assert (known.outside, known.judged) == (OUTSIDE, 0)
     for _ in range(10):
-        known.learn(a_forecast(RUNS, 0, 1, 2, 3), HOUR)
+        known.learn([a_forecast(RUNS, 0, 1, 2, 3)], HOUR)
     assert known.outside < OUTSIDE
     for _ in range(2_000):
-        known.learn(a_forecast(RUNS, 0, 1, 2, 3 * HOUR), HOUR)
+        known.learn([a_forecast(RUNS, 0, 1, 2, 3 * HOUR)], HOUR)
     assert known.outside == MOST_OUTSIDE
 
 
