@@ -49,12 +49,11 @@ FLAGS: Mapping[str, frozenset[str]] = {
     ),
 }
 """Options of launchers that take no value; all others take one. `_` is the same as `-`."""
-WRAPPERS = frozenset(
-    {
-        *("mpirun", "mpiexec", "horovodrun", "srun", "timeout", "numactl", "taskset", "ionice"),
-        *("apptainer", "singularity", "docker", "podman", "enroot", "nsys", "ncu", "strace"),
-    }
-)
+CONTAINERS = frozenset({"apptainer", "singularity", "docker", "podman", "enroot"})
+WRAPPERS = CONTAINERS | {
+    *("mpirun", "mpiexec", "horovodrun", "srun", "timeout", "numactl", "taskset", "ionice"),
+    *("nsys", "ncu", "strace", "sudo", "doas", "xvfb-run"),
+}
 """Programs that start another one, after options of their own."""
 
 
@@ -99,9 +98,11 @@ def _places(words: Words) -> Places:
     if name in SHELLS:
         at = shell_code(words) or _first_positional(words, 1)
         return _picked(words, 0, at)
-    if name in WRAPPERS or name.startswith("-"):
+    if name in WRAPPERS or name.startswith(
+        "-"
+    ):  # `nice -n 5` leaves its options before the program
         return _of_wrapper(words)
-    return _picked(words, 0)
+    return _behind(words, _started_by_unknown(words)) or _picked(words, 0)
 
 
 def _of_launcher(name: str, words: Words) -> Places:
@@ -136,17 +137,55 @@ def _of_python(words: Words) -> Places:
 
 def _of_wrapper(words: Words) -> Places:
     """The wrapper and the program that it starts; all its words where that is not seen."""
-    at = next((at for at in range(1, len(words)) if _is_program(words[at])), None)
-    if at is None:
+    places = range(1, len(words))
+    at = next((at for at in places if _is_known(words[at]) or _is_script(words[at])), None)
+    is_contained = any(base_name(word) in CONTAINERS for word in words[:at])
+    if at is None and not is_contained:  # a container's `./` may be a folder or an image
+        at = next((at for at in places if _is_local(words, at)), None)
+    has_image_between = any(word.startswith("--entrypoint") for word in words[:at])
+    if at is None or has_image_between:
         return dict(enumerate(words))
-    inner = {at + place: word for place, word in _places(words[at:]).items()}
-    return inner if words[0].startswith("-") else {0: words[0], **inner}
+    found = _behind(words, at)
+    return {at: word for at, word in found.items() if at or not word.startswith("-")}
 
 
-def _is_program(word: str) -> bool:
+def _started_by_unknown(words: Words) -> int | None:
+    """Where a program that is not known names one that it starts.
+
+    After an option such a name is its value (`--strategy deepspeed`), but for Python's.
+    """
+    return next(
+        (
+            at
+            for at in range(1, len(words))
+            if _is_known(words[at])
+            and (PYTHON.fullmatch(base_name(words[at])) or not words[at - 1].startswith("-"))
+        ),
+        None,
+    )
+
+
+def _behind(words: Words, at: int | None) -> Places:
+    """The first word, and the program that starts there."""
+    if at is None:
+        return {}
+    return {0: words[0]} | {at + place: word for place, word in _places(words[at:]).items()}
+
+
+def _is_known(word: str) -> bool:
     name = base_name(word)
     is_known = PYTHON.fullmatch(name) is not None or name in SHELLS or name in FLAGS
-    return is_known or word.startswith("./") or word.endswith(SCRIPT)
+    return is_known and ":" not in word  # `-v /opt/python:/python` names folders
+
+
+def _is_script(word: str) -> bool:
+    return word.endswith(SCRIPT) and ":" not in word
+
+
+def _is_local(words: Words, at: int) -> bool:
+    """Whether a file of this folder is named there that is not the value of an option."""
+    before = words[at - 1]
+    return words[at].startswith("./") and ("=" in before or not before.startswith("-"))
 
 
 def _first_positional(words: Words, start: int) -> int:
