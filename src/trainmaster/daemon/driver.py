@@ -666,14 +666,16 @@ class Driver:
         found = [self.jobs[id] for id in touched if id in self.jobs]
         ended = [live for live in found if live.has_ended]
         states = {live.id: live.state for live in ended}
-        is_first = False
+        to_tell: dict[str, LiveJob] = {}
         for live in ended:
             del self.jobs[live.id]
             self.dispatcher.forget(live.id)
             self.limits.forget(live.id)
             self.measurements.forget(live.id)
             self.live_programs.forget(live)
-            is_first |= self.run_times.learn(live)
+            if self.run_times.learn(live):
+                alike = self.live_programs.of_program(key_of(live))
+                to_tell |= {other.id: other for other in alike}
             self.inbox.follow_up([*self.memory_forecasts.learn(live)])
             for other in self.memory_forecasts.waiting(live):
                 self.inbox.follow_up([*self.host_bookings.news(other)])
@@ -683,8 +685,8 @@ class Driver:
                 self.check_dependencies(waiting, lambda id: states.get(id) or self.state_of(id))
             self.inbox.follow_up(self.dependencies.release_next(live))
             self.preruns.forget(live)
-        if is_first:
-            self.inbox.follow_up(self.run_times.first_estimates(self.jobs.values()))
+        there = [live for live in to_tell.values() if live.id in self.jobs]
+        self.inbox.follow_up(self.run_times.first_estimates(there))
         unheld, self.dependencies.waits_for_prerun = self.dependencies.waits_for_prerun, []
         self.inbox.follow_up(self.preruns.follow_up([*found, *unheld]))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,6 +48,8 @@ PLAIN = {"started": "started", "suspended": "suspended", "hung": "hung", "idle":
 ENDS = frozenset({"succeeded", "failed", "lost", "stopped", "withdrawn"})
 """Entries after which a job may have ended."""
 FAILURES = frozenset({JobState.FAILED, JobState.TIMED_OUT})
+AMOUNT = re.compile(r"[\d.,]+ (?:GiB|MiB|KiB|bytes?|s|of [\d,]+ files)\b")
+"""What changes in a trouble that goes on."""
 DROPPED = (
     "Notifications of {whose} were dropped within the last day: they could not be delivered for a day, or too"
     " many waited (manager.log says how many)."
@@ -121,6 +124,15 @@ def messages_about_health(
     for target in settings.operators:
         to = text_of(target)
         yield Message(f"health:{at_ms}:{to}", to, subject, "\n".join(lines), body)
+
+
+def troubles_told(told: Sequence[str], now: Sequence[str]) -> tuple[str, ...]:
+    """The troubles there are now, in the words in which they were told.
+
+    One in which only a size, a time or a number of files has changed is no new one: a disk that fills.
+    """
+    known = {AMOUNT.sub("", each): each for each in told}
+    return tuple(known.get(AMOUNT.sub("", each), each) for each in now)
 
 
 def text_of(target: Target) -> str:
@@ -304,8 +316,9 @@ class Notifier:
             return outbox
         own = set(self.notes())
         said = [each for each in (health.trouble, *health.notes) if each and each not in own]
-        messages = messages_about_health(outbox.troubles, said, _now(), self._settings, self._host)
-        return replace(outbox.with_messages(messages, _now()), troubles=tuple(said))
+        there = troubles_told(outbox.troubles, said)
+        messages = messages_about_health(outbox.troubles, there, _now(), self._settings, self._host)
+        return replace(outbox.with_messages(messages, _now()), troubles=there)
 
     def _keep(self, outbox: Outbox) -> None:
         """Written down first: what is sent then is not forgotten."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +335,37 @@ def test_what_happened_while_no_manager_looked_counts_by_its_own_time(
         assert live.history.saved_at_ms == expected
 
     run(scenario)
+
+
+def test_the_first_end_of_a_program_is_told_to_jobs_of_that_program_alone(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the others, of which there may be thousands, none is looked at."""
+    told: list[str] = []
+
+    async def scenario() -> None:
+        driver = await with_a_run(store, tmp_path, a_job("1", gpus(1)))
+        programs = {"2": RECIPE, "3": LaunchSpec(("false",), "/", "")}
+        jobs = {id: StoredSubmission(recipe, a_job(id, 1)) for id, recipe in programs.items()}
+        others = [LiveJob(kept.job, id, kept, {}) for id, kept in jobs.items()]
+        driver.inbox.request(wish_for(*others))
+        await driver.step()
+        look = driver.run_times.first_estimates
+
+        def noted(jobs: Iterable[LiveJob]) -> Iterator[LoggedEvent]:
+            seen = [*jobs]
+            told.extend(live.id for live in seen)
+            return look(seen)
+
+        monkeypatch.setattr(driver.run_times, "first_estimates", noted)
+        driver.inbox.report(Ended(Run("1", 1), 9_000, 0, steady_ms=59_000), 3)
+        await driver.step()
+        await driver.step()
+        estimates = {id: live.record and live.record.estimate for id, live in driver.jobs.items()}
+        assert [id for id, known in estimates.items() if known is not None] == ["2"]
+
+    run(scenario)
+    assert told == ["2"]
 
 
 def test_a_run_that_outlasts_its_estimate_has_a_later_one_though_nothing_happens(

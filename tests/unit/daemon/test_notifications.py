@@ -15,7 +15,12 @@ from trainmaster.config.notifications import (
     target_of,
 )
 from trainmaster.config.validation import ConfigError
-from trainmaster.daemon.notifications import message_about, messages_about_health, occasions
+from trainmaster.daemon.notifications import (
+    message_about,
+    messages_about_health,
+    occasions,
+    troubles_told,
+)
 from trainmaster.daemon.outbox import (
     GIVEN_UP_AFTER_MS,
     MOST_PENDING,
@@ -110,6 +115,32 @@ def test_operators_hear_of_each_trouble_once_and_when_it_is_over() -> None:
     assert not [*messages_about_health(("x",), ("x",), 2, settings, "box")]
     over = [*messages_about_health(("The disk is full.",), (), 3, settings, "box")]
     assert over[0].text == "Over: The disk is full."
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_same"),
+    [
+        ("Only 62.5 GiB are free: make room.", "Only 840 MiB are free: make room.", True),
+        ("Only 2 KiB are free: make room.", "Only 1 byte are free: make room.", True),
+        ("A step has taken 12 s so far.", "A step has taken 1,027 s so far.", True),
+        ("900 of 1,024 files are open.", "1,000 of 1,024 files are open.", True),
+        ("GPU 3 of n1 is set aside.", "GPU 4 of n1 is set aside.", False),
+        (
+            "Only 5 GiB are free where job 1 writes.",
+            "Only 5 GiB are free where job 2 writes.",
+            False,
+        ),
+    ],
+)
+def test_a_trouble_that_only_measures_otherwise_is_the_same_one(
+    before: str, after: str, is_same: bool
+) -> None:
+    settings = settings_in("operators: [ops@example.org]\nmail: {host: mail}", "file")
+    told = troubles_told((before,), (after,))
+    assert told == ((before,) if is_same else (after,))
+    made = [*messages_about_health((before,), told, 1, settings, "box")]
+    assert [each.body["new"] for each in made] == ([] if is_same else [[after]])
+    assert troubles_told((before,), ()) == ()
 
 
 @pytest.mark.parametrize(
