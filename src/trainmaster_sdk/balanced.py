@@ -104,9 +104,9 @@ class BalancedShares:
 
         They hold from the first batch on that no rank has drawn yet, as loaders draw some ahead.
         """
+        self._times.end_step()
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return False
-        self._times.end_step()
         self._join()
         is_due = self._steps % self._every == 0
         self._steps += 1

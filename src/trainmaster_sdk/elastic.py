@@ -24,7 +24,6 @@ the gang.
 from __future__ import annotations
 
 import gc
-import math
 import os
 import socket
 import time
@@ -49,6 +48,10 @@ STORE_S = 30.0
 """How long one question to the store may take: its rank answers at once or is gone."""
 HERE, DECISION = "here", "decision"
 GO, CALLED_OFF = "go", "called off"
+GROUP_RATES = ("lr", "initial_lr", "max_lr", "min_lr", "swa_lr")
+"""What optimizers and schedulers keep of the learning rate in a group of parameters."""
+SCHEDULER_RATES = ("base_lrs", "max_lrs", "min_lrs", "eta_min", "_last_lr")
+"""What torch's schedulers keep of it themselves."""
 
 
 class ElasticBatches(Sampler[list[int]]):
@@ -97,12 +100,27 @@ class ElasticBatches(Sampler[list[int]]):
         return -(-position // self._unit)
 
     def size_at(self, position: int) -> int:
-        """Samples of the step that begins there; 0 at the end."""
-        return min(self.global_batch, max(0, self._samples - position))
+        """Samples of the step that begins there; 0 at the end.
+
+        The last step takes those with it that would not be one for each rank; where there are no more
+        before it, as after a resize, they are left out.
+        """
+        left, ranks = self._samples - position, self._tm.world_size
+        if left < ranks:
+            return 0
+        return left if left - self.global_batch < ranks else self.global_batch
+
+    def skip_rest(self) -> None:
+        """What is left out at the end counts as seen."""
+        if not self.size_at(self.position):
+            self.position = max(self.position, self._samples)
 
     def __len__(self) -> int:
-        left = max(0, self._samples - self.position)
-        return math.ceil(left / self.global_batch)
+        left, ranks = self._samples - self.position, self._tm.world_size
+        if left < ranks:
+            return 0
+        whole, rest = divmod(left, self.global_batch)
+        return max(1, whole + (rest >= ranks))
 
     def __iter__(self) -> Iterator[list[int]]:
         position = self.position
@@ -194,6 +212,7 @@ class ElasticTraining:
                 if self._resizes != seen:
                     break
             else:
+                batches.skip_rest()
                 return
 
     def step(self) -> StepGuard:
@@ -234,13 +253,11 @@ class ElasticTraining:
         if not self._scale_lr or ranks == before:
             return
         self._lr_ranks = ranks
-        for each in self._others:
+        for each in _with_nested(self._others):
             for group in getattr(each, "param_groups", ()):
-                for name in ("lr", "initial_lr"):
-                    if name in group:
-                        group[name] = group[name] * ranks / before
-            if hasattr(each, "base_lrs"):
-                each.base_lrs = [rate * ranks / before for rate in each.base_lrs]
+                _scale(group, GROUP_RATES, ranks / before)
+            if isinstance(each, torch.optim.lr_scheduler.LRScheduler):
+                _scale(vars(each), SCHEDULER_RATES, ranks / before)
 
     # -- resizing ------------------------------------------------------------------------------------
 
@@ -261,9 +278,10 @@ class ElasticTraining:
         tm.joined(times)
 
     def end_failed_step(self) -> None:
-        """Its samples count as seen where the optimizer has stepped with them."""
+        """Its samples count as seen where the optimizer has stepped with them; its gradients are gone."""
         if not self._has_stepped:
             self._pending = 0
+        self._module.zero_grad(set_to_none=True)
         self._end_step()
 
     def leave(self) -> None:
@@ -340,6 +358,28 @@ def elastic(
     else:
         training.start()
     return training
+
+
+# ------------------------------------------------------------------------------ learning rates
+
+
+def _with_nested(others: Iterable[Any]) -> list[Any]:
+    """Each once, with the schedulers that schedulers are made of."""
+    found: dict[int, Any] = {}
+    for each in others:
+        for one in (each, *_with_nested(getattr(each, "_schedulers", ()))):
+            found[id(one)] = one
+    return [*found.values()]
+
+
+def _scale(values: dict[str, Any], names: tuple[str, ...], factor: float) -> None:
+    """Multiply those learning rates that are there."""
+    for name in names:
+        rate = values.get(name)
+        if isinstance(rate, list):
+            values[name] = [each * factor for each in rate]
+        elif rate is not None:
+            values[name] = rate * factor
 
 
 # ------------------------------------------------------------------------------------ meeting

@@ -22,10 +22,20 @@ FREE = "free"
 
 
 class RankConsensus:
-    """One question ('stop?', 'save?') that the ranks answer together, call by call."""
+    """One question ('stop?', 'save?') that the ranks answer together, call by call.
+
+    `is_first`: no rank of this gang asks it yet, so that what is written down is of an earlier one.
+    """
 
     def __init__(
-        self, folder: Path, name: str, generation: str, rank: int, world_size: int
+        self,
+        folder: Path,
+        name: str,
+        generation: str,
+        rank: int,
+        world_size: int,
+        *,
+        is_first: bool = True,
     ) -> None:
         self._path = folder / f".{name}-{generation}"
         self._rank = rank
@@ -33,7 +43,7 @@ class RankConsensus:
         self._calls = 0
         self._decided = 0
         self._acted = 0
-        if rank == 0 and world_size > 1:
+        if rank == 0 and world_size > 1 and is_first:
             for old in folder.glob(f".{name}-*"):
                 old.unlink(missing_ok=True)
 

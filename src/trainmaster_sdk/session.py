@@ -127,9 +127,9 @@ class Session:
     def __enter__(self) -> Session:
         with contextlib.suppress(OSError):  # saving will report it
             self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
-        if self.is_rank_zero:
+        if self.is_rank_zero and not self.joins:  # the others may be writing one now
             self.checkpoints.clear_away()
-        self._form_consensus()
+        self._form_consensus(is_first=not self.joins)
         self._requests.listen()
         self._hear()
         return self
@@ -252,7 +252,8 @@ class Session:
         self._pacer.end_step(self._hear, self._has_other_news)
 
     def _has_other_news(self) -> bool:
-        return self._requests.stop or self._suspension.is_asked or self._has_finished()
+        is_asked = self._suspension.is_asked or self._resizing.request is not None
+        return self._requests.stop or is_asked or self._has_finished()
 
     def should_stop(self) -> bool:
         """Whether to save and leave now: the same answer on all ranks, which must ask at the same steps.
@@ -401,14 +402,19 @@ class Session:
             self._suspension.take(said)
             self._pacer.take(said)
 
-    def _form_consensus(self) -> None:
-        self._stop_consensus = self._agreement("stop")
-        self._release_consensus = self._agreement("release")
-        self._save_consensus = self._agreement("save")
+    def _form_consensus(self, *, is_first: bool = True) -> None:
+        self._stop_consensus = self._agreement("stop", is_first)
+        self._release_consensus = self._agreement("release", is_first)
+        self._save_consensus = self._agreement("save", is_first)
 
-    def _agreement(self, name: str) -> RankConsensus:
+    def _agreement(self, name: str, is_first: bool) -> RankConsensus:
         return RankConsensus(
-            self.checkpoint_dir, name, self._place.generation, self.rank, self.world_size
+            self.checkpoint_dir,
+            name,
+            self._place.generation,
+            self.rank,
+            self.world_size,
+            is_first=is_first,
         )
 
     # ------------------------------------------------------------------------------- checkpoints

@@ -50,8 +50,9 @@ class Suspension:
             self._client.say({"say": "can release"})
 
     def renew(self) -> None:
-        """The gang has other ranks now: say again that this one can."""
+        """The gang has other ranks now: say again that this one can. Requests are numbered anew."""
         self._is_declared = False
+        self._asked, self._taken_back, self._handled = 0, 0, 0
 
     def take(self, said: Message) -> None:
         """One line of the supervisor."""

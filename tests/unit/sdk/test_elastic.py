@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,34 @@ def test_a_batch_is_of_all_or_of_each() -> None:
         ElasticBatches(None, SIZE, 60)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("batch", "samples", "world"),
+    [({"global_batch": 6}, 14, 4), ({"rank_batch": 2}, 17, 4), ({"global_batch": 6}, 15, 3)],
+)
+def test_no_rank_has_a_step_without_samples(
+    tm: Session, batch: dict[str, int], samples: int, world: int
+) -> None:
+    batches = ElasticBatches(tm, SIZE, samples, **batch)
+    seen: list[int] = []
+    for rank in range(world):
+        tm.take_place(rank, world, rank)
+        parts = [*batches]
+        assert len(parts) == len(batches)
+        assert all(parts)
+        seen += [sample for part in parts for sample in part]
+    assert len(seen) == samples
+
+
+def test_samples_that_are_fewer_than_the_ranks_after_a_resize_are_left_out(tm: Session) -> None:
+    training, _ = training_of(tm, scale_lr=False)
+    batches = training._batches
+    batches.position = 58
+    tm.take_place(0, 4, 0)
+    assert (batches.size_at(58), len(batches), [*batches]) == (0, 0, [])
+    assert [*training.batches(batches)] == []
+    assert batches.step_at(training.state()["position"]) == batches.steps
+
+
 def training_of(tm: Session, *, scale_lr: bool) -> tuple[ElasticTraining, torch.optim.SGD]:
     net = torch.nn.Linear(2, 1)
     optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -101,3 +130,61 @@ def test_a_failed_step_counts_only_where_the_optimizer_has_stepped(tm: Session) 
     optimiser.step()
     training.end_failed_step()
     assert training.state()["position"] == 2
+
+
+def test_gradients_of_a_failed_step_are_not_used_again(tm: Session) -> None:
+    training, _ = training_of(tm, scale_lr=False)
+    next(training.batches([0, 1]))
+    training.model(torch.ones(1, 2)).sum().backward()
+    training.end_failed_step()
+    assert all(each.grad is None for each in training.model.parameters())
+
+
+schedules = torch.optim.lr_scheduler
+SCHEDULERS: dict[str, Callable[[Any], Any]] = {
+    "step": lambda optimiser: schedules.StepLR(optimiser, 2),
+    "cosine": lambda optimiser: schedules.CosineAnnealingLR(optimiser, 20, eta_min=0.01),
+    "one cycle": lambda optimiser: schedules.OneCycleLR(optimiser, 0.5, total_steps=20),
+    "cyclic": lambda optimiser: schedules.CyclicLR(optimiser, 0.1, 0.5, step_size_up=4),
+    "one after another": lambda optimiser: schedules.SequentialLR(
+        optimiser,
+        [
+            schedules.LinearLR(optimiser, 0.1, total_iters=5),
+            schedules.CosineAnnealingLR(optimiser, 15, eta_min=0.01),
+        ],
+        [5],
+    ),
+    "all at once": lambda optimiser: schedules.ChainedScheduler(
+        [schedules.LinearLR(optimiser, 0.1, total_iters=5), schedules.ExponentialLR(optimiser, 0.9)]
+    ),
+}
+
+
+def rates_of(tm: Session, name: str, world: int) -> list[float]:
+    """The learning rates of 18 steps, the last 15 in a gang of that size."""
+    net = torch.nn.Linear(2, 1)
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    scheduler = SCHEDULERS[name](optimiser)
+    batches = ElasticBatches(tm, SIZE, 60, rank_batch=2)
+    training = ElasticTraining(
+        tm, net, (optimiser, scheduler), batches, lambda module: module, scale_lr=True
+    )
+    tm.take_place(0, 1, 0)
+    training.start()
+    rates: list[float] = []
+    for step in range(18):
+        if step == 3:
+            saved = training.state()
+            tm.take_place(0, world, 0)
+            training.load(saved)
+        optimiser.step()
+        rates.append(float(optimiser.param_groups[0]["lr"]))
+        scheduler.step()
+    return rates
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_schedulers_go_on_at_the_rate_of_all_ranks(tm: Session, name: str) -> None:
+    of_one, of_four = rates_of(tm, name, 1), rates_of(tm, name, 4)
+    assert of_four[:3] == pytest.approx(of_one[:3])
+    assert of_four[3:] == pytest.approx([4 * rate for rate in of_one[3:]])

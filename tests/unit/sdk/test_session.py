@@ -352,3 +352,17 @@ def test_at_half_the_pace_steps_take_twice_as_long(
         clock[0] += 3600  # it was stopped in the middle of a step
         tm.progress(step=3)
         assert sum(waited[1:]) == pytest.approx(1.0)
+
+
+def test_a_rank_that_joins_leaves_what_the_others_write_alone(
+    there: FakeSupervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "4", "TRAINMASTER_JOINS": "2000"}.items():
+        monkeypatch.setenv(name, value)
+    folder = tmp_path / "kept"
+    written, decided = folder / ".new-step-7", folder / ".stop-1"
+    written.mkdir(parents=True)
+    decided.write_text("9")
+    with trainmaster_sdk.run():
+        assert written.is_dir()
+        assert decided.is_file()

@@ -50,3 +50,16 @@ def test_what_a_failed_release_has_begun_is_undone() -> None:
         {"say": "taken back", "n": 1},
     ]
     assert not suspension.is_asked
+
+
+def test_after_a_resize_requests_are_numbered_anew() -> None:
+    line, releaser = Line(), HalfReleased()
+    client: Any = line
+    suspension = Suspension(client)
+    suspension.set_releaser(releaser)
+    for _ in range(2):
+        suspension.take({"ask": "release", "n": 1})
+        assert suspension.is_asked
+        suspension.wait(lambda: suspension.take({"ask": "take back", "n": 1}), lambda: False)
+        suspension.renew()
+    assert [said["n"] for said in line.said] == [1, 1, 1, 1]
