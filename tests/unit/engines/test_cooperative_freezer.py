@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from trainmaster.engines.local import cooperative_freezer
-from trainmaster.engines.local.cooperative_freezer import CooperativeFreezer
+from trainmaster.engines.local.cooperative_freezer import CooperativeFreezer, Declared
 from trainmaster.engines.local.freezer import Result, StopFreezer
 from trainmaster.gpu.freeze_conditions import Refusal
 from trainmaster.gpu.freeze_end import FROZEN, RUNNING, STUCK
@@ -59,7 +59,7 @@ FROM_RANKS = Result(FROZEN, host_bytes=4000, gpu_bytes=60, is_all_on_gpus=False)
 class Ranks:
     """Two ranks, connected and able: processes 10 and 20; 11 is a data loader of the first."""
 
-    def __init__(self, is_mps_client: bool = False) -> None:
+    def __init__(self, is_mps_client: bool = False, declared: Declared | None = None) -> None:
         self.meter = PlayedMeter()
         self.asked: list[Message] = []
         self.connected = {0, 1}
@@ -75,8 +75,9 @@ class Ranks:
             lambda: [10, 11, 20],
             lambda: [10, 20],
             self.meter,
+            declared or Declared(),
         )
-        for rank in (0, 1):
+        for rank in () if declared else (0, 1):
             self.say(rank, "heeds stops")
             self.say(rank, "can release")
 
@@ -275,3 +276,11 @@ def test_where_the_driver_cannot_move_it_it_does_not_go_on_on_its_old_gpu(
     result = ranks.result()
     assert result == Result(STUCK, "It cannot go on on other GPUs. It is on a MIG slice.", True)
     assert ranks.asked[asked:] == [], "its program is not told to take back its memory"
+
+
+def test_what_processes_have_said_outlasts_a_resize_but_not_the_process() -> None:
+    declared = Declared({0, 1, 2}, {0, 1, 2})
+    declared.keep([0, 1])
+    assert Ranks(declared=declared).freezer.refusal() is None
+    declared.keep([0])
+    assert Ranks(declared=declared).freezer.refusal() is not None

@@ -8,7 +8,8 @@ imported here: supervisors load it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from trainmaster.engines.local.freezer import Freezer, Result
 from trainmaster.engines.local.memory_meter import Meter
@@ -22,6 +23,22 @@ RELEASE_S = 30.0
 LEAST_S = 120.0
 BYTES_PER_S = 1_000_000_000
 """How long it may take to come back: programs themselves wait a minute for a GPU that is still full."""
+
+
+@dataclass(slots=True)
+class Declared:
+    """What processes of a run have said of themselves, by their numbers: it outlasts a resize."""
+
+    able: set[int] = field(default_factory=set)
+    """They can give back GPU memory."""
+    settled: set[int] = field(default_factory=set)
+    """They have come to the end of a step, where they would have said that they can."""
+
+    def keep(self, numbers: Iterable[int]) -> None:
+        """Forget the others: they have left."""
+        kept = set(numbers)
+        self.able &= kept
+        self.settled &= kept
 
 
 class CooperativeFreezer:
@@ -45,6 +62,7 @@ class CooperativeFreezer:
         members: Members,
         rank_pids: Members,
         meter: Meter,
+        declared: Declared,
     ) -> None:
         self._tell = tell
         self._ranks = ranks
@@ -57,9 +75,7 @@ class CooperativeFreezer:
         self._rank_pids = rank_pids
         self._meter = meter
         self._is_measuring = False
-        self._able: set[int] = set()
-        self._settled: set[int] = set()
-        """Ranks that have come to the end of a step, where they would have said that they can."""
+        self._declared = declared
         self._number = 0
         """Of the last request."""
         self._asked = ""
@@ -90,9 +106,10 @@ class CooperativeFreezer:
         if self._is_mps_client:
             return Refusal("Clients of MPS are not suspended in memory.", True)
         is_complete = len(connected) >= self._rank_count()
-        if not self._able or not is_complete or connected - self._able:
+        able, settled = self._declared.able, self._declared.settled
+        if not able or not is_complete or connected - able:
             is_known = is_complete or self._are_steps_counted()  # else some have not come so far
-            is_final = is_known and connected <= self._settled
+            is_final = is_known and connected <= settled
             return Refusal("Its program does not give back GPU memory by itself.", is_final)
         return None
 
@@ -150,9 +167,9 @@ class CooperativeFreezer:
     def heard(self, rank: int, said: Message) -> None:
         word, number = said.get("say"), said.get("n")
         if word == "can release":
-            self._able.add(rank)
+            self._declared.able.add(rank)
         elif word == "heeds stops":
-            self._settled.add(rank)
+            self._declared.settled.add(rank)
         elif word == "hello" and self._number > 0:  # connected again: it may have missed a line
             self._tell({"ask": self._last_asked, "n": self._number})
         elif word == "released" and number == self._number:

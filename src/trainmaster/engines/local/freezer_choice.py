@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 
 from trainmaster.engines.local.control_socket import ControlSocket
-from trainmaster.engines.local.cooperative_freezer import CooperativeFreezer
+from trainmaster.engines.local.cooperative_freezer import CooperativeFreezer, Declared
 from trainmaster.engines.local.driver_freezer import MPS_PIPE, DriverFreezer
 from trainmaster.engines.local.freezer import Freezer, StopFreezer
 from trainmaster.engines.local.memory_meter import MemoryMeter
@@ -28,7 +28,11 @@ def gpu_names(run: RunFile) -> list[str]:
 
 
 def freezers_for(
-    run: RunFile, gang: Gang, selector: selectors.BaseSelector, control: ControlSocket
+    run: RunFile,
+    gang: Gang,
+    selector: selectors.BaseSelector,
+    control: ControlSocket,
+    declared: Declared,
 ) -> list[Freezer]:
     devices = devices_of(run)
     if not devices:
@@ -45,5 +49,6 @@ def freezers_for(
         gang.members,
         gang.rank_pids,
         MemoryMeter(selector, gang.outsiders),
+        declared,
     )
     return [cooperative, driver]

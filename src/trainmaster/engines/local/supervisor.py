@@ -27,6 +27,7 @@ from trainmaster.engines.local import (
 from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.checkpoint_folder import LOOKING_S, last_written_ns, worked_ns
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
+from trainmaster.engines.local.cooperative_freezer import Declared
 from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of, withdrawal
 from trainmaster.engines.local.freezer_choice import devices_of, freezers_for
 from trainmaster.engines.local.hang_watch import HangWatch
@@ -104,6 +105,8 @@ class Supervisor:
         """To be carried out after a resize in place."""
         self._lost_because = ""
         """Why it had to be killed, through no fault of its own."""
+        self._declared = Declared()
+        """What its processes can do, as they have said."""
         self._freezing = self._new_freezing()
         self._pacing = self._new_pacing()
         self._hangs = self._new_hang_watch()
@@ -221,6 +224,7 @@ class Supervisor:
         self._failed, self._stopping, self._next = None, None, None
         self._has_left, self._has_saved, self._done = False, None, set()
         self._started_ns, self._unsaved_ms = time.time_ns(), None
+        self._declared = Declared()
         self._freezing, self._lost_because = self._new_freezing(), ""
         self._pacing = self._new_pacing()
         self._hangs = self._new_hang_watch()
@@ -651,6 +655,7 @@ class Supervisor:
                 self._lose(f"{NOT_FILTERED}: {refused.strerror}.")
                 return
         self._freezing.close()
+        self._declared.keep(rank.number for rank in self._gang.ranks)
         self._freezing = self._new_freezing()
         self._pacing.close()
         self._pacing = self._new_pacing()
@@ -681,7 +686,9 @@ class Supervisor:
 
     def _new_freezing(self) -> RunFreezing:
         devices = devices_of(self._run)
-        freezers = freezers_for(self._run, self._gang, self._selector, self._control)
+        freezers = freezers_for(
+            self._run, self._gang, self._selector, self._control, self._declared
+        )
         said, lose = self._on_freezing, self._lose
         return RunFreezing(self._gang.members, freezers, devices, said, lose)
 
