@@ -60,9 +60,7 @@ def main() -> None:
                 if tm.is_rank_zero:
                     print(f"step {step} loss {total.item()!r}", flush=True)
                 tm.progress(step=step, loss=total, total_steps=batches.steps)
-                must_stop = (
-                    tm.should_stop()
-                )  # ranks agree in here; it is resized before the next step
+                must_stop = tm.should_stop()  # ranks agree; it is resized before the next step
                 is_due = step % asked.save_every == 0 or step == batches.steps
                 if must_stop or tm.should_save() or is_due:
                     tm.save(training.state(), step)

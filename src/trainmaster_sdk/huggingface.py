@@ -66,6 +66,8 @@ class TrainmasterCallback(TrainerCallback):
         if must_stop:
             control.should_training_stop = True
             control.should_evaluate = False
+        if control.should_save:
+            self._tm.begin_saving(state.global_step)
         return control
 
     def on_save(

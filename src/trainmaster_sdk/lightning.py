@@ -70,12 +70,13 @@ class TrainmasterCallback(Callback):
     def _save(self, trainer: Trainer, step: int) -> None:
         """Lightning writes into a folder beside; then it becomes the newest checkpoint in one go."""
         beside = self._tm.checkpoints.beside(step)
-        if self._tm.is_rank_zero:
-            self._tm.checkpoints.begin(step)
-        trainer.save_checkpoint(beside / FILE)  # every rank must call it
-        if self._tm.is_rank_zero:
-            self._tm.checkpoints.commit(beside, step)
-        self._tm.saved(step)
+        with self._tm.saving(step):
+            if self._tm.is_rank_zero:
+                self._tm.checkpoints.begin(step)
+            trainer.save_checkpoint(beside / FILE)  # every rank must call it
+            if self._tm.is_rank_zero:
+                self._tm.checkpoints.commit(beside, step)
+            self._tm.saved(step)
 
 
 def _stop(trainer: Trainer) -> None:

@@ -39,6 +39,7 @@ def rounds(tm: Session) -> Iterator[None]:
         except CalledOff:
             tm.end_unjoined()
         tm.joined(times)
+        tm.joins = False  # its state comes from the checkpoint, as that of the others does
     while True:
         yield
         if not tm.is_resize_agreed:

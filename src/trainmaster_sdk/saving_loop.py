@@ -39,14 +39,15 @@ class SavingLoop(ABC):
     def save(self, step: int) -> None:
         """Keep a checkpoint of this step: written beside by all ranks, then in its place in one go."""
         beside = self._tm.checkpoints.beside(step)
-        if self._tm.is_rank_zero:
-            self._tm.checkpoints.begin(step)
-        self._wait_for_all()
-        self._write(beside)
-        self._wait_for_all()
-        if self._tm.is_rank_zero:
-            self._tm.checkpoints.commit(beside, step)
-        self._tm.saved(step)
+        with self._tm.saving(step):
+            if self._tm.is_rank_zero:
+                self._tm.checkpoints.begin(step)
+            self._wait_for_all()
+            self._write(beside)
+            self._wait_for_all()
+            if self._tm.is_rank_zero:
+                self._tm.checkpoints.commit(beside, step)
+            self._tm.saved(step)
 
     @abstractmethod
     def _write(self, folder: Path) -> None:

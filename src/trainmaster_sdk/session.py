@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -426,12 +426,28 @@ class Session:
         """
         if not self.is_rank_zero:
             return None
-        self._client.say({"say": "saving", "step": int(step)})
-        folder = self.checkpoints.save(state, step)
-        self._hear()
-        self._requests.save = False  # what was requested meanwhile has just been done
-        self.saved(step)
+        with self.saving(step):
+            folder = self.checkpoints.save(state, step)
+            self._hear()
+            self._requests.save = False  # what was requested meanwhile has just been done
+            self.saved(step)
         return folder
+
+    @contextlib.contextmanager
+    def saving(self, step: int) -> Iterator[None]:
+        """Around writing a checkpoint, up to `saved`: a resize gives the ranks more time meanwhile."""
+        self.begin_saving(step)
+        try:
+            yield
+        except BaseException:
+            if self.is_rank_zero:
+                self._client.say({"say": "not saved", "step": int(step)})
+            raise
+
+    def begin_saving(self, step: int) -> None:
+        """The same for what something else writes: `saved` ends it."""
+        if self.is_rank_zero:
+            self._client.say({"say": "saving", "step": int(step)})
 
     def load(self) -> Loaded | None:
         """The newest whole checkpoint that `save` wrote, or None. Unpickles: load only your own.

@@ -316,7 +316,8 @@ class ShardedCheckpoints:
         return int(folder.name.rpartition("-")[2])
 
     def _commit(self, written: Future[Any], beside: Path, step: int) -> None:
-        written.result()
-        if self._tm.is_rank_zero:
-            self._tm.checkpoints.commit(beside, step)
-        self._tm.saved(step)
+        with self._tm.saving(step):
+            written.result()
+            if self._tm.is_rank_zero:
+                self._tm.checkpoints.commit(beside, step)
+            self._tm.saved(step)

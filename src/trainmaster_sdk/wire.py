@@ -26,6 +26,7 @@ A program sends:
     {"say": "taken back", "n": 3, "bytes": 4096, "took_ms": 21}
     {"say": "not released" | "not taken back", "n": 3, "why": "OutOfMemoryError: ..."}
     {"say": "saving", "step": 120}                           it writes a checkpoint; `saved` ends that
+    {"say": "not saved", "step": 120}                        and so does this: it could not be written
     {"say": "can resize", "may_lose": 1}                     it can be resized while it trains (elastic.py)
     {"say": "ready"}                                         it was started to join the others, and can now
     {"say": "resized", "n": 2000, "regroup_ms": 40, "broadcast_ms": 9}

@@ -1,6 +1,7 @@
 """A small DDP program that is resized while it trains, and writes down which samples each rank saw.
 
 python elastic_job.py FOLDER STEPS SLEEP_S [--rank-batch N] [--may-lose N] [--scale-lr] [--slow-save S]
+    [--zero-last]
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def main() -> None:
     flags.add_argument("--rank-batch", type=int)
     flags.add_argument("--may-lose", type=int, default=0)
     flags.add_argument("--scale-lr", action="store_true")
+    flags.add_argument("--zero-last", action="store_true")
     flags.add_argument("--slow-save", type=float, default=0.0)
     flags.add_argument("--save-every", type=int, default=0)
     flags.add_argument("--workers", type=int, default=0)
@@ -80,10 +82,13 @@ def main() -> None:
                 size = torch.tensor([float(len(inputs))])
                 dist.all_reduce(size)
                 loss = losses.sum() * tm.world_size / size
-                optimiser.zero_grad()
+                if not asked.zero_last:
+                    optimiser.zero_grad()
                 die_if_asked(asked.folder, "before")
                 loss.backward()
                 optimiser.step()
+                if asked.zero_last:
+                    optimiser.zero_grad()
                 with seen.open("a") as file:
                     told = ",".join(map(str, numbers.tolist()))
                     rate = optimiser.param_groups[0]["lr"]

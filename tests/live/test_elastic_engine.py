@@ -209,10 +209,14 @@ def test_a_new_rank_that_dies_has_the_run_restarted_from_what_it_saves_then(tmp_
     perform(tmp_path, act)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_where_one_rank_is_lost_the_others_go_on(tmp_path: Path, when: str) -> None:
+@pytest.mark.parametrize(
+    ("when", "flags"), [("before", ()), ("after", ()), ("before", ("--zero-last",))]
+)
+def test_where_one_rank_is_lost_the_others_go_on(
+    tmp_path: Path, when: str, flags: tuple[str, ...]
+) -> None:
     async def act(stage: Stage) -> None:
-        recipe = recipe_of(stage, "--may-lose", "1")
+        recipe = recipe_of(stage, "--may-lose", "1", *flags)
         pids = (await stage.up(RUN, recipe, ranks=3)).pids
         await stepped(stage, 3)
         die(stage, pids[1], when)

@@ -131,6 +131,7 @@ class ReplicaLost:
     run: Run
     at_ms: int
     rank: int
+    """The number of its process, after which its log is named: ranks are numbered anew by each resize."""
     pids: tuple[int, ...] = ()
     """Of the others, by rank."""
     code: int = 0

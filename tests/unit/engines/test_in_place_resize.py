@@ -18,7 +18,7 @@ from trainmaster.engines.local.in_place_resize import (
 )
 from trainmaster.engines.local.logs import RankLog
 from trainmaster.engines.local.rank_processes import Gang, RankProcess
-from trainmaster.engines.local.run_resizing import RunResizing, without_rank
+from trainmaster.engines.local.run_resizing import LONGEST_SAVE_S, RunResizing, without_rank
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
 from trainmaster_sdk.wire import Message
 
@@ -184,3 +184,14 @@ def test_without_a_rank_the_others_are_numbered_anew() -> None:
     assert [rank.env["RANK"] for rank in left.ranks] == ["0", "1"]
     assert {rank.env["WORLD_SIZE"] for rank in left.ranks} == {"2"}
     assert (left.env["MASTER_PORT"], len(left.slots)) == ("99", 2)
+
+
+def test_a_checkpoint_is_waited_for_until_its_end_is_told_but_not_for_ever(tmp_path: Path) -> None:
+    resizing = RunResizing(gang_of(tmp_path, 1), Ranks().ask)
+    for end in ("saved", "not saved"):
+        resizing.heard(0, {"say": "saving", "step": 3})
+        assert resizing.is_saving(time.monotonic())
+        resizing.heard(0, {"say": end, "step": 3})
+        assert not resizing.is_saving(time.monotonic())
+    resizing.heard(0, {"say": "saving", "step": 3})
+    assert not resizing.is_saving(time.monotonic() + LONGEST_SAVE_S + 1)

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from pickle import PicklingError
 
 import pytest
 
@@ -366,3 +367,9 @@ def test_a_rank_that_joins_leaves_what_the_others_write_alone(
     with trainmaster_sdk.run():
         assert written.is_dir()
         assert decided.is_file()
+
+
+def test_the_end_of_a_save_that_failed_is_told(there: FakeSupervisor) -> None:
+    with trainmaster_sdk.run() as tm, pytest.raises((AttributeError, PicklingError)):
+        tm.save(lambda: None, 3)  # cannot be pickled
+    assert words(there, "done") == ["hello", "saving", "not saved", "done"]

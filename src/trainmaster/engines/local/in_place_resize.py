@@ -155,7 +155,7 @@ class InPlaceResize:
     def heard(self, number: int, said: Message) -> None:
         """A line of a process."""
         word = said.get("say")
-        if word == "saved":
+        if word in ("saved", "not saved"):
             self._until = max(self._until, time.monotonic() + self._grace_s)
         elif word == "hello" and self.step is Step.BOUNDARY:  # it may have missed the line
             self._ask_one(number)

@@ -56,6 +56,8 @@ class RankProcess:
     """The signal that ended it; empty where it exited, whatever its code."""
     group: int = 0
     """The number of its control group."""
+    oom_kills_before: int = 0
+    """How many processes had been killed in that group, which another rank may have had, for their memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +239,7 @@ def _started(
         os.set_blocking(ours, False)
         if privileges.is_users(run.account):
             os.fchown(theirs, run.account.uid, run.account.gid)  # so that it may open /dev/stdout
-        supervisor = os.getpid()
+        supervisor, before = os.getpid(), cgroups.oom_kills(start.group)
         pid = os.fork()
         if pid == 0:
             _become(run, start, supervisor, cgroups, theirs, error_end)
@@ -249,7 +251,8 @@ def _started(
         os.close(theirs)
         os.close(error_end)
     log = RankLog(logs.path_of(folder, start.number), run.log_bytes, run.log_files)
-    return RankProcess(start.number, pid, ours, log, group=start.group), error
+    started = RankProcess(start.number, pid, ours, log, group=start.group, oom_kills_before=before)
+    return started, error
 
 
 def _become(

@@ -7,6 +7,7 @@ Only the standard library is imported here: supervisors load it.
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -20,6 +21,9 @@ from trainmaster.engines.local.rank_processes import Gang, RankProcess
 from trainmaster.engines.local.runfile import RankSpec, RunFile
 from trainmaster_sdk.wire import Message
 
+LONGEST_SAVE_S = 1800.0
+"""How long a checkpoint is waited for of which no end is told."""
+
 
 class RunResizing:
     """Of one generation of a run."""
@@ -31,8 +35,8 @@ class RunResizing:
         """Processes that have said that they can be resized."""
         self._may_lose = 0
         self._lost = 0
-        self.is_saving = False
-        """Whether it writes a checkpoint now."""
+        self._saving_since: float | None = None
+        """When it began to write the checkpoint that it writes now."""
         self.active: InPlaceResize | None = None
         self.lost_rank: RankProcess | None = None
         """The rank that `active` is for; None: a policy has ordered it."""
@@ -47,10 +51,16 @@ class RunResizing:
             self._may_lose = most if isinstance(most, int) and most > 0 else 0
         elif said.get("say") == "ready":  # it says more at the end of its first step
             self._able.add(number)
-        elif said.get("say") in ("saving", "saved"):
-            self.is_saving = said["say"] == "saving"
+        elif said.get("say") == "saving":
+            self._saving_since = time.monotonic()
+        elif said.get("say") in ("saved", "not saved"):
+            self._saving_since = None
         if self.active is not None:
             self.active.heard(number, said)
+
+    def is_saving(self, now: float) -> bool:
+        """Whether it writes a checkpoint now, as far as is known."""
+        return self._saving_since is not None and now < self._saving_since + LONGEST_SAVE_S
 
     # -- orders ----------------------------------------------------------------------------------
 

@@ -408,7 +408,10 @@ class Supervisor:
         return True
 
     def _oom_ranks(self) -> set[int]:
-        return {rank.number for rank in self._gang.ranks if self._cgroups.oom_kills(rank.group)}
+        killed = self._cgroups.oom_kills
+        return {
+            rank.number for rank in self._gang.ranks if killed(rank.group) > rank.oom_kills_before
+        }
 
     def _start_next_generation(self) -> None:
         assert self._next is not None
@@ -596,7 +599,7 @@ class Supervisor:
         active = self._resizing.active
         if active is None or self._stopping is not None:
             return
-        active.tick(now, is_saving=self._resizing.is_saving)
+        active.tick(now, is_saving=self._resizing.is_saving(now))
         if active.failure:
             self._give_up_resize(active)
         elif active.step is Step.DONE:
