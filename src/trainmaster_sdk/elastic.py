@@ -110,10 +110,12 @@ class ElasticBatches(Sampler[list[int]]):
             return 0
         return left if left - self.global_batch < ranks else self.global_batch
 
-    def skip_rest(self) -> None:
-        """What is left out at the end counts as seen."""
-        if not self.size_at(self.position):
-            self.position = max(self.position, self._samples)
+    def skip_rest(self) -> bool:
+        """What is left out at the end counts as seen. Whether there was anything."""
+        is_left = self.position < self._samples and not self.size_at(self.position)
+        if is_left:
+            self.position = self._samples
+        return is_left
 
     def __len__(self) -> int:
         left, ranks = self._samples - self.position, self._tm.world_size
@@ -212,7 +214,10 @@ class ElasticTraining:
                 if self._resizes != seen:
                     break
             else:
-                batches.skip_rest()
+                if (
+                    batches.skip_rest()
+                ):  # the program has not seen a last step, at which it would save
+                    self._tm.save(self.state(), batches.steps)
                 return
 
     def step(self) -> StepGuard:

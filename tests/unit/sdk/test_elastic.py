@@ -89,6 +89,9 @@ def test_samples_that_are_fewer_than_the_ranks_after_a_resize_are_left_out(tm: S
     assert (batches.size_at(58), len(batches), [*batches]) == (0, 0, [])
     assert [*training.batches(batches)] == []
     assert batches.step_at(training.state()["position"]) == batches.steps
+    saved = tm.load()
+    assert saved is not None
+    assert (saved.step, saved.state["position"]) == (batches.steps, 60)
 
 
 def training_of(tm: Session, *, scale_lr: bool) -> tuple[ElasticTraining, torch.optim.SGD]:
