@@ -618,6 +618,51 @@ def test_a_resize_whose_launches_did_not_arrive_is_ended_by_the_next_manager(
     perform(tmp_path, act)
 
 
+def test_a_resize_that_a_manager_began_is_ended_by_the_next(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell(
+            "trap 'until [ -e go ]; do sleep 0.02; done; exit 0' TERM;"
+            ' echo "$RANK of $WORLD_SIZE"; while :; do sleep 0.02; done'
+        )
+        await stage.order(Launch(RUN, placed(1), 0), spec)
+        await stage.heard(RUN, Started)
+        await until(lambda: stage.log(RUN))
+        await stage.order(Reshape(RUN, BOTH), spec)
+        await stage.engine.close()
+        seen = stage.reports[-1][1]
+        async with stage.another() as again:
+            await again.engine.observe({RUN: seen})
+            await again.order(Reshape(RUN, BOTH), spec)
+            assert [type(report) for report in again.of(RUN)] == []
+            (stage.workdir / "go").touch()
+            await again.heard(RUN, Reshaped)
+            await until(lambda: b"3 of 4" in again.log(RUN, 3))
+            await again.order(Kill(RUN), spec)
+            assert (await again.ended(RUN)).asked is StopOrder.KILL
+            assert again.alive(RUN) == []
+
+    perform(tmp_path, act)
+
+
+def test_a_kill_in_the_middle_of_a_resize_ends_the_run(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell(
+            "trap 'until [ -e go ]; do sleep 0.02; done; exit 0' TERM;"
+            " echo up; while :; do sleep 0.02; done"
+        )
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        await stage.heard(RUN, Started)
+        await until(lambda: all(stage.log(RUN, rank) for rank in range(4)))
+        await stage.order(Reshape(RUN, placed(1)), spec)
+        await stage.order(Kill(RUN), spec)
+        (stage.workdir / "go").touch()
+        await stage.ended(RUN)
+        assert [type(report) for report in stage.of(RUN)] == [Started, Ended]
+        assert stage.alive(RUN) == []
+
+    perform(tmp_path, act)
+
+
 def test_reservations_follow_runs_that_go_on_and_leave_those_that_do_not(tmp_path: Path) -> None:
     async def act(stage: Cluster) -> None:
         await stage.order(Launch(RUN, BOTH, 0), stage.shell("sleep 600"))
