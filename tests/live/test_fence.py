@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.live.daemons import until as seen
 from tests.live.stage import Stage, alive_called, kill_remains, perform, until
 from trainmaster.engines.local.journal import steady_ms
 from trainmaster.engines.ray import fence
@@ -58,6 +61,36 @@ def test_a_journal_says_that_the_fence_ended_the_run(tmp_path: Path) -> None:
             assert "not confirmed" in (await later.heard(RUN, Lost)).why
 
     perform(tmp_path, act)
+
+
+def test_runs_end_on_a_full_disk_too_and_are_lost_once_it_has_room(tmp_path: Path) -> None:
+    async def act(stage: Stage) -> None:
+        for run in (RUN, OTHER):
+            await stage.up(run, stage.shell("sleep 600"))
+        await stage.engine.close()
+        with fenced(tmp_path, HOUR_MS):
+            assert await until(lambda: fence.is_watching(tmp_path))
+            (watcher,) = alive_called(str(tmp_path))
+            _, most = resource.prlimit(watcher, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+            confirm(tmp_path, Confirmation(steady_ms(), SOON_MS))
+            for run in (RUN, OTHER):
+                assert await until(lambda run=run: not stage.alive(run))
+            await asyncio.sleep(2 * fence.LOOK_S)
+            assert alive_called(str(tmp_path)) == [watcher]
+            resource.prlimit(watcher, resource.RLIMIT_FSIZE, (most, most))
+            assert await until(lambda: not fence.live_runs(tmp_path))
+            assert await until(lambda: not fence.is_watching(tmp_path))
+
+    perform(tmp_path, act)
+
+
+def test_a_fence_ends_when_its_folder_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "node"
+    folder.mkdir()
+    with fenced(folder, HOUR_MS):
+        assert alive_called(str(folder))
+        shutil.rmtree(folder)
+        seen(lambda: not alive_called(str(folder)), "the fence to end")
 
 
 def test_a_run_goes_on_while_its_node_is_confirmed(tmp_path: Path) -> None:

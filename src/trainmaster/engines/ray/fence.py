@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -46,9 +47,25 @@ def main(folder: Path) -> None:
         return
     _leave(folder)
     processes.set_process_name("tm fence")
-    while keep_watch(folder):
+    while _has_more_to_watch(folder):
         time.sleep(LOOK_S)
     os.close(lock)
+
+
+def _has_more_to_watch(folder: Path) -> bool:
+    try:
+        return keep_watch(folder)
+    except Exception as error:  # without a fence its runs would go on
+        _say("the fence could not look", why=str(error))
+        return not _is_removed(folder)
+
+
+def _is_removed(folder: Path) -> bool:
+    try:
+        folder.stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
 
 
 def keep_watch(folder: Path) -> bool:
@@ -68,19 +85,34 @@ def _is_over(folder: Path) -> bool:
 
 
 def end_runs(folder: Path) -> None:
-    """All runs of this node: their processes, and a line in their journals that says so."""
-    sockets = socket_paths.folder_for(folder, serves_users=os.geteuid() == 0)
+    """All runs of this node: their processes, and a line in their journals that says so.
+
+    What cannot be written now, as on a full disk, is at the next look: the run stays among the live ones.
+    """
     for run in live_runs(folder):
-        log.error("a run is ended by the fence", folder=str(run))
-        remains = RunRemains(
-            run,
-            socket_paths.path_in(sockets, run),
-            cgroup_probe.probe().plan,
-            ownership.uuid_of(str(run)) or "",
-        )
-        kill_supervisor(remains)
-        if close_lost_run(remains, 0, WHY):
-            (folder / "runs" / LIVE / remains.name).unlink(missing_ok=True)
+        _say("a run is ended by the fence", folder=str(run))
+        try:
+            _end_run(folder, run)
+        except Exception as error:  # the others end all the same
+            _say("the end of a run could not be noted", folder=str(run), why=str(error))
+
+
+def _end_run(folder: Path, run: Path) -> None:
+    sockets = socket_paths.folder_for(folder, serves_users=os.geteuid() == 0)
+    remains = RunRemains(
+        run,
+        socket_paths.path_in(sockets, run),
+        cgroup_probe.probe().plan,
+        ownership.uuid_of(str(run)) or "",
+    )
+    kill_supervisor(remains)
+    if close_lost_run(remains, 0, WHY):
+        (folder / "runs" / LIVE / remains.name).unlink(missing_ok=True)
+
+
+def _say(what: str, **more: str) -> None:
+    with suppress(OSError):  # the log may be on the disk that is full
+        log.error(what, **more)
 
 
 def live_runs(folder: Path) -> list[Path]:
