@@ -40,7 +40,7 @@ ROWS_END = ".jsonl"
 UNFINISHED = ".restoring"
 SETTINGS = frozenset(
     {
-        *("slots", "gpu_memory", "serves", "engine.json"),
+        *("slots", "gpu_memory", "serves", "engine.json", "longest-fence"),
         *("failure_reasons.yaml", "notifications.yaml", "links.yaml", "self-tests.json"),
     }
 )

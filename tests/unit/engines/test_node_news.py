@@ -80,6 +80,45 @@ def test_while_a_launcher_is_started_nothing_is_gone_as_it_may_let_runs_go_on() 
     assert kinds(gone) == [NodeGone]
 
 
+REFUSED = Sight("n0", "i1", why="Its disk is full.", is_fence_as_it_was=True)
+FAILED = Sight("n0", "i1", why="Its disk is full.")
+TRIED = Sight("n0", "i1")
+
+
+def test_a_node_whose_launcher_is_refused_again_and_again_is_gone_after_its_fence() -> None:
+    tries = [(at, (each,)) for at in range(0, GONE_MS, 15_000) for each in (TRIED, REFUSED)]
+    first, *later = told((0, (UP,)), (0, (REFUSED,)), *tries, (GONE_MS, (REFUSED,)))[1:]
+    assert first == [NodeSilent("n0", "i1", "Its disk is full.")]
+    assert [kinds(each) for each in later if each] == [[NodeGone]]
+    assert kinds(later[-1]) == [NodeGone]
+
+
+def test_one_that_is_gone_and_refused_once_more_is_not_gone_again() -> None:
+    *_, gone, tried, refused, after = told(
+        (0, (UP,)),
+        (0, (REFUSED,)),
+        (GONE_MS, (REFUSED,)),
+        (GONE_MS + 1, (TRIED,)),
+        (GONE_MS + 2, (REFUSED,)),
+        (10 * GONE_MS, (REFUSED,)),
+    )
+    assert kinds(gone) == [NodeGone]
+    assert tried == refused == after == []
+
+
+def test_a_launcher_that_may_have_confirmed_before_it_failed_gives_the_whole_fence_again() -> None:
+    *_, early, gone = told(
+        (0, (UP,)),
+        (0, (FAILED,)),
+        (15_000, (TRIED,)),
+        (20_000, (FAILED,)),
+        (GONE_MS, (FAILED,)),
+        (20_000 + GONE_MS, (FAILED,)),
+    )
+    assert early == []
+    assert kinds(gone) == [NodeGone]
+
+
 def test_a_node_that_starts_and_is_lost_again_has_its_whole_fence_once_more() -> None:
     _, _, _, silent, early, gone = told(
         (0, (UP,)),
@@ -92,6 +131,21 @@ def test_a_node_that_starts_and_is_lost_again_has_its_whole_fence_once_more() ->
     assert kinds(silent) == [NodeSilent]
     assert early == []
     assert kinds(gone) == [NodeGone]
+
+
+def test_a_node_that_an_earlier_manager_gave_a_longer_fence_is_gone_only_after_that() -> None:
+    book = NodeBook(FENCE_MS, 5 * FENCE_MS)
+    book.miss("n0", 0)
+    book.see((Sight("n1", "i1", why="Ray counts it as dead."),), 0)
+    assert kinds(book.see((), GONE_MS)) == []
+    assert kinds(book.see((), 5 * FENCE_MS + MARGIN_MS)) == [NodeGone, NodeGone]
+
+
+def test_once_it_was_reached_its_fence_is_that_of_this_manager() -> None:
+    book = NodeBook(FENCE_MS, 5 * FENCE_MS)
+    book.see((UP,), 0)
+    book.see((DEAD,), 10)
+    assert kinds(book.see((DEAD,), 10 + GONE_MS)) == [NodeGone]
 
 
 def test_a_node_that_cannot_be_used_from_the_start_is_silent() -> None:

@@ -63,13 +63,14 @@ class Gateway:
         environ: Mapping[str, str] | None = None,
         log_file: Path | None = None,
         launcher: str = LAUNCHER,
+        longest_fence_s: float = 0.0,
     ) -> None:
         self.address = address
         self._connect = Connect(address, store, fence_s, serves_users, launcher)
         self._environ = dict(environ or {})
         """Variables by which Ray's client is let in, beside our own."""
         self._log_file = log_file
-        self._book = NodeBook(int(fence_s * 1000))
+        self._book = NodeBook(int(fence_s * 1000), int(longest_fence_s * 1000))
         self._last: tuple[Sight, ...] = ()
         self._tell: Callable[[NodeNews], None] | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -165,6 +166,9 @@ class Gateway:
                 await asyncio.sleep(AGAIN_S[min(attempt, len(AGAIN_S)) - 1])
             try:
                 await self._one_life()
+            except Exception as error:  # no process can be started, or what it said cannot be read
+                log.exception("the gateway to Ray failed")
+                self._refused = f"The gateway to Ray failed: {str(error) or type(error).__name__}."
             finally:
                 await self._end()
             self._trouble = AWAY

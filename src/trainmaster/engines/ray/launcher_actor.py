@@ -88,7 +88,6 @@ class LauncherActor:
         self._starting = asyncio.Lock()
         self._launcher: Any = None
         self._confirmed_ms = 0
-        self._is_confirmed = threading.Event()
         _take_raylets_niceness()
         environ = raylet_environ(os.environ)
         self._environ = environ
@@ -112,8 +111,6 @@ class LauncherActor:
             return
         except OSError as error:
             self._welcome = Refusal(f"{self._folder} on {self._facts.name}: {error.strerror}.")
-            return
-        threading.Thread(target=self._confirm, name="confirm", daemon=True).start()
 
     async def start(self) -> bytes:
         """The launcher's welcome or its refusal, pickled."""
@@ -134,11 +131,8 @@ class LauncherActor:
             return pickle.dumps((False, error))
 
     async def _start(self) -> Welcome | Refusal:
+        """Only what takes calls confirms: a launcher that is refused leaves the fence as it was."""
         facts = self._facts
-        if not await asyncio.to_thread(self._is_confirmed.wait, FIRST_S):
-            return Refusal(
-                f"Ray's control store does not confirm to {facts.name} that it is alive."
-            )
         _take_raylets_niceness()  # each thread has its own
         os.environ.clear()
         os.environ.update(self._environ)
@@ -148,6 +142,13 @@ class LauncherActor:
             await self._launcher.open()
         except (UnusableNode, EngineError, OSError) as why:
             return Refusal(str(why))
+        is_alive = alive_by_ray(facts.incarnation)
+        if not await asyncio.to_thread(self._is_confirmed_soon, is_alive):
+            return Refusal(
+                f"Ray's control store does not confirm to {facts.name} that it is alive."
+            )
+        words = (is_alive,)
+        threading.Thread(target=self._confirm, args=words, name="confirm", daemon=True).start()
         return Welcome(self._id, self._said, cluster_node(facts, machine), tuple(_remarks()))
 
     # -- alive ---------------------------------------------------------------------------------------------
@@ -155,34 +156,42 @@ class LauncherActor:
     def _is_stale(self) -> bool:
         return steady_ms() - self._confirmed_ms > self._said.fence_s * 1000
 
-    def _confirm(self) -> None:
-        """Ask for ever whether this incarnation of the node is alive; once it is not, this process ends."""
-        is_alive = alive_by_ray(self._facts.incarnation)
-        pause_s = min(MOST_PAUSE_S, self._said.fence_s / 8)
-        while True:
-            asked_ms = steady_ms()
-            try:
-                answer = is_alive(max(1.0, min(ANSWER_S, self._said.fence_s / 4)))
-            except Exception as error:  # whatever Ray raises while its store is away
-                log.warning("Ray's control store does not answer", why=str(error))
-                answer = None
-            if answer is False:
-                log.error("Ray counts this node as dead", node=self._facts.name)
-                os._exit(0)
-            if answer:
-                self._note(asked_ms)
-            time.sleep(pause_s if self._is_confirmed.is_set() else 0.2)
+    def _is_confirmed_soon(self, is_alive: Callable[[float], bool]) -> bool:
+        until = time.monotonic() + FIRST_S
+        while time.monotonic() < until:
+            if self._confirm_once(is_alive):
+                return True
+            time.sleep(0.2)
+        return False
 
-    def _note(self, asked_ms: int) -> None:
+    def _confirm(self, is_alive: Callable[[float], bool]) -> None:
+        """Ask for ever whether this incarnation of the node is alive; once it is not, this process ends."""
+        while True:
+            time.sleep(min(MOST_PAUSE_S, self._said.fence_s / 8))
+            self._confirm_once(is_alive)
+
+    def _confirm_once(self, is_alive: Callable[[float], bool]) -> bool:
+        asked_ms = steady_ms()
+        try:
+            answer = is_alive(max(1.0, min(ANSWER_S, self._said.fence_s / 4)))
+        except Exception as error:  # whatever Ray raises while its store is away
+            log.warning("Ray's control store does not answer", why=str(error))
+            return False
+        if not answer:
+            log.error("Ray counts this node as dead", node=self._facts.name)
+            os._exit(0)
+        return self._note(asked_ms)
+
+    def _note(self, asked_ms: int) -> bool:
         fence_ms = int(self._said.fence_s * 1000)
         try:
-            confirm(self._folder, Confirmation(asked_ms, fence_ms, self._facts.incarnation))
             self._watch_fence()
+            confirm(self._folder, Confirmation(asked_ms, fence_ms, self._facts.incarnation))
         except (OSError, UnusableNode) as error:
             log.error("the fence could not be told", why=str(error))
-            return
+            return False
         self._confirmed_ms = asked_ms
-        self._is_confirmed.set()
+        return True
 
     def _watch_fence(self) -> None:
         """Have a fence on this node: without one there are no runs."""

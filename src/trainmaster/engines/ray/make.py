@@ -9,6 +9,7 @@ from trainmaster.engines.protocol import EngineError
 from trainmaster.engines.ray import local_cluster
 from trainmaster.engines.ray.engine import RayEngine
 from trainmaster.engines.ray.gateway_client import NO_RAY, Gateway, has_ray
+from trainmaster.engines.ray.longest_fence import longest_fence_s
 
 LOG = "ray-gateway.log"
 """In the data folder: what Ray's client writes."""
@@ -33,6 +34,7 @@ async def make(settings: EngineSettings) -> RayEngine:
         serves_users=settings.serves_users,
         environ=environ,
         log_file=settings.folder / LOG,
+        longest_fence_s=longest_fence_s(settings.folder, choice.fence_s),
     )
     await link.connect()
     return RayEngine(settings.folder, link, link.nodes)

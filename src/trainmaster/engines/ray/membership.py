@@ -19,7 +19,7 @@ from trainmaster.engines.ray.gateway_messages import Looked
 from trainmaster.engines.ray.launcher_actor import LauncherActor, Refusal, Start, Welcome
 from trainmaster.engines.ray.node_facts import NodeFacts
 from trainmaster.engines.ray.node_link import Unreachable
-from trainmaster.engines.ray.node_news import Sight
+from trainmaster.engines.ray.node_news import MARGIN_MS, Sight
 from trainmaster.engines.ray.ray_state import Free, NodeRow
 
 log = structlog.get_logger(__name__)
@@ -29,6 +29,8 @@ START_S = 60.0
 """How long a launcher may take to start: Ray may have to start a worker on a busy node."""
 AGAIN_S = 15.0
 """After which a node that could not be used is tried again."""
+FENCE_PAST_S = 2 * MARGIN_MS / 1000
+"""After its fence a node is counted as gone."""
 
 
 @dataclass(slots=True)
@@ -42,6 +44,10 @@ class _Member:
     is_doubtful: bool = False
     """Whether its launcher did not answer a call: it may be another process by now."""
     refused_at: float = 0.0
+    is_fence_as_it_was: bool = False
+    """Whether the launcher that was tried last refused by itself: until then it confirms nothing."""
+    failures: int = 0
+    """Starts in a row of which nobody knows how far they came."""
     taken: int = 0
     """GPUs that others hold, ..."""
     taken_before: int = 0
@@ -109,18 +115,26 @@ class Membership:
     def _start_where_needed(self, member: _Member) -> None:
         now = asyncio.get_running_loop().time()
         is_refused = isinstance(member.welcome, Refusal)
-        is_due = is_refused and now - member.refused_at > AGAIN_S
+        is_due = is_refused and now - member.refused_at > self._pause_s(member)
         if member.starting is None and (member.welcome is None or member.is_doubtful or is_due):
             member.is_doubtful = False
             member.starting = asyncio.create_task(self._start(member))
 
+    def _pause_s(self, member: _Member) -> float:
+        """A start that fails may let runs go on; where it does so again, their fence has time to end them."""
+        return AGAIN_S if member.failures < 2 else max(AGAIN_S, self.fence_s + FENCE_PAST_S)
+
     async def _start(self, member: _Member) -> None:
+        member.is_fence_as_it_was = False
+        member.failures += 1
         try:
             member.welcome = await asyncio.wait_for(self._welcome(member), START_S)
         except TimeoutError:
             member.welcome = Refusal(f"The launcher of {member.facts.name} does not start.")
         except RayError as error:
             member.welcome = Refusal(_why_not_started(member.facts.name, error))
+        else:
+            member.failures = 0
         finally:
             member.starting = None
         if isinstance(member.welcome, Refusal):
@@ -132,11 +146,14 @@ class Membership:
         start = Start(
             member.facts, self.store, self.fence_s, __version__, self.serves_users, self.launcher
         )
+        is_first = True
         while True:
             member.actor = self._actor(start)
             said: Welcome | Refusal = pickle.loads(await member.actor.start.remote())
             if isinstance(said, Refusal) or said.start == start:
+                member.is_fence_as_it_was = isinstance(said, Refusal) and is_first
                 return said
+            is_first = False
             self._end(member)  # it is that of an earlier manager, with another version or fence
             await asyncio.sleep(0.1)
 
@@ -183,7 +200,11 @@ def _sight(member: _Member) -> Sight:
             facts.name, facts.incarnation, said.launcher, said.node, said.remarks, "", member.taken
         )
     if isinstance(said, Refusal) and member.starting is None:
-        return Sight(facts.name, facts.incarnation, why=said.why)
+        return Sight(
+            *(facts.name, facts.incarnation),
+            why=said.why,
+            is_fence_as_it_was=member.is_fence_as_it_was,
+        )
     return Sight(facts.name, facts.incarnation)
 
 

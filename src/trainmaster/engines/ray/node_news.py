@@ -34,6 +34,8 @@ class Sight:
     """Why it cannot be used; empty while its launcher is being started."""
     taken: int = 0
     """GPUs that other users of the cluster hold."""
+    is_fence_as_it_was: bool = False
+    """Whether the launcher that was tried has not confirmed the node to its fence."""
 
 
 @dataclass(slots=True)
@@ -41,15 +43,22 @@ class _Known:
     sight: Sight
     silent_ms: int | None = None
     is_gone: bool = False
+    is_welcomed: bool = False
+    """Whether a launcher of this manager took calls there: from then on the fence has this manager's time."""
     is_starting: bool = False
     """Whether a launcher is being started on it, which may let what runs there go on."""
 
 
 class NodeBook:
-    """Says each thing once. `fence_ms` is the time after which nothing of ours runs on a silent node."""
+    """Says each thing once. `fence_ms` is the time after which nothing of ours runs on a silent node.
 
-    def __init__(self, fence_ms: int) -> None:
-        self._gone_after_ms = fence_ms + MARGIN_MS
+    `longest_ms` is the longest that any manager of the data folder has had: the fence of a node that this one
+    has not reached yet may still have that.
+    """
+
+    def __init__(self, fence_ms: int, longest_ms: int = 0) -> None:
+        self._fence_ms = fence_ms
+        self._longest_ms = max(fence_ms, longest_ms)
         self._known: dict[str, _Known] = {}
 
     @property
@@ -87,7 +96,8 @@ class NodeBook:
         for name, known in self._known.items():
             if known.silent_ms is None or known.is_gone or known.is_starting:
                 continue
-            if now_ms - known.silent_ms >= self._gone_after_ms:
+            fence_ms = self._fence_ms if known.is_welcomed else self._longest_ms
+            if now_ms - known.silent_ms >= fence_ms + MARGIN_MS:
                 known.is_gone = True
                 why = f"{known.sight.why or NOT_THERE} Nothing runs there any more."
                 news.append(NodeGone(name, known.sight.incarnation, why))
@@ -107,7 +117,7 @@ class NodeBook:
         known = self._known.get(name)
         if sight.node is not None:
             was = None if known is None or known.silent_ms is not None else known.sight
-            self._known[name] = _Known(sight)
+            self._known[name] = _Known(sight, is_welcomed=True)
             is_same = was is not None and _is_same(was, sight)
             taken = [] if was is None or was.taken == sight.taken else [_taken(sight)]
             return list(taken) if is_same else _found(sight)
@@ -119,6 +129,10 @@ class NodeBook:
             known = self._known[name] = _Known(sight)
         is_told = known.silent_ms is not None and known.sight.why == sight.why
         if is_told and not known.is_starting:
+            return []
+        is_same_refusal = is_told and known.sight.incarnation == sight.incarnation
+        if is_same_refusal and sight.is_fence_as_it_was:  # its time goes on
+            known.is_starting = False
             return []
         known.sight = sight
         said = self._silence(known, sight.why, now_ms)
