@@ -82,7 +82,7 @@ class _Gateway:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, requests: asyncio.StreamReader) -> None:
-        await asyncio.to_thread(self._reservations.read)
+        await self._reservations.read()
         watching = self._watching = asyncio.create_task(self._watch())
         serving = asyncio.create_task(self._take(requests))
         await asyncio.wait([watching, serving], return_when=asyncio.FIRST_COMPLETED)
@@ -120,9 +120,9 @@ class _Gateway:
         if isinstance(request, Withdraw):
             self._watching.cancel()
             self._members.withdraw()
-            await asyncio.to_thread(self._reservations.withdraw)
+            await self._reservations.withdraw()
             return None
-        return await asyncio.to_thread(self._reserved)
+        return await self._reserved()
 
     async def _reserve(self, request: Reserve) -> None:
         wanted: Counter[tuple[str, str]] = Counter()
@@ -136,9 +136,9 @@ class _Gateway:
                     wanted[(facts.incarnation, what)] += much
         await self._reservations.reserve(request.run, wanted)
 
-    def _reserved(self) -> dict[Run, dict[str, int]]:
+    async def _reserved(self) -> dict[Run, dict[str, int]]:
         found: dict[Run, dict[str, int]] = {}
-        for run, held in self._reservations.reserved().items():
+        for run, held in (await self._reservations.reserved()).items():
             named = ((self._members.facts_of(node), much) for node, much in held.items())
             found[run] = {facts.name: much for facts, much in named if facts is not None}
         return found

@@ -25,6 +25,8 @@ from trainmaster.engines.ray.ray_state import Free
 from trainmaster.model.job import Run
 
 GPU, CPU = "GPU", "CPU"
+OF_GROUP = f"{GPU}_group_"
+"""Before a group's id: the GPUs of a node that are in the group."""
 NODE_ID = "ray.io/node-id"
 PATIENCE_S = 5.0
 """How long what others hold may take to become free: Ray hears of what was given back a moment later."""
@@ -54,21 +56,34 @@ class Reservations:
         self._locks: defaultdict[Run, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._ids: set[str] = set()
         """Of all groups that were ever ours: Ray forgets a removed one at once, and frees it later."""
+        self._unsure: set[Run] = set()
+        """Runs of which Ray may have other groups than we know: it failed while they were changed."""
+        self._reading = asyncio.Lock()
+        self._changed: set[Run] = set()
+        """Runs that were changed while Ray was asked for all: its answer may be older."""
 
-    def read(self) -> None:
+    async def read(self) -> None:
         """What Ray has of ours now."""
+        async with self._reading:
+            self._changed = set()
+            found = await self._table()
+            busy = {run for run, lock in self._locks.items() if lock.locked()} | self._changed
+            kept = {run: groups for run, groups in self._groups.items() if run in busy}
+            self._groups = {run: each for run, each in found.items() if run not in busy} | kept
+
+    async def _table(self) -> dict[Run, list[Group]]:
         found: defaultdict[Run, list[Group]] = defaultdict(list)
-        for id_, row in placement_group_table().items():
+        for id_, row in (await asyncio.to_thread(placement_group_table)).items():
             group = self._group(id_, row)
             if group is not None:
                 self._ids.add(id_)
                 if row["state"] != REMOVED:
                     found[group.run].append(group)
-        self._groups = dict(found)
+        return dict(found)
 
-    def reserved(self) -> dict[Run, dict[str, int]]:
+    async def reserved(self) -> dict[Run, dict[str, int]]:
         """Thousandths of GPUs by run and incarnation of a node."""
-        self.read()
+        await self.read()
         whole = ((run, [g for g in groups if g.is_whole]) for run, groups in self._groups.items())
         return {
             run: {node: much for (node, what), much in _sum(groups).items() if what == GPU}
@@ -78,20 +93,36 @@ class Reservations:
 
     async def reserve(self, run: Run, wanted: Held) -> None:
         async with self._locks[run]:
-            await self._reserve(run, +wanted)
+            try:
+                if run in self._unsure:
+                    self._groups[run] = (await self._table()).get(run, [])
+                    self._unsure.discard(run)
+                await self._reserve(run, +wanted)
+            except NotReserved:
+                raise
+            except BaseException:
+                self._unsure.add(run)
+                raise
+            finally:
+                if self._reading.locked():
+                    self._changed.add(run)
         if not wanted:
             self._locks.pop(run, None)
 
-    def withdraw(self) -> None:
+    async def withdraw(self) -> None:
         """Give back all that is reserved."""
-        self.read()
+        await self.read()
         for groups in self._groups.values():
-            self._remove(groups)
+            await self._remove(groups)
         self._groups = {}
 
     def of_others(self, node: str, free: Free) -> float:
         """GPUs of a node that neither we hold nor nobody: what others have of it."""
-        ours = sum(free.left.get(f"{GPU}_group_{id_}", 0.0) for id_ in self._ids)
+        ours = sum(
+            much
+            for name, much in free.left.items()
+            if name.startswith(OF_GROUP) and name.removeprefix(OF_GROUP) in self._ids
+        )
         return max(0.0, free.total.get(GPU, 0.0) - free.left.get(GPU, 0.0) - ours)
 
     async def _reserve(self, run: Run, wanted: Held) -> None:
@@ -105,14 +136,14 @@ class Reservations:
                 dropped = []
             if made is None:
                 raise NotReserved(await _why_not(missing))
-        self._remove(dropped)
+        await self._remove(dropped)
         self._groups[run] = [*kept, *([] if made is None else [made])]
         if not self._groups[run]:
             del self._groups[run]
 
     async def _make_instead(self, run: Run, missing: Held, dropped: list[Group]) -> Group | None:
         """In place of what it does not need any more; where that fails, it holds that again."""
-        self._remove(dropped)
+        await self._remove(dropped)
         made = await self._make(run, missing, PATIENCE_S)
         if made is None:
             again = await self._make(run, _sum(dropped), AT_ONCE_S)
@@ -126,7 +157,8 @@ class Reservations:
             {what: much / 1000 for (on, what), much in held.items() if on == node} for node in nodes
         ]
         name = self._free_name(run)
-        group = placement_group(
+        group = await asyncio.to_thread(
+            placement_group,
             bundles,
             name=name,
             lifetime="detached",
@@ -135,7 +167,7 @@ class Reservations:
         self._ids.add(group.id.hex())
         if await asyncio.to_thread(group.wait, patience_s):
             return Group(group.id.hex(), run, name, held, is_whole=True)
-        remove_placement_group(group)
+        await asyncio.to_thread(remove_placement_group, group)
         return None
 
     def _free_name(self, run: Run) -> str:
@@ -145,9 +177,10 @@ class Reservations:
             name for n in count(1) if (name := usual if n == 1 else f"{usual}:{n}") not in taken
         )
 
-    def _remove(self, groups: Iterable[Group]) -> None:
+    async def _remove(self, groups: Iterable[Group]) -> None:
         for each in groups:
-            remove_placement_group(PlacementGroup(_group_id(each.id)))
+            group = PlacementGroup(_group_id(each.id))
+            await asyncio.to_thread(remove_placement_group, group)
 
     def _group(self, id_: str, row: Mapping[str, object]) -> Group | None:
         name = str(row["name"])
