@@ -29,6 +29,8 @@ START_S = 60.0
 """How long a launcher may take to start: Ray may have to start a worker on a busy node."""
 AGAIN_S = 15.0
 """After which a node that could not be used is tried again."""
+NOTICED_S = 75.0
+"""Ray takes a minute to notice that a raylet hangs: until then two of one name are one that was restarted."""
 FENCE_PAST_S = 2 * MARGIN_MS / 1000
 """After its fence a node is counted as gone."""
 
@@ -66,13 +68,17 @@ class Membership:
     """By incarnation."""
     _deaths: dict[str, Sight] = field(default_factory=dict)
     """Nodes that were seen alive and are dead now, by name."""
+    _replaced: dict[str, float] = field(default_factory=dict)
+    """When the launcher of each node was ended whose place a newer one took, by incarnation."""
 
     async def look(self) -> Looked:
         rows = await asyncio.to_thread(ray_state.node_rows)
         free = await asyncio.to_thread(ray_state.free_resources)
-        alive, troubles = _one_of_each_name([row for row in rows if row.is_alive])
-        here = {row.facts.incarnation: row for row in alive if row.facts.has_devices}
+        usable = [row for row in rows if row.is_alive and row.facts.has_devices]
+        chosen, replaced, troubles = _one_of_each_name(usable)
+        here = {row.facts.incarnation: row for row in chosen}
         self._bury(here, rows)
+        troubles += await self._end_replaced(replaced)
         for incarnation, row in here.items():
             member = self._members.setdefault(incarnation, _Member(row.facts))
             self._deaths.pop(row.facts.name, None)
@@ -161,7 +167,7 @@ class Membership:
         return (
             ray.remote(LauncherActor)
             .options(
-                name=f"launcher:{start.facts.incarnation}",
+                name=_name_of(start.facts.incarnation),
                 lifetime="detached",
                 get_if_exists=True,
                 num_cpus=0,
@@ -189,8 +195,35 @@ class Membership:
             name = member.facts.name
             self._deaths[name] = Sight(name, incarnation, why=f"Ray counts it as dead: {said}.")
 
+    async def _end_replaced(self, rows: Iterable[NodeRow]) -> list[str]:
+        """The launchers of both would end each other for ever: Ray starts an actor again that was killed."""
+        now = asyncio.get_running_loop().time()
+        lasting: list[str] = []
+        for row in rows:
+            facts = row.facts
+            if facts.incarnation not in self._replaced:
+                await asyncio.to_thread(_end_named, _name_of(facts.incarnation))
+                self._replaced[facts.incarnation] = now
+            if now - self._replaced[facts.incarnation] >= NOTICED_S:
+                lasting.append(
+                    f"Two raylets on {facts.host} are called {facts.name}: the older one is not used; stop"
+                    " it, or give one another --node-name."
+                )
+        return lasting
+
     def _of_name(self, node: str) -> _Member | None:
         return next((each for each in self._members.values() if each.facts.name == node), None)
+
+
+def _name_of(incarnation: str) -> str:
+    return f"launcher:{incarnation}"
+
+
+def _end_named(actor: str) -> None:
+    try:
+        ray.kill(ray.get_actor(actor))
+    except ValueError:  # it has none
+        return
 
 
 def _sight(member: _Member) -> Sight:
@@ -214,10 +247,13 @@ def _note_taken(member: _Member, seen: int) -> None:
     member.taken_before = seen
 
 
-def _one_of_each_name(rows: Iterable[NodeRow]) -> tuple[list[NodeRow], list[str]]:
-    """Of nodes with one name on one host the newest, which took the place of the others; of those on
-    several hosts the first."""
+def _one_of_each_name(
+    rows: Iterable[NodeRow],
+) -> tuple[list[NodeRow], list[NodeRow], list[str]]:
+    """Of nodes with one name on one host the newest, and those whose place it took; of those on several
+    hosts the first."""
     chosen: dict[str, NodeRow] = {}
+    replaced: list[NodeRow] = []
     troubles: dict[str, str] = {}
     for row in sorted(rows, key=lambda each: each.since_ms):
         name, other = row.facts.name, chosen.get(row.facts.name)
@@ -227,8 +263,9 @@ def _one_of_each_name(rows: Iterable[NodeRow]) -> tuple[list[NodeRow], list[str]
                 f" {row.facts.host}: the second one is not used; give it another --node-name."
             )
         else:
+            replaced += [] if other is None else [other]
             chosen[name] = row
-    return list(chosen.values()), list(troubles.values())
+    return list(chosen.values()), replaced, list(troubles.values())
 
 
 def _why_not_started(node: str, error: RayError) -> str:
