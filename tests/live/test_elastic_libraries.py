@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,8 @@ from trainmaster.model.job import Run
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 JOB = Path(__file__).with_name("elastic_library_job.py")
 RUN = Run("12", 1)
+ALL = "TRAINMASTER_TEST_ALL_RESIZES"
+ALWAYS = "accelerate"
 STEPS = 400
 MODULES = {"lightning": "lightning", "accelerate": "accelerate", "huggingface": "transformers"}
 
@@ -33,6 +36,8 @@ def steps_seen(stage: Stage) -> dict[int, set[tuple[int, int, int]]]:
 
 @pytest.mark.parametrize("library", MODULES)
 def test_it_grows_and_shrinks_in_the_same_processes(tmp_path: Path, library: str) -> None:
+    if library != ALWAYS and ALL not in os.environ:
+        pytest.skip(f"`make resizes` sets {ALL}")
     if find_spec(MODULES[library]) is None:
         pytest.skip(f"{MODULES[library]} is not installed")
 
