@@ -295,7 +295,10 @@ class MemoryService:
         self.node_state = "draining"
 
     async def forget(self, node: str) -> None:
-        raise Conflict(f"node {node} is this machine: it cannot be forgotten.")
+        """As if it were away."""
+        self._needs_store()
+        if node != "n0":
+            raise NotFound(f"There is no node {node}.")
 
     async def undrain(self, node: str) -> None:
         await self.drain(node)

@@ -32,8 +32,11 @@ class EngineChoice:
 class EngineSettings:
     folder: Path
     """The manager's data folder."""
-    store: str
-    """Name of that folder, unlike all others: for what is to be found again on other machines."""
+    store_name: Callable[[], str]
+    """Of that folder, unlike all others: for what is to be found again on other machines.
+
+    Asked for by engines that need it: a folder that has none is given one.
+    """
     choice: EngineChoice
     machine: Machine | None
     """The devices of this machine; None: those of a cluster are looked for."""

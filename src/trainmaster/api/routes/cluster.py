@@ -272,7 +272,7 @@ def _node_action(
         operation_id=action,
         tags=["cluster"],
         summary=summary,
-        description=f"{description} The answer is the node as it is now.",
+        description=f"{description} The answer is the node, as it is now or was.",
         **changes(models.NodeRow),
     )
 

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trainmaster.api.front import PLAIN, Front
@@ -231,7 +232,7 @@ async def _engine(start: StartOptions) -> Engine:
     limits = start.limits
     settings = EngineSettings(
         folder=start.folder,
-        store=store_name(start.folder),
+        store_name=partial(store_name, start.folder),
         choice=start.engine,
         machine=None if start.devices is None else start.devices.machine,
         say=say,

@@ -29,7 +29,7 @@ async def make(settings: EngineSettings) -> RayEngine:
     assert address is not None
     link = Gateway(
         address,
-        settings.store,
+        settings.store_name(),
         choice.fence_s,
         serves_users=settings.serves_users,
         environ=environ,
