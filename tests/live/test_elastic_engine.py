@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections import Counter
@@ -27,6 +28,9 @@ from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
 
 pytestmark = pytest.mark.live
+in_full = pytest.mark.skipif(
+    "TRAINMASTER_TEST_ALL_RESIZES" not in os.environ, reason="`make resizes` runs it"
+)
 
 JOB = Path(__file__).with_name("elastic_job.py")
 LOSS = re.compile(r"^step (\d+) loss (\S+)$", re.MULTILINE)
@@ -168,6 +172,7 @@ def test_ranks_that_are_not_needed_leave_and_the_others_keep_their_processes(
     perform(tmp_path, act)
 
 
+@in_full
 def test_loader_and_graph_are_kept_and_the_learning_rate_follows_the_batch(tmp_path: Path) -> None:
     async def act(stage: Stage) -> None:
         recipe = recipe_of(stage, "--rank-batch", str(BATCH), "--scale-lr", "--workers", "1")
@@ -210,7 +215,12 @@ def test_a_new_rank_that_dies_has_the_run_restarted_from_what_it_saves_then(tmp_
 
 
 @pytest.mark.parametrize(
-    ("when", "flags"), [("before", ()), ("after", ()), ("before", ("--zero-last",))]
+    ("when", "flags"),
+    [
+        ("before", ("--zero-last",)),
+        pytest.param("before", (), marks=in_full),
+        pytest.param("after", (), marks=in_full),
+    ],
 )
 def test_where_one_rank_is_lost_the_others_go_on(
     tmp_path: Path, when: str, flags: tuple[str, ...]
