@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -237,14 +236,10 @@ class LocalEngine:
         return RecordedRun(row, reports, has_begun, is_prerun, alive_ms)
 
     async def write_row(self, run: Run, spec: LaunchSpec) -> None:
-        await asyncio.to_thread(self._write_row, run, spec)
-
-    def _write_row(self, run: Run, spec: LaunchSpec) -> None:
-        folder = str(self.folder_of(run))
         try:
-            last = runfile.newest(folder)
-            if last is not None and last.uuid in ("", spec.uuid):
-                runfile.write(folder, replace(last, row=spec.row))
+            await asyncio.to_thread(
+                runfile.write_row, str(self.folder_of(run)), spec.uuid, spec.row
+            )
         except (OSError, ValueError) as problem:
             log.warning("a job's record could not be written", run=run, why=str(problem))
 

@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import stat
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from trainmaster.durable_files import write_whole
@@ -239,3 +239,10 @@ def newest(folder: str) -> RunFile | None:
         return read(folder, max(generations, default=0))
     except FileNotFoundError:
         return None
+
+
+def write_row(folder: str, uuid: str, row: str) -> None:
+    """Give the newest run file the job as the store has it now, if it is that job's."""
+    last = newest(folder)
+    if last is not None and last.uuid in ("", uuid):
+        write(folder, replace(last, row=row))

@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -288,7 +287,12 @@ class RayEngine:
         )
 
     async def write_row(self, run: Run, spec: LaunchSpec) -> None:
-        await asyncio.to_thread(self._write_row, run, spec)
+        try:
+            await asyncio.to_thread(
+                runfile.write_row, str(self.folder_of(run)), spec.uuid, spec.row
+            )
+        except (OSError, ValueError) as problem:
+            log.warning("a job's record could not be written", run=run, why=str(problem))
         if run in self._runs:
             self._runs[run].write_row(spec)
 
@@ -445,15 +449,6 @@ class RayEngine:
             return runfile.newest(str(self.folder_of(run)))
         except ValueError:
             return None
-
-    def _write_row(self, run: Run, spec: LaunchSpec) -> None:
-        folder = str(self.folder_of(run))
-        try:
-            last = runfile.newest(folder)
-            if last is not None and last.uuid in ("", spec.uuid):
-                runfile.write(folder, replace(last, row=spec.row))
-        except (OSError, ValueError) as problem:
-            log.warning("a job's record could not be written", run=run, why=str(problem))
 
     # -- nodes ---------------------------------------------------------------------------------------------
 
