@@ -337,16 +337,16 @@ def _progressed(
     progress = Progress(at_ms, said.step, total, said.loss, said.samples_per_s, said.steps_per_s)
     speaks = live.history.has_hello or not said.counted
     live.history = replace(live.history, has_hello=speaks, progress=progress)
-    if not is_due:
-        return
     if record.placement is None or record.since_ms is None or record.is_prerun:
+        return
+    speed = measured_speed(live, record, said, topology)
+    if not is_due and not (record.is_speed_assumed and speed is not None):
         return
     then = _moment(said, live, now)
     work = _work_at(record, then)
     if live.history.first_report is None:
         first = FirstReport(said.step, live.ran_ms(then) - live.history.before_ms, work)
         live.history = replace(live.history, first_report=first)
-    speed = measured_speed(live, record, said, topology)
     estimate = estimate_from(record, live.history, work)
     if estimate is not None:
         yield LoggedEvent(e.JobProfiled(live.id, estimate=estimate))

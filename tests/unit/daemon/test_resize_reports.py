@@ -8,6 +8,7 @@ from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from tests.unit.daemon.test_freeze_reports import live
 from trainmaster.config.limits import Limits
+from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent, events_of
 from trainmaster.model import actions as a
@@ -70,6 +71,26 @@ def test_what_it_measures_at_the_new_size_is_its_speed_there() -> None:
     )
     (sample,) = [event.sample for event in events if isinstance(event, e.RunProgressed)]
     assert (sample.gpus, sample.speed_ppm) == (2, 17 * NOMINAL // 10)
+
+
+def test_a_stay_at_one_device_that_is_over_soon_is_what_later_speeds_are_compared_with() -> None:
+    """Its first rate comes within the 5 s in which no other sample is taken."""
+    stage = Strings("1x4")
+    stage.submit("a", DEMAND).start("a", 0).later(10)
+    stage.job("a").is_speed_assumed = True  # as of every run that has just started
+    job = replace(live(stage), job=a_job("a", DEMAND), history=JobHistory(since_ms=stage.now))
+    said = r.Progressed(RUN, stage.now, 1)
+    stage.tell(*(logged.event for logged in told(said, job, stage)))
+    stage.later(2)
+    said = r.Progressed(RUN, stage.now, 20, steps_per_s=10.0)
+    (logged,) = told(said, job, stage)
+    assert isinstance(logged.event, e.RunSpeedChanged)
+    assert logged.event.speed_ppm == NOMINAL
+    stage.tell(logged.event)
+    stage.later(1)
+    faster = replace(said, step=31, steps_per_s=11.0)
+    assert told(faster, job, stage) == [], "the next sample is not due yet"
+    assert job.history.steps_per_s == 11.0
 
 
 def test_a_lost_rank_and_the_times_of_a_resize_are_in_its_story() -> None:
