@@ -23,7 +23,7 @@ from dataclasses import replace
 from trainmaster_sdk.elastic import LOOK_S, meet, place_in_environment, tell_environment
 from trainmaster_sdk.resize_requests import CalledOff, ResizeRequest, ResizeTimes
 from trainmaster_sdk.session import Session
-from trainmaster_sdk.torch import leave_group
+from trainmaster_sdk.torch import leave_group, leave_store
 
 PORT, TOLD = "port", "told"
 
@@ -64,6 +64,7 @@ class _Regrouping:
     def resize(self, request: ResizeRequest, is_called_off: Callable[[], bool]) -> ResizeTimes:
         began = time.monotonic()
         leave_group()
+        leave_store()
         _forget_accelerate()
         place = _with_own_port(request, is_called_off)
         self._tm.take_place(place.rank or 0, place.world, place.local_rank)

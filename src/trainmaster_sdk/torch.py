@@ -117,6 +117,11 @@ def leave_group() -> None:
         dist.destroy_process_group()
 
 
+def leave_store() -> None:
+    """The next group meets where the environment says then."""
+    _joined.clear()
+
+
 # -------------------------------------------------------------------------------- suspension
 
 

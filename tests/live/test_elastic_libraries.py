@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,7 @@ from trainmaster.model.job import Run
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 JOB = Path(__file__).with_name("elastic_library_job.py")
+FSDP = Path(__file__).parents[2] / "examples" / "fsdp.py"
 RUN = Run("12", 1)
 ALL = "TRAINMASTER_TEST_ALL_RESIZES"
 ALWAYS = "accelerate"
@@ -68,5 +70,45 @@ def test_it_grows_and_shrinks_in_the_same_processes(tmp_path: Path, library: str
         assert over.code == 0, stage.log(RUN).decode()
         steps = sorted(step for step, rank, _ in steps_seen(stage)[first] if rank == 0)
         assert steps == list(range(1, STEPS + 1)), "steps were left out or made twice"
+
+    perform(tmp_path, act)
+
+
+PARAMETERS = re.compile(r"^at step (\d+) parameters (\S+)$", re.MULTILINE)
+LOSS = re.compile(r"^step (\d+) loss (\S+)$", re.MULTILINE)
+
+
+@pytest.mark.skipif(ALL not in os.environ, reason=f"`make resizes` sets {ALL}")
+def test_shards_are_divided_again_among_the_ranks_of_the_same_processes(tmp_path: Path) -> None:
+    """The whole parameters are the same before and after each resize, and each step is made once."""
+
+    async def act(stage: Stage) -> None:
+        command = (sys.executable, str(FSDP), "--steps", "60", "--sleep", "0.2")
+        recipe = stage.recipe(*command)
+
+        def said() -> str:
+            return "".join(stage.log(RUN, rank).decode() for rank in stage.engine.logs(RUN))
+
+        async def stepped(steps: int) -> None:
+            before = len(LOSS.findall(said()))
+            await until(lambda: len(LOSS.findall(said())) >= before + steps or None)
+
+        (first,) = (await stage.up(RUN, recipe)).pids
+        await stepped(2)
+        for which, ranks in enumerate((2, 4, 2)):
+            await stage.order(Reshape(RUN, placed(ranks)), recipe)
+            told = await stage.heard(RUN, Reshaped, which=which)
+            assert told.in_place, (told, said())
+            assert told.pids[0] == first
+            await stepped(2)
+        assert (await stage.ended(RUN)).code == 0, said()
+        steps = [int(step) for step, _ in LOSS.findall(said())]
+        assert sorted(steps) == list(range(1, 61)), "steps were left out or made twice"
+        prints: dict[str, list[str]] = {}
+        for step, fingerprint in PARAMETERS.findall(said()):
+            prints.setdefault(step, []).append(fingerprint)
+        twice = {step: each for step, each in prints.items() if len(each) == 2}
+        assert len(twice) == 3, prints
+        assert all(before == after for before, after in twice.values()), twice
 
     perform(tmp_path, act)

@@ -176,4 +176,4 @@ def test_it_has_a_job_file(example: str) -> None:
     job = submission_of(model, Defaults(user="ada", workdir=EXAMPLES.parent), raw)
     assert job.recipe.workdir == str(EXAMPLES)
     assert job.recipe.command[:2] == ("python", f"{example}.py")
-    assert job.job.demand.nominal.count == (2 if example in ("ddp", "balanced_ddp", "fsdp") else 1)
+    assert job.job.demand.nominal.count == (2 if example in ("ddp", "balanced_ddp") else 1)
