@@ -20,7 +20,6 @@ from tests.live.stage import (
     local_engine,
     perform,
     placed,
-    state_of,
     until,
 )
 from trainmaster.engines.protocol import Known, KnownJob
@@ -79,13 +78,17 @@ def test_a_gang_knows_who_is_who(play: Play) -> None:
         await stage.order(Launch(RUN, placed(3, first=2), 0), recipe)
         assert (await stage.ended(RUN)).code == 0
         said = [stage.log(RUN, rank).decode().splitlines() for rank in range(3)]
-        assert [lines[0].rpartition(" ")[0] for lines in said] == [
-            "0/3 0/2 0 0 12 1 12.1 0 n0:2,n0:3 []",
-            "1/3 1/2 0 0 12 1 12.1 0 n0:2,n0:3 []",
-            "2/3 0/1 1 1 12 1 12.1 0 n1:0 []",
+        n0, n1 = (node.name for node in stage.engine.topology.nodes)
+        assert [lines[0].rsplit(" ", 2)[0] for lines in said] == [
+            f"0/3 0/2 0 0 12 1 12.1 0 {n0}:2,{n0}:3",
+            f"1/3 1/2 0 0 12 1 12.1 0 {n0}:2,{n0}:3",
+            f"2/3 0/1 1 1 12 1 12.1 0 {n1}:0",
         ]
+        assert {lines[0].split()[-2] != "[]" for lines in said} == {
+            bool(stage.engine.topology.uuids)
+        }
         (host,) = {lines[0].split()[-1] for lines in said}
-        assert host.startswith("127.0.")  # of the first node
+        assert host == stage.engine.host_of(n0)
         assert len({lines[1] for lines in said}) == 1
 
     play(act)
@@ -208,10 +211,10 @@ def test_a_frozen_run_stands_still_until_it_is_thawed(play: Play) -> None:
         await stage.heard(RUN, Frozen)
         members = stage.alive(RUN)
         assert len(members) >= 4
-        assert {state_of(pid) for pid in members} == {"T"}
+        assert stage.states(members) == {"T"}
         await stage.order(Thaw(RUN), recipe)
         await stage.heard(RUN, Thawed)
-        assert "T" not in {state_of(pid) for pid in stage.alive(RUN)}
+        assert "T" not in stage.states(stage.alive(RUN))
         await stage.order(Freeze(RUN), recipe)
         await stage.heard(RUN, Frozen, which=1)
         await stage.order(Kill(RUN), recipe)

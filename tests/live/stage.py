@@ -40,12 +40,45 @@ class TestedEngine(Engine, Protocol):
 MakeEngine = Callable[[Path], TestedEngine]
 
 
+class Processes(Protocol):
+    """The processes of the machines that an engine runs jobs on."""
+
+    def alive_with(self, *marks: str) -> list[int]:
+        """A number for each that has all of these in its environment; zombies are dead."""
+        ...
+
+    def state_of(self, number: int) -> str:
+        """The kernel's letter; empty: it is gone."""
+        ...
+
+    def kill_with(self, mark: str) -> None: ...
+
+
+class ProcessesHere:
+    """Those of this machine, by /proc."""
+
+    def alive_with(self, *marks: str) -> list[int]:
+        return alive_with(*marks)
+
+    def state_of(self, number: int) -> str:
+        return state_of(number)
+
+    def kill_with(self, mark: str) -> None:
+        kill_remains(alive_with(mark))
+
+
+HERE = ProcessesHere()
+
+
 class Stage:
     """One engine with what it has told."""
 
-    def __init__(self, folder: Path, make: MakeEngine = local_engine) -> None:
+    def __init__(
+        self, folder: Path, make: MakeEngine = local_engine, processes: Processes = HERE
+    ) -> None:
         self.folder = folder
         self.make = make
+        self.processes = processes
         self.workdir = folder / "work"
         self.workdir.mkdir(exist_ok=True)
         self.checkpoints = folder / "checkpoints"
@@ -54,7 +87,7 @@ class Stage:
 
     def another(self) -> Stage:
         """The same folder with a new engine: the daemon has come back, or there are two."""
-        return Stage(self.folder, self.make)
+        return Stage(self.folder, self.make, self.processes)
 
     async def __aenter__(self) -> Stage:
         await self.engine.open(lambda report, n: self.reports.append((report, n)))
@@ -109,10 +142,11 @@ class Stage:
 
     def alive(self, run: Run) -> list[int]:
         """Processes that carry the run's name, by the kernel's word."""
-        mine = alive_with(f"TRAINMASTER_CHECKPOINT_DIR={self.checkpoints}")
-        return [
-            pid for pid in alive_with(f"TRAINMASTER_RUN={run.job}.{run.attempt}") if pid in mine
-        ]
+        own = f"TRAINMASTER_CHECKPOINT_DIR={self.checkpoints}"
+        return self.processes.alive_with(own, f"TRAINMASTER_RUN={run.job}.{run.attempt}")
+
+    def states(self, pids: Iterable[int]) -> set[str]:
+        return {self.processes.state_of(pid) for pid in pids}
 
 
 def is_last(report: Report) -> bool:
@@ -136,15 +170,16 @@ async def until(look: Callable[[], R | None]) -> R:
     raise TimeoutError
 
 
-def alive_with(mark: str) -> list[int]:
-    """Processes with this in their environment; zombies are dead."""
+def alive_with(*marks: str) -> list[int]:
+    """Processes with all of these in their environment; zombies are dead."""
+    wanted = {mark.encode() for mark in marks}
     found = []
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
         try:
             environ = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             continue
-        if mark.encode() in environ.split(b"\0") and state_of(pid) not in ("Z", "X", ""):
+        if wanted <= {*environ.split(b"\0")} and state_of(pid) not in ("Z", "X", ""):
             found.append(pid)
     return found
 
@@ -172,26 +207,28 @@ def state_of(pid: int) -> str:
 Act = Callable[[Stage], Awaitable[None]]
 
 
-def perform(folder: Path, act: Act, make: MakeEngine = local_engine) -> None:
+def perform(
+    folder: Path, act: Act, make: MakeEngine = local_engine, processes: Processes = HERE
+) -> None:
     """One act on a fresh stage, after which nothing of it is left, however it went."""
 
     async def playing() -> None:
-        async with Stage(folder, make) as stage:
+        async with Stage(folder, make, processes) as stage:
             await act(stage)
 
-    with nothing_left(folder):
+    with nothing_left(folder, processes):
         asyncio.run(playing())
 
 
 @contextmanager
-def nothing_left(folder: Path) -> Iterator[None]:
+def nothing_left(folder: Path, processes: Processes = HERE) -> Iterator[None]:
     """End by pid whatever an act left running: supervisors first, then what they had."""
     try:
         yield
     finally:
         for lock in folder.rglob("lock"):
             kill_remains(supervisors(lock.parent))
-        kill_remains(alive_with(f"TRAINMASTER_CHECKPOINT_DIR={folder / 'checkpoints'}"))
+        processes.kill_with(f"TRAINMASTER_CHECKPOINT_DIR={folder / 'checkpoints'}")
 
 
 def kill_remains(pids: Iterable[int]) -> None:
