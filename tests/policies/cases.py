@@ -6,6 +6,7 @@ A job is written as `NAME SIZEgpu` and any of
     pending 5min                          submitted five minutes ago
     running on n1 n2:2 attained 40h       GPU time so far; the run began 40h / GPUs ago
     running on n1 grown 4 attained 1h     an elastic job that holds 4 GPUs now
+    resizing on n1 grown 4 attained 1h    the same, whose resize from its nominal size is under way
     suspended attained 40h waited 10min
 
 and jobs are separated by `|`. What a plan does is written as `start a on n1; suspend b`: a node
@@ -134,7 +135,7 @@ class Stage:
         demand = Demand(Shape(count, share), int(low), int(high))
         attained = ms(said.get("attained", "0s"))
         held = int(said.get("grown", count))
-        ran = attained * WHOLE // (held * share)
+        ran = attained * WHOLE // ((count if "resizing" in said else held) * share)
         is_waiting = "suspended" in said
         waited = ms(said.get("waited") or said.get("pending") or "0s")
         began = self._long_ago() if is_waiting else NOW - ran
@@ -153,12 +154,20 @@ class Stage:
         if "pending" in said:
             return
         placement = self._placement(said.get("on", "").split(), held, share, demand)
-        self._at(began, [], [a.Start(name, placement)])
+        before = self._first_of(placement, count) if "resizing" in said else placement
+        self._at(began, [], [a.Start(name, before)])
         self._at(began, [e.RunStarted(Run(name, 1), NOMINAL)])
+        if before != placement:
+            self._at(NOW - 1, [], [a.Resize(name, placement)])
         if is_waiting:
             self._at(began + ran, [], [a.Suspend(name)])
             self._at(began + ran, [e.RunSuspended(Run(name, 1), ran * NOMINAL)])
             self._waits[name] = NOW - waited
+
+    def _first_of(self, placement: Placement, count: int) -> Placement:
+        slices = placement.slices[:count]
+        span = self.topology.span_of_gpus([piece.gpu for piece in slices])
+        return Placement(slices, span, placement.sharing)
 
     def _placement(self, nodes: list[str], count: int, share: int, demand: Demand) -> Placement:
         """`n1 n2:2`: whole nodes, or that many GPUs of them; nowhere in particular for past runs."""
@@ -186,6 +195,7 @@ CLAUSES = {
     "elastic",
     "pending",
     "running",
+    "resizing",
     "suspended",
     "on",
     "grown",

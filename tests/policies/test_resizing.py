@@ -131,6 +131,47 @@ def test_a_run_does_not_disturb_gangs_that_are_worth_more() -> None:
     assert planned(case, ON, harmless)[1] == "resize old on n1:2"
 
 
+# -- while a run is being resized -----------------------------------------------------------------------
+
+UNDER_WAY = {
+    "a job that needs only its growth waits for the end of the resize": Case(
+        cluster="rack r: n1[4]",
+        jobs="a 1gpu elastic 1..4 resizing on n1 grown 4 attained 50h | b 3gpu pending 1min",
+        want="nothing",
+    ),
+    "what else it needs is cleared at once and kept for it": Case(
+        cluster="rack r: n1[8]",
+        jobs="a 1gpu priority 1 elastic 1..3 resizing on n1:3 grown 3 attained 50h"
+        " | c 1gpu priority 1 elastic 1..4 running on n1:3 grown 3 attained 50h"
+        " | b 6gpu priority 1 pending 1min | d 1gpu pending 1min",
+        want="resize c on n1:1",
+    ),
+    "a run that can shrink now is taken first": Case(
+        cluster="rack r: n1[8]",
+        jobs="a 1gpu elastic 1..4 resizing on n1:4 grown 4 attained 50h"
+        " | c 1gpu elastic 1..4 running on n1:4 grown 4 attained 50h | b 3gpu pending 1min",
+        want="resize c on n1:1; start b on n1:3",
+    ),
+    "one that needs more than the growth preempts the run": Case(
+        cluster="rack r: n1[4]",
+        jobs="a 1gpu elastic 1..4 resizing on n1 grown 4 attained 50h | b 4gpu pending 1min",
+        want="start b on n1; suspend a",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNDER_WAY)
+def test_a_run_under_resize_is_not_preempted_where_shrinking_will_do(case: str) -> None:
+    assert done(UNDER_WAY[case]) == UNDER_WAY[case].want
+
+
+@pytest.mark.parametrize("policy", ["max-min", "afs-l", "goodput", "optimus", "gandiva", "fifo"])
+@pytest.mark.parametrize("who", ["b 3gpu pending 1min", "b 4gpu elastic 1..4 pending 1min"])
+def test_nor_by_other_policies_that_resize(policy: str, who: str) -> None:
+    run = "a 1gpu elastic 1..4 resizing on n1 grown 4 attained 50h"
+    assert Case("rack r: n1[4]", f"{run} | {who}", "nothing").done_by(policy) == "nothing"
+
+
 # -- over time ---------------------------------------------------------------------------------------
 
 

@@ -51,6 +51,7 @@ class Draft:
         self._stopped: list[JobRecord] = []
         self._reserved: dict[str, Reserve] = {}
         self._released: list[str] = []
+        self._postponed: dict[str, JobRecord] = {}
 
     # -- decisions -----------------------------------------------------------------------------
 
@@ -129,6 +130,11 @@ class Draft:
 
     def stop(self, record: JobRecord) -> None:
         self._stopped.append(record)
+
+    def postpone(self, record: JobRecord, slices: tuple[Slice, ...]) -> None:
+        """Leave a waiting job to the next pass; these free GPUs are kept for it in this one."""
+        self.reserve_gpus(slices)
+        self._postponed[record.id] = record
 
     def reserve(
         self,
@@ -213,6 +219,10 @@ class Draft:
     def is_placed(self, record: JobRecord) -> bool:
         return record.id in self._placed
 
+    def is_postponed(self, record: JobRecord) -> bool:
+        """Whether it waits for something that is under way, so that no run is to be preempted for it."""
+        return record.id in self._postponed
+
     def placement_of(self, record: JobRecord) -> Placement | None:
         """Where a job will be after this draft; None if it will wait."""
         placed = self._placed.get(record.id)
@@ -229,8 +239,9 @@ class Draft:
         return {**self._placed, **self._evicted}
 
     def is_touched(self, record: JobRecord) -> bool:
-        """Whether this draft has placed or evicted it."""
-        return record.id in self._placed or record.id in self._evicted
+        """Whether this draft has placed, evicted or postponed it."""
+        job = record.id
+        return job in self._placed or job in self._evicted or job in self._postponed
 
     def apply(self, plan: Plan) -> int:
         """Make the decisions of another policy's plan here; returns the share that it adds."""
@@ -249,16 +260,28 @@ class Draft:
 
     def checkpoint(self) -> Savepoint:
         """A savepoint; `roll_back` can return to it any number of times."""
-        decided = (self._evicted, self._placed, self._stopped, self._reserved, self._released)
+        decided = (
+            self._evicted,
+            self._placed,
+            self._stopped,
+            self._reserved,
+            self._released,
+            self._postponed,
+        )
         return len(self._log), self.budget, tuple(each.copy() for each in decided)
 
     def roll_back(self, mark: Savepoint) -> None:
         """Undo every decision since the savepoint."""
         length, self.budget, decided = mark
         self.space.undo(length)
-        self._evicted, self._placed, self._stopped, self._reserved, self._released = (
-            before.copy() for before in decided
-        )
+        (
+            self._evicted,
+            self._placed,
+            self._stopped,
+            self._reserved,
+            self._released,
+            self._postponed,
+        ) = (before.copy() for before in decided)
 
     @contextmanager
     def trial(self) -> Iterator[None]:

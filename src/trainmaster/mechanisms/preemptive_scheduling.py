@@ -57,6 +57,8 @@ class PreemptivePass:
     def schedule(self) -> None:
         draft, candidates, space = self.draft, self.candidates, self.draft.space
         for key, group, record in candidates:
+            if draft.is_postponed(record):
+                continue
             if draft.is_evicted(record):
                 if draft.keep(record):
                     self.worst_runs().put_back(key, record)

@@ -45,12 +45,12 @@ def is_open(space: Occupancy, placement: Placement) -> bool:
     return space.is_open(placement)
 
 
-def can_resize(record: JobRecord, space: Occupancy) -> bool:
-    """Whether a run may be given another number of GPUs now."""
+def can_resize(record: JobRecord, space: Occupancy, phase: Phase = Phase.RUNNING) -> bool:
+    """Whether a run may be given another number of GPUs: now, or at the end of its present resize."""
     placement = record.placement
     return (
         placement is not None
-        and record.phase is Phase.RUNNING
+        and record.phase is phase
         and not (record.cannot_save or record.is_protected)
         and record.is_whole
         and placement.sharing is Sharing.EXCLUSIVE

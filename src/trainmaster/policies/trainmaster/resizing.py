@@ -3,7 +3,8 @@
 Reclaiming, before jobs are started. For each waiting job in rank order that finds no placement, runs that
 have grown beyond their nominal size give up GPUs. A GPU's value is what it adds to the run's speed, divided
 by the expected service of a completion (the Gittins cost). If the waiting job fits on one node, one node is
-cleared; otherwise the least valuable GPUs of the cluster are taken.
+cleared; otherwise the least valuable GPUs of the cluster are taken. A run that is being resized cannot
+shrink yet: a job that needs its GPUs waits for the end of that resize, and preempts no run meanwhile.
 
 Growing, after jobs are started. Idle GPUs go to the runs to which they are most valuable. A run doubles its
 size, or takes what is left, if enough time has passed since its start or last resize and the actual GPUs make
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.estimators.throughput import key_of
@@ -95,6 +97,11 @@ class GrownRun:
         return self.record.demand.nominal.count
 
     @property
+    def is_settled(self) -> bool:
+        """Whether it can shrink now: no resize is under way."""
+        return self.record.phase is Phase.RUNNING
+
+    @property
     def has_grown(self) -> bool:
         return len(self.slices) > self.nominal
 
@@ -144,13 +151,18 @@ class Resizing:
     def _cost(self, record: JobRecord) -> int:
         return max(1, cost(self._pass, record))
 
-    def _resizable(self) -> Iterator[tuple[JobRecord, Placement, SpeedupCurve]]:
-        """Elastic runs that can be resized in this pass, with their placement and speedup curve."""
+    def _resizable(
+        self, phase: Phase = Phase.RUNNING
+    ) -> Iterator[tuple[JobRecord, Placement, SpeedupCurve]]:
+        """Elastic runs that can be resized in this pass, with their placement and speedup curve.
+
+        With RESIZING: those that can be at the end of their present resize.
+        """
         for record in self._runs:
             held = record.placement
             if held is None or self._draft.is_touched(record):
                 continue
-            if can_resize(record, self._draft.space):
+            if can_resize(record, self._draft.space, phase):
                 yield record, held, self._curves.of(record, self._measured.corrections)
 
     # -- reclaiming --------------------------------------------------------------------------------
@@ -162,7 +174,8 @@ class Resizing:
             return
         self._grown = [
             GrownRun(record, curve, self._cost(record), held.slices)
-            for record, held, curve in self._resizable()
+            for phase in (Phase.RUNNING, Phase.RESIZING)
+            for record, held, curve in self._resizable(phase)
             if record.demand.nominal.count < len(held.slices) <= curve.high
         ]
         if not self._grown:
@@ -173,6 +186,8 @@ class Resizing:
             placement = p.placer(record).place(draft.space, record)
             if placement is None:
                 placement = self._place_by_shrinking(record)
+            if placement is None and self._place_after_resizes(record):
+                continue
             if placement is None:
                 candidates.drop(group)
                 continue
@@ -186,7 +201,32 @@ class Resizing:
 
     def _place_by_shrinking(self, record: JobRecord) -> Placement | None:
         """Shrink grown runs so that the job can start, and return where; None if that is not possible."""
-        reclaimed = self._gpus_to_reclaim(record) if record.is_whole else []
+        settled = [run for run in self._grown if run.is_settled]
+        reclaimed = self._gpus_to_reclaim(record, settled) if record.is_whole else []
+        return self._place_without(record, reclaimed)
+
+    def _place_after_resizes(self, record: JobRecord) -> bool:
+        """Whether the job can start once runs that are being resized have shrunk further.
+
+        What else it needs is cleared now and kept for it.
+        """
+        if not record.is_whole or all(run.is_settled for run in self._grown):
+            return False
+        draft = self._draft
+        reclaimed = self._gpus_to_reclaim(record, self._grown)
+        mark = draft.checkpoint()
+        placement = self._place_without(record, reclaimed)
+        if placement is None:
+            return False
+        draft.roll_back(mark)
+        for run, _ in reclaimed:
+            if run.is_settled:
+                self._shrink(run, run.slices)
+        draft.postpone(record, tuple(filter(self._is_free, placement.slices)))
+        return True
+
+    def _place_without(self, record: JobRecord, reclaimed: Reclaimed) -> Placement | None:
+        """Where the job can start on these GPUs; where it cannot, nothing has changed."""
         if not reclaimed:
             return None
         mark = self._draft.checkpoint()
@@ -207,33 +247,35 @@ class Resizing:
         (draft.replace if draft.is_placed(record) else draft.resize)(record, smaller)
         run.slices = slices
 
-    def _gpus_to_reclaim(self, record: JobRecord) -> Reclaimed:
-        """The least valuable GPUs that make room for the job; empty if none do."""
+    def _gpus_to_reclaim(self, record: JobRecord, grown: list[GrownRun]) -> Reclaimed:
+        """The least valuable GPUs of these runs that make room for the job; empty if none do."""
         space, need = self._draft.space, record.demand.nominal.count
         kinds = space.kinds_for(record.demand)
         usable = {
             piece.node
-            for run in self._grown
+            for run in grown
             if run.has_grown
             for piece in run.slices
             if space.node_type[piece.node] in kinds
         }
         if need <= max(space.largest[kind] for kind in kinds):
             tries = [
-                self._least_valuable({node}, need - space.whole[node].bit_count())
+                self._least_valuable(grown, {node}, need - space.whole[node].bit_count())
                 for node in sorted(usable)
             ]
         else:
             free = sum(space.free_gpus[kind] for kind in kinds)
-            tries = [self._least_valuable(usable, need - free)]
+            tries = [self._least_valuable(grown, usable, need - free)]
         found = [each for each in tries if each is not None]
         return min(found, key=lambda each: each[0])[1] if found else []
 
-    def _least_valuable(self, nodes: set[int], missing: int) -> tuple[float, Reclaimed] | None:
+    def _least_valuable(
+        self, grown: list[GrownRun], nodes: set[int], missing: int
+    ) -> tuple[float, Reclaimed] | None:
         """The `missing` least valuable GPUs of these nodes and their total value; None if too few."""
         heap: list[tuple[float, int, int]] = []
         offers: list[list[Slice]] = []
-        for index, run in enumerate(self._grown):
+        for index, run in enumerate(grown):
             here = fullest_first([piece for piece in run.slices if piece.node in nodes])
             offers.append(here)
             if here and run.has_grown:
@@ -243,28 +285,31 @@ class Resizing:
         total = 0.0
         while missing > 0 and heap:
             worth, index, given = heappop(heap)
-            run = self._grown[index]
+            run = grown[index]
             count = len(run.slices) - given
             taken[index], total, missing = given + 1, total + worth, missing - 1
             if given + 1 < len(offers[index]) and count - 1 > run.nominal:
                 heappush(heap, (run.worth(count - 1), index, given + 1))
         if missing > 0 or not taken:
             return None
-        return total, [(self._grown[index], offers[index][-n:]) for index, n in taken.items()]
+        return total, [(grown[index], offers[index][-n:]) for index, n in taken.items()]
 
     def _undo_futile(self) -> None:
         """Cancel the shrinking of runs whose GPUs no job took."""
-        draft, space = self._draft, self._draft.space
+        draft = self._draft
         for run in self._shrunk:
             held, planned = run.record.placement, draft.placement_of(run.record)
             if held is None or planned is None or not draft.is_placed(run.record):
                 continue
             given = [piece for piece in held.slices if piece not in planned.slices]
-            if all(
-                space.whole[piece.node] >> (piece.gpu - space.first_gpu[piece.node]) & 1
-                for piece in given
-            ) and self._pass.has_room(run.record, len(given) * WHOLE):
+            has_room = self._pass.has_room(run.record, len(given) * WHOLE)
+            if has_room and all(map(self._is_free, given)):
                 draft.replace(run.record, held)
+
+    def _is_free(self, piece: Slice) -> bool:
+        """Whether nothing uses that GPU, and it is kept for nobody."""
+        space, node = self._draft.space, piece.node
+        return bool(space.whole[node] >> (piece.gpu - space.first_gpu[node]) & 1)
 
     # -- growing -----------------------------------------------------------------------------------
 
