@@ -58,7 +58,8 @@ class ElasticBatches(Sampler[list[int]]):
     """This rank's part of each global batch, for any number of ranks: a `batch_sampler` for a DataLoader.
 
     `samples` are to be seen in all, from an endless row of shuffled epochs of `size`. With `global_batch`
-    that many are in each step, however many ranks there are; with `rank_batch` each rank has that many.
+    that many are in each step, however many ranks there are, which can be no more than it has samples;
+    with `rank_batch` each rank has that many.
     With `shares` (`trainmaster_sdk.balanced`) ranks have unequal parts of the same global batches.
     """
 
@@ -75,6 +76,8 @@ class ElasticBatches(Sampler[list[int]]):
     ) -> None:
         if (global_batch is None) == (rank_batch is None):
             raise ValueError("Give ElasticBatches either a global_batch or a rank_batch.")
+        if global_batch is not None:
+            tm.limit_ranks(global_batch)
         self._tm = tm
         self._size = size
         self._samples = samples

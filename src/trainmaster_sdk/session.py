@@ -72,6 +72,8 @@ class Session:
             hello["process"] = place.process
         self._client = ControlClient(place.socket, hello)
         self._resizing = Resizing(self._client)
+        self._most_ranks: int | None = None
+        """What was said of how many ranks it can use."""
         self._is_removed = False
         """Whether the gang goes on without this rank."""
         self._agreed: ResizeRequest | None = None
@@ -121,6 +123,21 @@ class Session:
         share, left = divmod(global_batch, self.world_size)
         begin = self.rank * share + min(self.rank, left)
         return slice(begin, begin + share + (self.rank < left))
+
+    def limit_ranks(self, most: int) -> None:
+        """With more ranks than this some would have no samples, so that the job is given no more devices.
+
+        All ranks say so; where there are more of them now, each fails.
+        """
+        if most != self._most_ranks and self.is_rank_zero:
+            said: Message = {"say": "most ranks", "count": most, "world": self.world_size}
+            self._client.say(said)
+        self._most_ranks = most
+        if self.world_size > most:
+            raise ValueError(
+                f"A global batch of {most} has no samples for some of {self.world_size} ranks: make it "
+                f"larger, or ask for at most {most} ranks."
+            )
 
     # ------------------------------------------------------------------------------- the block
 

@@ -28,6 +28,7 @@ A program sends:
     {"say": "saving", "step": 120}                           it writes a checkpoint; `saved` ends that
     {"say": "not saved", "step": 120}                        and so does this: it could not be written
     {"say": "can resize", "may_lose": 1}                     it can be resized while it trains (elastic.py)
+    {"say": "most ranks", "count": 4, "world": 2}            with more than 4 some would have no samples
     {"say": "ready"}                                         it was started to join the others, and can now
     {"say": "resized", "n": 2000, "regroup_ms": 40, "broadcast_ms": 9}
     {"say": "not resized", "n": 2000, "why": "..."}          it saves and leaves

@@ -56,6 +56,8 @@ class JobRecord:
     """What it asks for when its pre-run has passed; None: it needs none, or no more."""
     is_whole: bool = field(init=False)
     """Whether it wants GPUs for itself."""
+    most_gpus: int | None = field(init=False, default=None)
+    """More than these its program cannot use, as it has said; None: it has said nothing."""
     prerun_endings: int = field(init=False, default=0)
     """How often its pre-run was ended for others. It is left alone then: it might never end."""
     profile: Profile | None = field(init=False, default=None)
@@ -151,6 +153,7 @@ class JobRecord:
         if job.demand != self.job.demand:
             was_prerun = self.is_prerun
             self.demand, self.demand_after_prerun = job.demand, None
+            self.most_gpus = None
             self.is_whole = job.demand.mode is Sharing.EXCLUSIVE
             if was_prerun:
                 self.begin_with_prerun()

@@ -40,6 +40,22 @@ def _with_more(demand: Demand, gpu_memory: int, memory: int) -> Demand:
     return demand
 
 
+def limit_size(state: State, record: JobRecord) -> None:
+    """Ask for no more GPUs than its program can use, once its run has no more than those."""
+    demand, held = record.demand_after_prerun or record.demand, record.placement
+    if record.most_gpus is None or (held is not None and len(held.slices) > record.most_gpus):
+        return
+    most = max(demand.nominal.count, min(record.job.demand.max_count, record.most_gpus))
+    if most == demand.max_count:
+        return
+    limited = replace(demand, max_count=most)
+    if record.demand_after_prerun is not None:
+        record.demand_after_prerun = limited
+        return
+    change_demand(state, record, lambda _: limited)
+    state.log.caches_stale = state.log.needs_pass = True
+
+
 def avoid_devices(
     state: State, record: JobRecord, devices: Iterable[tuple[int, int]], begin_ms: int
 ) -> None:

@@ -15,7 +15,7 @@ from trainmaster.core.input_facts import input_blocked, input_failed, input_retu
 from trainmaster.core.invariants import rebuilt
 from trainmaster.core.last_resort import lift_protection
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
-from trainmaster.core.next_attempt import ask_for_more, avoid_devices
+from trainmaster.core.next_attempt import ask_for_more, avoid_devices, limit_size
 from trainmaster.core.pending_launches import (
     begin_release,
     launch_after_step,
@@ -387,6 +387,13 @@ def _run_can_save(state: State, event: e.RunCanSave, now: int) -> None:
         state.log.note_job(record)
 
 
+def _run_size_limited(state: State, event: e.RunSizeLimited, now: int) -> None:
+    record = _current(state, event.run)
+    if record is not None:
+        record.most_gpus = event.most_gpus
+        limit_size(state, record)
+
+
 def _run_progressed(state: State, event: e.RunProgressed, now: int) -> None:
     record = _current(state, event.run)
     if record is not None:
@@ -488,6 +495,7 @@ def requeue(state: State, record: JobRecord, work: int, now: int, cause: Cause) 
         state.end(record, cause)
         return
     state.move(record, cause)
+    limit_size(state, record)
     state.log.needs_pass = True
 
 
@@ -673,6 +681,7 @@ REDUCERS: dict[type, Reducer] = {
     e.RunSpeedChanged: _run_speed_changed,
     e.RunSaved: _run_saved,
     e.RunCanSave: _run_can_save,
+    e.RunSizeLimited: _run_size_limited,
     e.RunProgressed: _run_progressed,
     e.RunSucceeded: _run_succeeded,
     e.RunFailed: _run_failed,

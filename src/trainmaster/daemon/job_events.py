@@ -37,6 +37,7 @@ HAPPENED: Mapping[type, str] = {
     e.RunResized: "resized",
     e.RunResizeTimed: "resize timed",
     e.RunReplicaLost: "replica lost",
+    e.RunSizeLimited: "size limited",
     e.RunSaved: "saved",
     e.RunSucceeded: "succeeded",
     e.RunFailed: "failed",

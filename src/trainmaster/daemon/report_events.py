@@ -249,6 +249,17 @@ def _heeds_stops(
     yield LoggedEvent(e.RunCanSave(said.run))
 
 
+def _ranks_limited(
+    said: r.RanksLimited, live: LiveJob, record: JobRecord, now: int
+) -> Iterator[LoggedEvent]:
+    """In GPUs: as many for each rank as there are now."""
+    if record.placement is None:
+        return
+    most = max(1, said.ranks * len(record.placement.slices) // said.world)
+    if most != record.most_gpus and (record.most_gpus or most < live.job.demand.max_count):
+        yield LoggedEvent(e.RunSizeLimited(said.run, most), {"most_gpus": most})
+
+
 def _profiled(
     said: r.Profiled, live: LiveJob, record: JobRecord, now: int
 ) -> Iterator[LoggedEvent]:
@@ -658,6 +669,7 @@ EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent
     r.Saved: _saved,
     r.Profiled: _profiled,
     r.HeedsStops: _heeds_stops,
+    r.RanksLimited: _ranks_limited,
     r.Paced: _paced,
     r.Hung: _hung,
     r.WentOn: _went_on,

@@ -94,6 +94,7 @@ def judged(
         largest_node=max(node.memory for node in topology.nodes),
         is_gpu_memory_stated=record.job.demand.states_gpu_memory,
         is_memory_stated=recipe.memory is not None,
+        is_too_large=_is_too_large(record),
     )
     row = terms.table.of(failed.failure.reason)
     decision = decide(failed, earlier, row, had, bounds)
@@ -115,6 +116,14 @@ def judged(
         is_counted=decision.is_counted,
     )
     return JudgedFailure(event, failed, decision)
+
+
+def _is_too_large(record: JobRecord) -> bool:
+    """Whether it had more devices than its program can use, and may have fewer."""
+    most, held = record.most_gpus, record.placement
+    if most is None or held is None or record.is_prerun:
+        return False
+    return record.demand.nominal.count <= most < len(held.slices)
 
 
 def devices_of_failure(

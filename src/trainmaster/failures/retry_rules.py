@@ -94,6 +94,8 @@ class Resources:
     """Whether its user said how much GPU memory it needs; else what it had was our estimate."""
     is_memory_stated: bool = True
     """The same of host memory."""
+    is_too_large: bool = False
+    """Whether it had more devices than its program can use, and the next attempt has no more than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,8 @@ def decide(
     decision = replace(able, failures=failures, delay_ms=limits.delay_after(reason))
     if not able.is_retried:
         return replace(decision, delay_ms=0)
+    if able.why is RetryWhy.FEWER_DEVICES:
+        return replace(decision, failures=limits.failures, delay_ms=0, is_counted=False)
     if able.why is RetryWhy.MEMORY_TAKEN or _is_ours(decision, had):
         # others may still need that memory, but for a GPU of its own it need not wait
         wait = 0 if able.gpu_memory else limits.delay_ms(_times_before(failed, earlier) + 1)
@@ -169,6 +173,8 @@ def _what_helps(
     had: Resources,
 ) -> RetryDecision:
     """What another attempt would be like, or why none helps; how many there may be comes after it."""
+    if had.is_too_large:
+        return RetryDecision(True, RetryWhy.FEWER_DEVICES)
     why_not = _why_in_vain(failed, earlier, reason)
     if why_not is not None:
         return RetryDecision(False, why_not)

@@ -242,6 +242,17 @@ class HeedsStops:
 
 
 @dataclass(frozen=True, slots=True)
+class RanksLimited:
+    """Its program has samples for at most so many ranks; it has `world` now."""
+
+    run: Run
+    at_ms: int
+    ranks: int
+    world: int
+    steady_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Saved:
     """A checkpoint of it has become durable."""
 
@@ -318,6 +329,7 @@ Report = (
     | Saved
     | Profiled
     | HeedsStops
+    | RanksLimited
     | Paced
     | Hung
     | WentOn

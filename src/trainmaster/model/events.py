@@ -281,6 +281,14 @@ class RunCanSave:
 
 
 @dataclass(frozen=True, slots=True)
+class RunSizeLimited:
+    """Its program has said that it cannot use more GPUs than this."""
+
+    run: Run
+    most_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunProgressed:
     """It reported how far its training has come."""
 
@@ -532,6 +540,7 @@ Event = (
     | RunSpeedChanged
     | RunSaved
     | RunCanSave
+    | RunSizeLimited
     | RunProgressed
     | RunSucceeded
     | RunFailed

@@ -37,6 +37,8 @@ class RetryWhy(StrEnum):
     """On other devices, if enough others are left."""
     MEMORY_TAKEN = "memory-taken"
     """Others used memory that it had booked."""
+    FEWER_DEVICES = "fewer-devices"
+    """It had more than its program can use, as it has said."""
     MORE_GPU_MEMORY = "more-gpu-memory"
     MORE_MEMORY = "more-memory"
 

@@ -380,10 +380,19 @@ def _replica_lost(detail: Detail) -> Opening:
     return f"rank {detail.get('rank')} was lost, {others}", ("rank", "left", "attempt")
 
 
+def _size_limited(detail: Detail) -> Opening:
+    """`Can use at most 4 devices: its global batch has no samples for more ranks`."""
+    most = detail.get("most_gpus")
+    devices = plural(most if isinstance(most, int) else 0, "device")
+    words = f"can use at most {devices}: its global batch has no samples for more ranks"
+    return words, ("most_gpus", "attempt")
+
+
 OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
     "resized": _resized,
     "resize timed": _resize_timed,
     "replica lost": _replica_lost,
+    "size limited": _size_limited,
     "submitted": _submitted,
     "held": _held,
     "released": _released,

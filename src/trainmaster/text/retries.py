@@ -39,6 +39,9 @@ SENTENCES: dict[RetryWhy, str] = {
     RetryWhy.MEMORY_TAKEN: (
         "Retried without using up one of its `retries`: others used memory that it had booked."
     ),
+    RetryWhy.FEWER_DEVICES: (
+        "Retried with fewer devices, without using up one of its `retries`: it had more than it can use."
+    ),
     RetryWhy.MORE_GPU_MEMORY: "Retried with more GPU memory: {gpu_memory} instead of {had}.",
     RetryWhy.MORE_MEMORY: (
         "Retried with more host memory for each {device}: {memory} instead of {had}."
@@ -47,6 +50,9 @@ SENTENCES: dict[RetryWhy, str] = {
 BY_ESTIMATE = (
     "That uses up none of its `retries`: how much it needs was not stated, and was estimated."
 )
+
+SAYING_SO = frozenset({RetryWhy.MEMORY_TAKEN, RetryWhy.FEWER_DEVICES})
+"""Sentences that say themselves that it uses up no retry."""
 
 
 def retry_sentence(decision: RetryDecision) -> str:
@@ -59,5 +65,5 @@ def retry_sentence(decision: RetryDecision) -> str:
         memory=size(decision.memory),
         device="slot" if decision.on_slots else "GPU",
     )
-    is_by_estimate = not decision.is_counted and decision.why is not RetryWhy.MEMORY_TAKEN
+    is_by_estimate = not decision.is_counted and decision.why not in SAYING_SO
     return f"{said} {BY_ESTIMATE}" if is_by_estimate else said

@@ -14,7 +14,7 @@ from trainmaster.model import events as e
 from trainmaster.model.codec import dumps, loads
 from trainmaster.model.job import gpus
 from trainmaster.model.reasons import Refused
-from trainmaster.model.units import GIB, SECOND
+from trainmaster.model.units import GIB, NOMINAL, SECOND
 from trainmaster.placement.placers import RELAXING
 
 
@@ -63,6 +63,30 @@ def test_it_does_not_wait_for_others_that_would_never_be_enough() -> None:
     world.tell(failed(world, (0, 0)))
     assert not world.state.avoiding
     world.start("a", 0, 1)
+
+
+def test_it_is_given_no_more_devices_than_its_program_can_use() -> None:
+    world = Strings("1x8").submit("a", gpus(1, maximum=8)).start("a", 0, 1)
+    world.tell(e.RunSizeLimited(world.job("a").run, 3))
+    assert world.job("a").demand.max_count == 3
+    assert world.refused(a.Resize("a", world.on(0, 1, 2, 3))) == [("a", Refused.NOT_ADMISSIBLE)]
+    body = snapshot_of(world.controller)
+    again = restored(body, world.topology, world.script, can_freeze=False).controller
+    assert again.state.jobs["a"].most_gpus == 3
+    world.plan(a.Resize("a", world.on(0, 1, 2)))
+    world.tell(e.RunResized(world.job("a").run, 0, NOMINAL))
+    world.tell(e.RunSizeLimited(world.job("a").run, 5))  # of another batch: it may have more again
+    assert world.job("a").demand.max_count == 5
+
+
+def test_a_run_that_has_more_than_it_can_use_is_started_with_fewer() -> None:
+    world = Strings("1x8").submit("a", gpus(1, maximum=8), retries=1).start("a", 0, 1, 2, 3)
+    world.tell(e.RunSizeLimited(world.job("a").run, 3))
+    assert world.job("a").demand.max_count == 8, "it cannot be without the devices that it has"
+    world.tell(failed(world))
+    assert world.job("a").demand.max_count == 3
+    assert world.refused(a.Start("a", world.on(0, 1, 2, 3))) == [("a", Refused.NOT_ADMISSIBLE)]
+    world.start("a", 0, 1, 2)
 
 
 def test_a_failure_that_speaks_against_no_device_ends_it() -> None:

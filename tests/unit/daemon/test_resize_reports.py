@@ -73,6 +73,22 @@ def test_what_it_measures_at_the_new_size_is_its_speed_there() -> None:
     assert (sample.gpus, sample.speed_ppm) == (2, 17 * NOMINAL // 10)
 
 
+def test_what_its_ranks_cannot_use_limits_its_devices_and_is_told_once() -> None:
+    stage = Strings("1x4")
+    job = grown(stage)  # from one device to two, with a rank on each
+    (limited,) = told(r.RanksLimited(RUN, stage.now, ranks=3, world=2), job, stage)
+    assert (limited.event, limited.detail) == (e.RunSizeLimited(RUN, 3), {"most_gpus": 3})
+    stage.tell(limited.event)
+    assert not told(r.RanksLimited(RUN, stage.now, ranks=3, world=2), job, stage)
+    (limited,) = told(r.RanksLimited(RUN, stage.now, ranks=9, world=2), job, stage)
+    assert limited.event == e.RunSizeLimited(RUN, 9)
+
+
+def test_a_limit_that_its_owner_has_set_lower_is_not_told() -> None:
+    stage = Strings("1x4")
+    assert not told(r.RanksLimited(RUN, 0, ranks=4, world=2), grown(stage), stage)
+
+
 def test_a_stay_at_one_device_that_is_over_soon_is_what_later_speeds_are_compared_with() -> None:
     """Its first rate comes within the 5 s in which no other sample is taken."""
     stage = Strings("1x4")

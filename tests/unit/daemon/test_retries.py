@@ -338,6 +338,25 @@ def test_memory_that_a_neighbour_took_is_waited_for_and_uses_no_retry_up() -> No
     assert found == [(True, False, 0, seconds * SECOND) for seconds in (1, 2, 4, 8)]
 
 
+def test_a_run_on_more_devices_than_it_can_use_gets_fewer_and_uses_no_retry_up() -> None:
+    world = Strings("1x4").submit("a", gpus(1, maximum=4), retries=0).start("a", 0, 1, 2, 3)
+    wrong = Failure("unknown", Blame.USER, lines=("ValueError: No samples.",))
+    world.tell(e.RunSizeLimited(world.job("a").run, 2))
+    found = judge(world, wrong)
+    assert (found.decision.why, found.decision.is_counted) == (RetryWhy.FEWER_DEVICES, False)
+    assert "without using up one of its `retries`" in retry_sentence(found.decision)
+    world.tell(found.event)
+    world.start("a", 0, 1)
+    assert not judge(world, wrong).decision.is_retried, "it had no more than it can use"
+
+
+def test_a_job_of_at_least_as_many_as_it_cannot_use_fails() -> None:
+    world = Strings("1x4").submit("a", gpus(3, maximum=4), retries=9).start("a", 0, 1, 2, 3)
+    world.tell(e.RunSizeLimited(world.job("a").run, 2))
+    wrong = Failure("unknown", Blame.USER, lines=("ValueError: No samples.",))
+    assert judge(world, wrong).decision.why is not RetryWhy.FEWER_DEVICES
+
+
 def test_what_a_user_states_is_held_against_the_retries() -> None:
     world = Strings(of_memory(("n0", 40, 64), ("n1", 80, 64)))
     stated = replace(gpus(1), nominal=Shape(1, memory=20 * GIB), host_memory=16 * GIB)

@@ -58,6 +58,14 @@ def test_the_global_batch_is_kept_or_grows_with_the_ranks(tm: Session) -> None:
     assert [len(samples) for samples in grown] == [6, 6, 6, 2]
 
 
+def test_a_global_batch_limits_the_ranks_and_one_of_each_rank_does_not(tm: Session) -> None:
+    tm.take_place(1, 4, 1)
+    ElasticBatches(tm, SIZE, 60, global_batch=4)
+    ElasticBatches(tm, SIZE, 60, rank_batch=1)
+    with pytest.raises(ValueError, match="ask for at most 3 ranks"):
+        ElasticBatches(tm, SIZE, 60, global_batch=3)
+
+
 def test_a_batch_is_of_all_or_of_each() -> None:
     with pytest.raises(ValueError, match="either a global_batch or a rank_batch"):
         ElasticBatches(None, SIZE, 60)  # type: ignore[arg-type]

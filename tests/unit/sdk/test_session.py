@@ -272,6 +272,23 @@ def test_shares_of_a_batch_sum_up(tmp_path: Path, world: int, batch: int) -> Non
     assert max(shares) - min(shares) <= 1
 
 
+def test_what_more_ranks_cannot_use_is_said_once(there: FakeSupervisor) -> None:
+    with trainmaster_sdk.run() as tm:
+        for _ in range(2):
+            tm.limit_ranks(3)
+        tm.finish()
+    assert words(there, "done").count("most ranks") == 1
+    (said,) = [line for line in there.heard if line["say"] == "most ranks"]
+    assert (said["count"], said["world"]) == (3, 1)
+
+
+def test_ranks_beyond_that_are_refused_with_a_sentence(tmp_path: Path) -> None:
+    for rank in range(4):
+        place = JobEnvironment.of({"RANK": str(rank), "WORLD_SIZE": "4"})
+        with pytest.raises(ValueError, match="A global batch of 3 has no samples for some of 4"):
+            trainmaster_sdk.Session(place, tmp_path, 1).limit_ranks(3)
+
+
 def test_nonsense_in_the_environment_is_named() -> None:
     with pytest.raises(ValueError, match="WORLD_SIZE is 'two'"):
         JobEnvironment.of({"WORLD_SIZE": "two"})

@@ -37,6 +37,11 @@ from trainmaster.text.messages import story_sentence
             {"attempt": 1, "rank": 1, "left": 3, "code": 9},
             "Rank 1 was lost, the other 3 go on (exit code 9)",
         ),
+        (
+            "size limited",
+            {"attempt": 1, "most_gpus": 4},
+            "Can use at most 4 devices: its global batch has no samples for more ranks",
+        ),
     ],
 )
 def test_sentence(what: str, detail: dict[str, object], sentence: str) -> None:

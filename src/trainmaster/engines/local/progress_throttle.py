@@ -54,6 +54,14 @@ def cleaned_profile(said: dict[str, Any]) -> dict[str, int]:
     return {name: value for name, value in found.items() if value and 0 < value < COUNT_END}
 
 
+def cleaned_limit(said: dict[str, Any]) -> dict[str, int] | None:
+    """How many ranks it can use at most, of how many there are; None if it is not said rightly."""
+    ranks, world = _whole(said.get("count")), _whole(said.get("world"))
+    if ranks is None or world is None or not (0 < ranks < COUNT_END and 0 < world < COUNT_END):
+        return None
+    return {"ranks": ranks, "world": world}
+
+
 def _whole(value: object) -> int | None:
     if isinstance(value, bool):
         return None

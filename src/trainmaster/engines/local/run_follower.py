@@ -53,6 +53,7 @@ REPORTS: dict[str, type[Report]] = {
     "saved": r.Saved,
     "profile": r.Profiled,
     "heeds stops": r.HeedsStops,
+    "ranks limited": r.RanksLimited,
     "paced": r.Paced,
     "hung": r.Hung,
     "went on": r.WentOn,

@@ -118,6 +118,8 @@ class Supervisor:
         """How long it worked from its last file to the order to stop; None: it says itself that it saves."""
         self._started_ns = 0
         self._heeds_stops = False
+        self._rank_limit: dict[str, int] | None = None
+        """What it said last of how many ranks it can use."""
         self._profiles_left = MOST_PROFILES
         self._done: set[int] = set()  # ranks that have said so
         self._oom_kills = processes.oom_kills()
@@ -498,6 +500,11 @@ class Supervisor:
         elif word == "heeds stops" and not self._heeds_stops:
             self._heeds_stops = True
             self._reports.write("heeds stops", {})
+        elif word == "most ranks":
+            limit = progress_throttle.cleaned_limit(said)
+            if limit is not None and limit != self._rank_limit:
+                self._rank_limit = limit
+                self._reports.write("ranks limited", dict(limit))
         elif word == "first step" and said.get("n") == self._resize_times.get("number"):
             took_ms = said.get("ms")
             self._resize_times["first_step_ms"] = took_ms if isinstance(took_ms, int) else 0
