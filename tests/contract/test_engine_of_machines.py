@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from errno import ENOSPC
+from functools import partial
 from pathlib import Path
 from typing import cast
 from unittest.mock import Mock
@@ -23,10 +26,13 @@ from tests.live.test_elastic_engine import (
     resized,
     stepped,
 )
+from trainmaster.engines.local import runfile
 from trainmaster.engines.ray import gang_run
 from trainmaster.engines.ray.engine import RayEngine
 from trainmaster.engines.ray.gang_parts import NodeOrder, Reservation
 from trainmaster.engines.ray.node_link import Unreachable
+from trainmaster.engines.run_limits import DEFAULT_RUN_LIMITS, RunLimits
+from trainmaster.failures.hang_rule import HangLimits
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Reshape, Thaw
 from trainmaster.model.engine_reports import (
     Ended,
@@ -54,8 +60,8 @@ BOTH = placed(4, first=2)
 class Cluster(Stage):
     """A stage with two nodes of four slots, and what was told of them."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, ray_engine)
+    def __init__(self, folder: Path, limits: RunLimits = DEFAULT_RUN_LIMITS) -> None:
+        super().__init__(folder, partial(ray_engine, limits=limits))
         self.nodes: list[NodeReport] = []
 
     def another(self) -> Cluster:
@@ -96,9 +102,9 @@ def _variable(pid: int, name: str) -> str:
     return next((row.partition("=")[2] for row in rows if row.startswith(f"{name}=")), "")
 
 
-def perform(folder: Path, act: Act) -> None:
+def perform(folder: Path, act: Act, limits: RunLimits = DEFAULT_RUN_LIMITS) -> None:
     async def playing() -> None:
-        async with Cluster(folder) as stage:
+        async with Cluster(folder, limits) as stage:
             await act(stage)
 
     with nothing_left(folder):
@@ -557,6 +563,26 @@ def test_a_node_that_died_while_the_manager_was_away_loses_its_runs(tmp_path: Pa
             assert again.alive(RUN) == []
 
     perform(tmp_path, act)
+
+
+def test_the_managers_limits_hold_on_each_node(tmp_path: Path) -> None:
+    """A supervisor that does not answer is killed after half a second, and not after a minute."""
+    hang = HangLimits(idle_ms=7_000, busy_ms=8_000, start_ms=9_000)
+
+    async def act(stage: Cluster) -> None:
+        await stage.order(Launch(RUN, BOTH, 0), stage.shell("sleep 600"))
+        await stage.heard(RUN, Started)
+        for node in ("n0", "n1"):
+            file = runfile.newest(str(stage.folder / "nodes" / node / "runs" / "12" / "1"))
+            assert file is not None
+            assert file.hang is not None
+            assert (file.hang.limits, file.cgroups.pids) == (hang, 77)
+        (supervisor,) = supervisors(stage.folder / "nodes" / "n1" / "runs" / "12" / "1")
+        os.kill(supervisor, signal.SIGSTOP)
+        last = await until(lambda: next((r for r in stage.of(RUN) if is_last(r)), None))
+        assert isinstance(last, Lost)
+
+    perform(tmp_path, act, RunLimits(hang, supervisor_silence_s=0.5, most_pids=77))
 
 
 def test_a_manager_whose_nodes_another_has_taken_gives_no_more_orders(tmp_path: Path) -> None:

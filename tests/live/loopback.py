@@ -18,6 +18,7 @@ from trainmaster.engines.ray.node_link import (
     NotReserved,
     Unreachable,
 )
+from trainmaster.engines.run_limits import DEFAULT_RUN_LIMITS, RunLimits
 from trainmaster.gpu.devices import Machine
 from trainmaster.model.engine_reports import ClusterNode
 from trainmaster.model.job import Run
@@ -155,7 +156,7 @@ class LoopbackLink:
         return node
 
 
-def ray_engine(folder: Path) -> RayEngine:
+def ray_engine(folder: Path, limits: RunLimits = DEFAULT_RUN_LIMITS) -> RayEngine:
     """Two nodes of four slots each, as the local engine of the stage has."""
     nodes = [node_of("n0"), node_of("n1")]
-    return RayEngine(folder, LoopbackLink(folder / "nodes", nodes), nodes)
+    return RayEngine(folder, LoopbackLink(folder / "nodes", nodes), nodes, limits)

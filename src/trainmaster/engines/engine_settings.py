@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.engines.protocol import Engine
-from trainmaster.failures.hang_rule import HangLimits
+from trainmaster.engines.run_limits import RunLimits
 from trainmaster.gpu.devices import Machine
 
 FENCE_S = 60.0
@@ -42,11 +42,8 @@ class EngineSettings:
     """The devices of this machine; None: those of a cluster are looked for."""
     say: Callable[[str], None]
     """Tells the user what takes a while."""
-    hang_limits: HangLimits
-    supervisor_silence_s: float
-    fork_server_silence_s: float
+    limits: RunLimits
     serves_users: bool = False
-    most_pids: int | None = None
 
 
 MakeEngine = Callable[[EngineSettings], Awaitable[Engine]]

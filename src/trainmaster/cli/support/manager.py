@@ -50,6 +50,7 @@ from trainmaster.daemon.request_errors import BadStart, RequestError
 from trainmaster.engines.engine_settings import EngineChoice, EngineSettings, MakeEngine
 from trainmaster.engines.local.descriptors import raise_limit
 from trainmaster.engines.protocol import Engine, EngineError
+from trainmaster.engines.run_limits import RunLimits
 from trainmaster.failures.hang_rule import HangLimits
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.store.errors import StoreError
@@ -236,11 +237,13 @@ async def _engine(start: StartOptions) -> Engine:
         choice=start.engine,
         machine=None if start.devices is None else start.devices.machine,
         say=say,
-        hang_limits=HangLimits(limits.hang_idle, limits.hang_busy, limits.hang_start),
-        supervisor_silence_s=limits.supervisor_silence / 1000,
-        fork_server_silence_s=limits.fork_server_silence / 1000,
+        limits=RunLimits(
+            HangLimits(limits.hang_idle, limits.hang_busy, limits.hang_start),
+            supervisor_silence_s=limits.supervisor_silence / 1000,
+            fork_server_silence_s=limits.fork_server_silence / 1000,
+            most_pids=limits.pids,
+        ),
         serves_users=start.runs_as_user,
-        most_pids=limits.pids,
     )
     make: MakeEngine = engine_maker(start.engine.name)
     return await make(settings)

@@ -7,17 +7,17 @@ from trainmaster.engines.local.engine import LocalEngine
 
 
 async def make(settings: EngineSettings) -> LocalEngine:
-    machine = settings.machine
+    machine, limits = settings.machine, settings.limits
     assert machine is not None
     return LocalEngine(
         settings.folder,
         machine.topology,
         machine.devices,
         machine.numbers,
-        supervisor_silence_s=settings.supervisor_silence_s,
-        fork_server_silence_s=settings.fork_server_silence_s,
-        hang_limits=settings.hang_limits,
+        supervisor_silence_s=limits.supervisor_silence_s,
+        fork_server_silence_s=limits.fork_server_silence_s,
+        hang_limits=limits.hang,
         serves_users=settings.serves_users,
-        most_pids=settings.most_pids,
+        most_pids=limits.most_pids,
         minors=machine.minors,
     )

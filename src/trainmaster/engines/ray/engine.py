@@ -56,6 +56,7 @@ from trainmaster.engines.ray.node_link import (
 )
 from trainmaster.engines.ray.node_reports import Batch, LogPiece, PartReport
 from trainmaster.engines.ray.node_session import FORGET, NodeIsGone, NodeSession
+from trainmaster.engines.run_limits import DEFAULT_RUN_LIMITS, RunLimits
 from trainmaster.model.actions import Halt, Launch, Order, Rebind, Reshape
 from trainmaster.model.engine_reports import (
     ClusterNode,
@@ -88,13 +89,21 @@ NOTHING_LEFT = "Its records are gone, so nothing is known of how it ended."
 
 
 class RayEngine:
-    """Runs gangs on the nodes that a link reaches. `nodes` are those that were found when it was made."""
+    """Runs gangs on the nodes that a link reaches. `nodes` are those that were found when it was made;
+    `limits` hold on each of them."""
 
     name = "ray"
 
-    def __init__(self, folder: Path, link: NodeLink, nodes: Sequence[ClusterNode] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        link: NodeLink,
+        nodes: Sequence[ClusterNode] = (),
+        limits: RunLimits = DEFAULT_RUN_LIMITS,
+    ) -> None:
         self._folder = Path(os.path.abspath(folder)) / "runs"
         self._link = link
+        self._limits = limits
         self._nodes: dict[str, ClusterNode] = {node.name: node for node in nodes}
         self._topology = topology_of(nodes)
         self._numbers = self._topology
@@ -484,7 +493,9 @@ class RayEngine:
 
     def _session(self, name: str) -> NodeSession:
         if name not in self._sessions:
-            self._sessions[name] = NodeSession(self._link, name, self._begun, self._take)
+            self._sessions[name] = NodeSession(
+                self._link, name, self._limits, self._begun, self._take
+            )
         return self._sessions[name]
 
     async def _begun(self, session: NodeSession) -> None:

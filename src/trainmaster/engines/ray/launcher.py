@@ -29,7 +29,7 @@ from trainmaster.engines.ray.node_reports import (
     SessionOver,
     SessionUnknown,
 )
-from trainmaster.failures.hang_rule import DEFAULT_LIMITS, HangLimits
+from trainmaster.engines.run_limits import DEFAULT_RUN_LIMITS, RunLimits
 from trainmaster.gpu.devices import Machine
 from trainmaster.model.actions import Launch, Order
 from trainmaster.model.engine_reports import Ended, Lost, Report, Reshaped, Started, Thawed
@@ -49,12 +49,11 @@ SESSION = "session"
 class Launcher:
     """Keeps all that it knows below one folder of its node."""
 
-    def __init__(
-        self, folder: Path, machine: Machine, *, hang_limits: HangLimits = DEFAULT_LIMITS
-    ) -> None:
+    def __init__(self, folder: Path, machine: Machine) -> None:
         self._folder = folder
         self._machine = machine
-        self._hang_limits = hang_limits
+        self._limits = DEFAULT_RUN_LIMITS
+        """The manager's, once it has begun a session."""
         self._engine: LocalEngine | None = None
         self._session: int | None = None
         self._is_fresh = False
@@ -94,12 +93,13 @@ class Launcher:
 
     # -- sessions ------------------------------------------------------------------------------------------
 
-    async def begin(self) -> Begun:
+    async def begin(self, limits: RunLimits = DEFAULT_RUN_LIMITS) -> Begun:
         """A new manager, or one that was away: it has to observe the runs that it knows."""
         async with self._beginning:
             number = 1 + self._noted_session()
             write_whole(self._folder / SESSION, str(number))
-            if not self._is_fresh:
+            if not self._is_fresh or limits != self._limits:
+                self._limits = limits
                 await self.close()
                 await self._renew()
             self._is_fresh = False
@@ -112,8 +112,11 @@ class Launcher:
         machine = self._machine
         self._engine = LocalEngine(
             *(self._folder, machine.topology, machine.devices, machine.numbers),
-            hang_limits=self._hang_limits,
+            supervisor_silence_s=self._limits.supervisor_silence_s,
+            fork_server_silence_s=self._limits.fork_server_silence_s,
+            hang_limits=self._limits.hang,
             serves_users=os.geteuid() == 0,
+            most_pids=self._limits.most_pids,
             minors=machine.minors,
         )
         await self._engine.open(self._tell)

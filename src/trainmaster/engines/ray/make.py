@@ -37,4 +37,4 @@ async def make(settings: EngineSettings) -> RayEngine:
         longest_fence_s=longest_fence_s(settings.folder, choice.fence_s),
     )
     await link.connect()
-    return RayEngine(settings.folder, link, link.nodes)
+    return RayEngine(settings.folder, link, link.nodes, settings.limits)

@@ -13,6 +13,7 @@ import structlog
 from trainmaster.engines.protocol import Abilities
 from trainmaster.engines.ray.node_link import NodeLink, Unreachable
 from trainmaster.engines.ray.node_reports import Batch, Begun, SessionOver, SessionUnknown
+from trainmaster.engines.run_limits import RunLimits
 from trainmaster.model.job import Run
 
 log = structlog.get_logger(__name__)
@@ -45,6 +46,7 @@ class NodeSession:
         self,
         link: NodeLink,
         name: str,
+        limits: RunLimits,
         begun: Callable[[NodeSession], Awaitable[None]],
         take: Callable[[str, Batch], Awaitable[None]],
     ) -> None:
@@ -58,6 +60,7 @@ class NodeSession:
         self.is_superseded = False
         """Whether another manager gives orders to it now."""
         self._link = link
+        self._limits = limits
         self._begun = begun
         self._take = take
         self._session: int | None = None
@@ -140,7 +143,7 @@ class NodeSession:
                 await self._pause(LONGEST_PAUSE_S)
 
     async def _begin(self) -> None:
-        begun = await self._link.call(self.name, "begin")
+        begun = await self._link.call(self.name, "begin", self._limits)
         assert isinstance(begun, Begun)
         self._session, self.abilities = begun.session, begun.abilities
         try:
