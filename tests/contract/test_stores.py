@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import create_engine, select
 
-from tests.contract.stores import JOB, batch, job, loosen, step
+from tests.contract.stores import JOB, batch, job, loosen, report, step
 from trainmaster.store.errors import LeadershipLost, StoreError
 from trainmaster.store.rows import (
     Batch,
@@ -255,6 +255,23 @@ def test_of_many_snapshots_few_are_kept_and_old_steps_go_all_the_same(
         most = max(most, len(kept))
     assert most <= 11
     assert len(store.steps()) <= 8 * 8
+
+
+def test_of_old_reports_the_last_of_each_job_in_each_span_stays(store: Store) -> None:
+    """Reports at 100, 200, … ms, of two jobs by turns; spans of 500 ms; young from 1,100 ms on."""
+    store.append([batch(1, job("1"), job("2"))])
+    reports = tuple(report("1" if at % 2 else "2", at) for at in range(1, 17))
+    store.append([Batch(step(2), progress=reports)])
+    last: int | None = 0
+    looks = 0
+    while last is not None:
+        last = store.thin_progress(last, before_ms=1100, span_ms=500, limit=3)
+        looks += 1
+    assert looks == 5, "10 old rows, 3 at a time"
+    assert [each.step for each in store.progress("1")] == [3, 9, 11, 13, 15]
+    assert [each.step for each in store.progress("2")] == [4, 8, 12, 14, 16]
+    assert store.thin_progress(0, before_ms=1100, span_ms=500, limit=99) is not None
+    assert len(store.progress("1")) == 5
 
 
 def test_numbers_go_on_after_all_steps_were_dropped(store: Store) -> None:

@@ -131,6 +131,11 @@ class Limits:
     keep_events: int = _time(
         7 * DAY, "How long the event log goes back; a snapshot covers the rest."
     )
+    keep_progress: int = _time(
+        1 * DAY,
+        "How long each progress report of a job is kept; then one a minute, and after ten times as long one"
+        " an hour.",
+    )
     keep_checkpoints: int = _time(
         3650 * DAY,
         "How long checkpoints in the manager's own folder are kept after their job's end.",

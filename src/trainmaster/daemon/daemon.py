@@ -57,6 +57,7 @@ from trainmaster.daemon.live_job import stored_submission
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.node_tests import NodeTests
 from trainmaster.daemon.notifications import Notifier
+from trainmaster.daemon.progress_thinning import ProgressThinning
 from trainmaster.daemon.queries import Forecaster, Queries
 from trainmaster.daemon.recovery import Replayed, reconcile, recovered, snapshot_of_driver
 from trainmaster.daemon.report_events import LoggedEvent
@@ -104,6 +105,9 @@ class RetentionSettings:
     check_ms: int = HOUR
     """How often the database is checked for damage and copied."""
     standby_s: float = 0.5
+
+
+THINNING_PAUSE_S = 0.1
 
 
 def tidy_pause_ms(settings: RetentionSettings, limits: Limits) -> int:
@@ -236,6 +240,7 @@ class Daemon:
                 self._notifier.watch(driver.feed, self.health),
                 self._snapshots(driver),
                 self._tidy(driver),
+                self._thin_progress(driver),
                 self._check_store(),
                 self._watch_file(),
             )
@@ -526,6 +531,20 @@ class Daemon:
                 await asyncio.to_thread(drop_program_lists, place, used, before)
             except (StoreError, OSError) as error:
                 log.warning("old logs could not be removed", why=str(error))
+
+    async def _thin_progress(self, driver: Driver) -> None:
+        """Thin old reports a few at a time, with pauses in which others write."""
+        thinning, settings = ProgressThinning(self._store), self._settings
+        while True:
+            keep_ms = self.limits.keep_progress
+            await asyncio.sleep(min(settings.tidy_ms, max(MINUTE, keep_ms)) / SECOND)
+            try:
+                while await asyncio.to_thread(thinning.step, driver.clock.now(), keep_ms):
+                    await asyncio.sleep(THINNING_PAUSE_S)
+            except LeadershipLost:
+                raise
+            except StoreError as error:
+                log.warning("old progress reports could not be thinned", why=str(error))
 
     async def _keep_snapshot(self, driver: Driver) -> None:
         async with driver.turn:

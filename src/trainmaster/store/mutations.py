@@ -143,6 +143,11 @@ def compact(connection: Connection, before_ms: int) -> int:
     return int(connection.execute(delete(STEPS).where(STEPS.c.seq <= base)).rowcount)
 
 
+def drop_progress(connection: Connection, rows: Sequence[int]) -> None:
+    """Drop these reports."""
+    connection.execute(delete(PROGRESS).where(PROGRESS.c.nr.in_(rows)))
+
+
 def _base(connection: Connection, before_ms: int) -> int | None:
     """The last snapshot before that time that covers no younger step; None if there is none."""
     young = connection.scalar(

@@ -256,6 +256,40 @@ class StoreReader:
         )
         return self._rows(StoredProgress, query)
 
+    def spare_progress(
+        self, after: int, before_ms: int, span_ms: int, limit: int
+    ) -> tuple[list[int], int | None]:
+        """Reports that a later one of the same job in the same span makes needless.
+
+        Of the next `limit` rows after that one, as far as they are older than `before_ms`; with the last that
+        was looked at, None where there was none.
+        """
+        rows = (
+            select(PROGRESS.c.nr, PROGRESS.c.job, PROGRESS.c.at_ms)
+            .where(PROGRESS.c.nr > after)
+            .order_by(PROGRESS.c.nr)
+            .limit(limit)
+            .subquery()
+        )
+        later = PROGRESS.alias()
+        next_ms = (
+            select(later.c.at_ms)
+            .where(later.c.job == rows.c.job, later.c.nr > rows.c.nr)
+            .order_by(later.c.nr)
+            .limit(1)
+            .scalar_subquery()
+        )
+        query = select(rows.c.nr, rows.c.at_ms, next_ms).order_by(rows.c.nr)
+        spare, last = list[int](), None
+        with self._look() as connection:
+            for nr, at_ms, next_at_ms in connection.execute(query):
+                if at_ms >= before_ms:
+                    break
+                last = nr
+                if next_at_ms is not None and next_at_ms // span_ms == at_ms // span_ms:
+                    spare.append(nr)
+        return spare, last
+
     def key(self, key: str) -> KeyRow | None:
         return self._first(KeyRow, select(*columns(KeyRow)).where(KEYS.c.key == key))
 

@@ -195,6 +195,19 @@ class Store(StoreReader):
             mutations.last_step(connection, epoch)
             return mutations.compact(connection, before_ms)
 
+    def thin_progress(self, after: int, before_ms: int, span_ms: int, limit: int) -> int | None:
+        """Of the next reports, older than that, keep the last of each job in each span.
+
+        The last row that was looked at, where the next call goes on; None at the end. What is to go is found
+        beside other writers.
+        """
+        spare, last = self.spare_progress(after, before_ms, span_ms, limit)
+        if spare:
+            with self._turn() as (connection, epoch):
+                mutations.last_step(connection, epoch)
+                mutations.drop_progress(connection, spare)
+        return last
+
     @contextmanager
     def _turn(self) -> Iterator[tuple[Connection, int]]:
         """A writing transaction."""
