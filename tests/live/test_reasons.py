@@ -15,11 +15,35 @@ from tests.live.daemons import LiveDaemon, live, until
 from trainmaster.model.units import MIB
 
 pytestmark = pytest.mark.live
+ENDED = {"succeeded", "failed", "cancelled"}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
+
+
+@pytest.fixture(scope="module", name="shared")
+def fixture_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    """A manager of one slot, for all tests that need no other one: each start takes seconds."""
+    with live(tmp_path_factory.mktemp("shared") / "data", "--slots", "1") as daemon:
+        yield daemon
+
+
+@pytest.fixture(name="one_slot")
+def fixture_one_slot(shared: LiveDaemon) -> Iterator[LiveDaemon]:
+    """It has no jobs, and the usual policy."""
+    usual = shared.call("GET", "/api/v1/policy")["name"]
+    yield shared
+    for row in shared.call("GET", "/api/v1/jobs")["jobs"]:
+        if row["state"] not in ENDED:
+            shared.call("POST", f"/api/v1/jobs/{row['id']}/cancel")
+            shared.until_state(row["id"], "cancelled")
+    use(shared, usual)
+
+
+def use(daemon: LiveDaemon, policy: str) -> None:
+    daemon.call("PUT", "/api/v1/policy", {"name": policy})
 
 
 def busy(daemon: LiveDaemon, **fields: object) -> str:
@@ -181,12 +205,11 @@ def test_a_policy_that_raises_is_named_as_what_is_in_the_way(folder: Path) -> No
         assert (numbers["free"], numbers["largest_block"]) == (2, 2)
 
 
-def test_two_halves_share_one_device(folder: Path) -> None:
-    with live(folder, "--slots", "1") as daemon:
-        busy(daemon, gpus=0.5)
-        busy(daemon, gpus=0.5)
-        _, reason = waits(daemon, gpus=0.5)
-        assert reason["code"] == "NotEnoughFree"
+def test_two_halves_share_one_device(one_slot: LiveDaemon) -> None:
+    busy(one_slot, gpus=0.5)
+    busy(one_slot, gpus=0.5)
+    _, reason = waits(one_slot, gpus=0.5)
+    assert reason["code"] == "NotEnoughFree"
 
 
 def story(daemon: LiveDaemon, id: str) -> list[str]:
@@ -224,65 +247,62 @@ def test_a_story_says_who_and_which_job_suspended_it(folder: Path) -> None:
         assert "Resumed by ada" in others
 
 
-def test_a_job_that_was_never_started_is_held_and_not_suspended(folder: Path) -> None:
-    with live(folder, "--slots", "1") as daemon:
-        ada = daemon.bearer_of("ada", "operator")
-        busy(daemon)
-        id, _ = waits(daemon)
-        daemon.call("POST", f"/api/v1/jobs/{id}/suspend", **ada)
-        row = daemon.job(id)
-        assert (row["state"], row["reason"]["code"]) == ("pending", "Held")
-        assert row["reason"]["sentence"].startswith("Held by ada:")
-        assert "Held by ada" in story(daemon, id)
-        daemon.call("POST", f"/api/v1/jobs/{id}/idle")
-        assert daemon.job(id)["state"] == "pending"
+def test_a_job_that_was_never_started_is_held_and_not_suspended(one_slot: LiveDaemon) -> None:
+    ada = one_slot.bearer_of("ada", "operator")
+    busy(one_slot)
+    id, _ = waits(one_slot)
+    one_slot.call("POST", f"/api/v1/jobs/{id}/suspend", **ada)
+    row = one_slot.job(id)
+    assert (row["state"], row["reason"]["code"]) == ("pending", "Held")
+    assert row["reason"]["sentence"].startswith("Held by ada:")
+    assert "Held by ada" in story(one_slot, id)
+    one_slot.call("POST", f"/api/v1/jobs/{id}/idle")
+    assert one_slot.job(id)["state"] == "pending"
 
 
-def test_an_idle_session_says_that_it_was_idle(folder: Path) -> None:
-    with live(folder, "--slots", "1") as daemon:
-        id = busy(daemon)
-        daemon.call("POST", f"/api/v1/jobs/{id}/idle")
-        row = daemon.until_state(id, "suspended")
-        assert (row["suspended_by"], row["reason"]["code"]) == ("idle", "SuspendedIdle")
-        assert "Suspended because it was idle" in story(daemon, id)
+def test_an_idle_session_says_that_it_was_idle(one_slot: LiveDaemon) -> None:
+    id = busy(one_slot)
+    one_slot.call("POST", f"/api/v1/jobs/{id}/idle")
+    row = one_slot.until_state(id, "suspended")
+    assert (row["suspended_by"], row["reason"]["code"]) == ("idle", "SuspendedIdle")
+    assert "Suspended because it was idle" in story(one_slot, id)
 
 
-def test_a_job_that_was_resumed_counts_its_new_wait(folder: Path) -> None:
-    with live(folder, "--slots", "1", "--policy", "fifo") as daemon:
-        id = busy(daemon)
-        assert daemon.job(id)["waiting_s"] is None
-        daemon.call("POST", f"/api/v1/jobs/{id}/suspend")
-        daemon.until_state(id, "suspended")
-        busy(daemon)
-        daemon.call("POST", f"/api/v1/jobs/{id}/resume")
-        until(lambda: (daemon.job(id)["waiting_s"] or 0) > 0.1, "the wait to be counted")
-        row = daemon.job(id)
-        assert (row["state"], row["suspended_by"]) == ("suspended", "policy")
+def test_a_job_that_was_resumed_counts_its_new_wait(one_slot: LiveDaemon) -> None:
+    use(one_slot, "fifo")
+    id = busy(one_slot)
+    assert one_slot.job(id)["waiting_s"] is None
+    one_slot.call("POST", f"/api/v1/jobs/{id}/suspend")
+    one_slot.until_state(id, "suspended")
+    busy(one_slot)
+    one_slot.call("POST", f"/api/v1/jobs/{id}/resume")
+    until(lambda: (one_slot.job(id)["waiting_s"] or 0) > 0.1, "the wait to be counted")
+    row = one_slot.job(id)
+    assert (row["state"], row["suspended_by"]) == ("suspended", "policy")
 
 
-def test_a_failed_job_shows_its_last_lines(folder: Path) -> None:
-    with live(folder, "--slots", "1") as daemon:
-        command = "echo early; for i in $(seq 20); do echo line $i; done; exit 3"
-        id = daemon.submit(command=command, workdir=str(daemon.folder), retries=0)
-        row = daemon.until_state(id, "failed")
-        assert row["last_lines"] == [f"line {number}" for number in range(11, 21)]
-        assert row["end_reason"]["code"] == "ExitCode"
-        explained = daemon.call("GET", f"/api/v1/jobs/{id}/explain")
-        assert explained["last_lines"] == row["last_lines"]
-        assert explained["code"] == "ExitCode"
+def test_a_failed_job_shows_its_last_lines(one_slot: LiveDaemon) -> None:
+    command = "echo early; for i in $(seq 20); do echo line $i; done; exit 3"
+    id = one_slot.submit(command=command, workdir=str(one_slot.folder), retries=0)
+    row = one_slot.until_state(id, "failed")
+    assert row["last_lines"] == [f"line {number}" for number in range(11, 21)]
+    assert row["end_reason"]["code"] == "ExitCode"
+    explained = one_slot.call("GET", f"/api/v1/jobs/{id}/explain")
+    assert explained["last_lines"] == row["last_lines"]
+    assert explained["code"] == "ExitCode"
 
 
-def test_a_declined_deadline_is_said_wherever_one_looks(folder: Path) -> None:
-    with live(folder, "--slots", "1", "--policy", "trainmaster") as daemon:
-        job = {"command": "sleep 600", "workdir": str(daemon.folder), "deadline": "30s"}
-        (answer,) = daemon.call("POST", "/api/v1/jobs", job)["jobs"]
-        assert len(answer["remarks"]) == 1
-        assert "was declined" in answer["remarks"][0]
-        row = daemon.job(answer["id"])
-        assert row["deadline"]["what"] == "declined"
-        assert "was declined" in row["deadline"]["sentence"]
-        explained = daemon.call("GET", f"/api/v1/jobs/{answer['id']}/explain")
-        assert any("was declined" in each for each in explained["remarks"])
+def test_a_declined_deadline_is_said_wherever_one_looks(one_slot: LiveDaemon) -> None:
+    use(one_slot, "trainmaster")
+    job = {"command": "sleep 600", "workdir": str(one_slot.folder), "deadline": "30s"}
+    (answer,) = one_slot.call("POST", "/api/v1/jobs", job)["jobs"]
+    assert len(answer["remarks"]) == 1
+    assert "was declined" in answer["remarks"][0]
+    row = one_slot.job(answer["id"])
+    assert row["deadline"]["what"] == "declined"
+    assert "was declined" in row["deadline"]["sentence"]
+    explained = one_slot.call("GET", f"/api/v1/jobs/{answer['id']}/explain")
+    assert any("was declined" in each for each in explained["remarks"])
 
 
 def test_a_deadline_is_judged_by_the_time_limit_and_said_before_and_after(folder: Path) -> None:
@@ -316,19 +336,19 @@ def test_a_deadline_is_judged_by_the_time_limit_and_said_before_and_after(folder
         assert not (row["deadline"] or {}).get("sentence")
 
 
-def test_a_forecast_ends_jobs_at_their_time_limit(folder: Path) -> None:
-    with live(folder, "--slots", "1", "--policy", "fifo") as daemon:
-        busy(daemon, max_runtime="20s")
-        id, _ = waits(daemon)
-        forecast = daemon.call("GET", f"/api/v1/jobs/{id}/explain")["forecast"]
-        assert forecast["start_s"] - daemon.job(id)["submit_s"] < 25
+def test_a_forecast_ends_jobs_at_their_time_limit(one_slot: LiveDaemon) -> None:
+    use(one_slot, "fifo")
+    busy(one_slot, max_runtime="20s")
+    id, _ = waits(one_slot)
+    forecast = one_slot.call("GET", f"/api/v1/jobs/{id}/explain")["forecast"]
+    assert forecast["start_s"] - one_slot.job(id)["submit_s"] < 25
 
 
-def test_a_job_that_may_not_be_preempted_is_named_with_that_rule(folder: Path) -> None:
-    with live(folder, "--slots", "1", "--policy", "trainmaster") as daemon:
-        holder = busy(daemon, preemptible=False)
-        _, reason = waits(daemon, priority=10)
-        assert reason["sentence"] == (
-            f"It needs 1 GPU and none are free; job {holder} holds them; job {holder} may not be"
-            " suspended (preemptible: false)."
-        )
+def test_a_job_that_may_not_be_preempted_is_named_with_that_rule(one_slot: LiveDaemon) -> None:
+    use(one_slot, "trainmaster")
+    holder = busy(one_slot, preemptible=False)
+    _, reason = waits(one_slot, priority=10)
+    assert reason["sentence"] == (
+        f"It needs 1 GPU and none are free; job {holder} holds them; job {holder} may not be"
+        " suspended (preemptible: false)."
+    )
