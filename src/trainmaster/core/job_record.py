@@ -100,6 +100,8 @@ class JobRecord:
     speed_ppm: int = field(init=False, default=0)
     is_speed_assumed: bool = field(init=False, default=False)
     """Whether its present speed has not been measured: it says nothing about its placement."""
+    own_speeds: tuple[tuple[str, int], ...] = field(init=False, default=())
+    """Its measured speed, alone and at its nominal size, on each type of device, where types differ."""
     rate: int = field(init=False, default=0)
     """Thousandths of a GPU that its attained service grows by while it runs."""
     attained: int = field(init=False, default=0)
@@ -231,6 +233,10 @@ class JobRecord:
     def memory_beside(self, kind: GpuType) -> int:
         """Bytes to book there as a guest of other runs: a part of the GPU's where they are unknown."""
         return self.memory_on(kind) if self.gpu_memory else kind.memory // UNKNOWN_GUEST_PART
+
+    def speed_on(self, kind: GpuType) -> int:
+        """Its speed on devices of that type: as it was measured there, else the type's."""
+        return dict(self.own_speeds).get(kind.name, kind.speed_ppm)
 
     @property
     def is_live(self) -> bool:

@@ -5,8 +5,9 @@ Messages of an old attempt, or of a job that has ended, are ignored: the attempt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from trainmaster.core.gpus_aside import aside_after
@@ -30,9 +31,16 @@ from trainmaster.core.suspension import book_report, revoke_start
 from trainmaster.model import events as e
 from trainmaster.model.actions import Kill
 from trainmaster.model.job import Run
+from trainmaster.model.placement import Sharing
 from trainmaster.model.profile import Profile
 from trainmaster.model.queue import Queue
 from trainmaster.model.topology_growth import forgotten, grown
+from trainmaster.model.type_speeds import (
+    MeasuredRate,
+    fastest_type,
+    noticeable,
+    with_speeds,
+)
 from trainmaster.model.units import HOUR, NOMINAL
 
 Reducer = Callable[[State, Any, int], None]
@@ -227,6 +235,8 @@ def _begin(state: State, event: e.RunStarted | e.RunResumed, now: int) -> JobRec
         record.still_since_ms = now
         state.log.needs_pass = True
     record.is_speed_assumed = event.is_assumed
+    if not event.is_assumed:
+        _note_own_speed(state, record)
     if record.speed_ppm != NOMINAL:
         state.note_nodes_of(record)
     if record.demand.is_elastic:
@@ -364,11 +374,23 @@ def _run_speed_changed(state: State, event: e.RunSpeedChanged, now: int) -> None
     record.update_service(now)
     record.work = event.work
     record.progress(now, event.speed_ppm)
+    _note_own_speed(state, record)
     if record.is_speed_assumed:  # policies learn from it before the run may end
         record.is_speed_assumed = False
         state.log.needs_pass = True
     state.log.note_job(record)
     state.note_nodes_of(record)
+
+
+def _note_own_speed(state: State, record: JobRecord) -> None:
+    """Its own speed on devices of a type, where types differ: better than that of the type."""
+    placement, topology = record.placement, state.topology
+    if topology.is_uniform or placement is None or placement.sharing is not Sharing.EXCLUSIVE:
+        return
+    kinds = {topology.type_of_gpu[gpu].name for gpu in placement.gpus()}
+    if len(kinds) == 1 and len(placement.slices) == record.demand.nominal.count:
+        own = dict(record.own_speeds) | {kinds.pop(): record.speed_ppm}
+        record.own_speeds = tuple(own.items())
 
 
 def _run_saved(state: State, event: e.RunSaved, now: int) -> None:
@@ -500,7 +522,10 @@ def requeue(state: State, record: JobRecord, work: int, now: int, cause: Cause) 
 
 
 def _nodes_added(state: State, event: e.NodesAdded, now: int) -> None:
-    state.change_topology(grown(state.topology, event.nodes))
+    after = grown(state.topology, event.nodes)
+    known = state.topology.speed_by_type
+    new = {name: ppm for name, ppm in state.type_speeds.by_type().items() if name not in known}
+    state.change_topology(with_speeds(after, new))
     known = state.topology.node_by_name
     state.away -= {known[found.name].index for found in event.nodes}
     state.occupancy = rebuilt(state, is_checked=False)
@@ -512,10 +537,34 @@ def _node_forgotten(state: State, event: e.NodeForgotten, now: int) -> None:
     _node_left(state, e.NodeLeft(event.node), now)
     state.forgotten.add(event.node)
     state.draining.discard(event.node)
+    state.rates.pop(node.name, None)
     for gpu in range(node.first_gpu, node.first_gpu + node.gpus):
         state.gpus_aside.pop(gpu, None)
     state.change_topology(forgotten(state.topology, event.node))
     state.occupancy = rebuilt(state, is_checked=False)
+
+
+def _node_measured(state: State, event: e.NodeMeasured, now: int) -> None:
+    """The fastest type is the nominal one, until jobs have run: their work is counted by what it was then."""
+    node = state.topology.nodes[event.node]
+    state.rates[node.name] = MeasuredRate(node.type.name, event.rate)
+    has_run = any(record.first_start_ms is not None for record in state.jobs.values())
+    if not state.nominal_type or not has_run:
+        state.nominal_type = fastest_type(state.rates.values())
+    _apply_speeds(state)
+
+
+def _speeds_stated(state: State, event: e.SpeedsStated, now: int) -> None:
+    before, state.stated_speeds = state.stated_speeds, dict(event.speeds)
+    _apply_speeds(state, dict.fromkeys(before, NOMINAL))
+
+
+def _apply_speeds(state: State, otherwise: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Let the types count as fast as is known now, where that differs noticeably."""
+    speeds = {**otherwise, **state.type_speeds.by_type()}
+    if noticeable(state.topology, speeds, state.stated_speeds):
+        state.change_topology(with_speeds(state.topology, speeds))
+        state.occupancy = rebuilt(state, is_checked=False)
 
 
 def _node_joined(state: State, event: e.NodeJoined, now: int) -> None:
@@ -690,6 +739,8 @@ REDUCERS: dict[type, Reducer] = {
     e.RunStopped: _run_stopped,
     e.NodesAdded: _nodes_added,
     e.NodeForgotten: _of_known_node(_node_forgotten),
+    e.NodeMeasured: _of_known_node(_node_measured),
+    e.SpeedsStated: _speeds_stated,
     e.NodeJoined: _of_known_node(_node_joined),
     e.NodeLeft: _of_known_node(_node_left),
     e.NodeDraining: _of_known_node(_node_draining),

@@ -34,6 +34,7 @@ from trainmaster.model.job import Job, Run
 from trainmaster.model.placement import Slice
 from trainmaster.model.reservation import Reservation
 from trainmaster.model.topology import Topology
+from trainmaster.model.type_speeds import MeasuredRate, with_speeds
 
 VERSION = 1
 DERIVED = frozenset({"job", "id", "seq", "siblings"})
@@ -105,6 +106,13 @@ STATE_FIELDS: dict[str, Field] = {
     "in_maintenance": ("in_maintenance", frozenset, set),
     "away": ("away", frozenset, set),
     "forgotten": ("forgotten", frozenset, set),
+    "rates": (
+        "rates",
+        lambda by: tuple((name, *each) for name, each in by.items()),
+        lambda all_: {name: MeasuredRate(kind, rate) for name, kind, rate in all_},
+    ),
+    "nominal_type": ("nominal_type", str, str),
+    "stated_speeds": ("stated_speeds", _pairs(int), _table(int)),
     "set_aside": ("set_aside", _pairs(frozenset), _table(set)),
     "gpus_aside": ("gpus_aside", _pairs(tuple), _table(lambda said: _aside(*said))),
     "device_failures": ("device_failures", _as_it_is, _as_it_is),
@@ -149,6 +157,7 @@ def snapshot_of(controller: Controller) -> dict[str, Json]:
         "layout": encode(layout_of(state.topology)),
         "kinds": encode(kinds_of(state.topology)),
         "uuids": encode(state.topology.uuids),
+        "speeds": encode(tuple(state.topology.speed_by_type.items())),
         "records": [_image(*each) for each in _known(state).values()],
         "jobs": [record.seq for record in state.jobs.values()],
         "ended": [record.seq for record in log.ended],
@@ -222,7 +231,11 @@ def restored(
     cannot_save_at_first: bool = False,
     make_policy: MakePolicy | None = None,
 ) -> Restored:
-    """A controller that continues where the other one stopped; CodecError if the body cannot be read."""
+    """A controller that continues where the other one stopped; CodecError if the body cannot be read.
+
+    Types of devices are as fast as they were.
+    """
+    topology = with_speeds(topology, dict(decode(body.get("speeds", []))))
     controller = Controller(
         topology,
         policy,

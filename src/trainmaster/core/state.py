@@ -27,6 +27,7 @@ from trainmaster.model.quota import Prices, UserLimits
 from trainmaster.model.reasons import Refused
 from trainmaster.model.reservation import Reservation
 from trainmaster.model.topology import SLOT_TYPE, Topology
+from trainmaster.model.type_speeds import MeasuredRate, TypeSpeeds
 from trainmaster.model.units import SECOND
 
 if TYPE_CHECKING:
@@ -125,6 +126,12 @@ class State:
         self.away: set[int] = set()
         self.forgotten: set[int] = set()
         """Nodes that do not come back: nothing of them counts."""
+        self.rates: dict[str, MeasuredRate] = {}
+        """By node: how fast its devices are, where that was measured."""
+        self.nominal_type = ""
+        """The type whose speed is 1; empty: none was measured."""
+        self.stated_speeds: dict[str, int] = {}
+        """By type: speeds that somebody stated."""
         self.topology_changed = False
         """Whether nodes were added or forgotten in this step."""
         self.set_aside: dict[int, set[Run]] = {}
@@ -329,6 +336,11 @@ class State:
         self.residents += [{} for _ in range(len(topology.nodes) - len(self.residents))]
         self.topology_changed = self.kept_free_stale = self.quotas_stale = True
         self.log.caches_stale = self.log.needs_pass = True
+
+    @property
+    def type_speeds(self) -> TypeSpeeds:
+        """What is known of the speeds of device types."""
+        return TypeSpeeds(self.rates, self.nominal_type, self.stated_speeds)
 
     def open_node(self, node: int) -> None:
         """Offer a node again, unless another reason keeps it closed."""

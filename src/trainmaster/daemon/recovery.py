@@ -44,6 +44,7 @@ from trainmaster.model.job import Run
 from trainmaster.model.job_state import ENDED_STATES, LIVE_STATES
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.topology import Topology
+from trainmaster.model.type_speeds import with_speeds
 from trainmaster.store.rows import SnapshotRow, StepRow
 from trainmaster.store.store import Store
 from trainmaster.text.formatting import listing
@@ -145,7 +146,8 @@ def replayed(
     if found is None:
         found = _followed(store, snapshot, topology, freezing)
     before = found.controller.state
-    if before.topology != topology and not grows:  # jobs on gone devices are queued again
+    known = with_speeds(topology, before.topology.speed_by_type)
+    if before.topology != known and not grows:  # jobs on gone devices are queued again
         body = snapshot_of(found.controller)
         back, found.trouble = _restored(body, topology, found.policy, freezing)
         found.controller, found.is_as_stored = back.controller, False

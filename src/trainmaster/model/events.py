@@ -376,6 +376,22 @@ class NodeForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeMeasured:
+    """A self-test measured how fast a device of this node is: its type's relative speed follows from it."""
+
+    node: int
+    rate: int
+    """Millions of operations per second, of a matrix product."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedsStated:
+    """Somebody stated how fast these types are, in parts per million; the others are as measured."""
+
+    speeds: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeJoined:
     node: int
 
@@ -549,6 +565,8 @@ Event = (
     | RunStopped
     | NodesAdded
     | NodeForgotten
+    | NodeMeasured
+    | SpeedsStated
     | NodeJoined
     | NodeLeft
     | NodeDraining

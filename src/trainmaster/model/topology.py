@@ -128,6 +128,15 @@ class Topology:
         return tuple(sorted(kinds, key=lambda t: (t.name == CPU_TYPE, -t.speed_ppm, t.name)))
 
     @cached_property
+    def is_uniform(self) -> bool:
+        """Whether all devices count as equally fast."""
+        return len({kind.speed_ppm for kind in self.types}) < 2
+
+    @cached_property
+    def speed_by_type(self) -> Mapping[str, int]:
+        return {kind.name: kind.speed_ppm for kind in self.types}
+
+    @cached_property
     def node_by_name(self) -> Mapping[str, Node]:
         return {node.name: node for node in self.nodes}
 
