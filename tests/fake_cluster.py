@@ -75,6 +75,10 @@ class FakeCluster:
     """Of the manager that leads."""
     can_freeze: bool = False
     remarks: tuple[tuple[str, str], ...] = ()
+    says: dict[str, bytes] = field(default_factory=dict)
+    """By node: what a short program of ours says there."""
+    probed: list[tuple[str, ...]] = field(default_factory=list)
+    """Nodes, and the words of those that were asked for."""
 
     def came(self, *nodes: ClusterNode) -> None:
         self.nodes |= {node.name: node for node in nodes}
@@ -215,7 +219,10 @@ class ClusterEngine:
         return ()
 
     async def probe(self, node: str, words: Sequence[str], limit_s: float) -> Probed:
-        raise EngineError(f"Node {node} is only told of, and runs nothing.")
+        self.cluster.probed.append((node, *words))
+        if node not in self.cluster.says:
+            raise EngineError(f"Node {node} is only told of, and runs nothing.")
+        return Probed(0, self.cluster.says[node])
 
     async def save(self, run: Run) -> None: ...
 

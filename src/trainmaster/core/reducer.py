@@ -523,8 +523,8 @@ def requeue(state: State, record: JobRecord, work: int, now: int, cause: Cause) 
 
 def _nodes_added(state: State, event: e.NodesAdded, now: int) -> None:
     after = grown(state.topology, event.nodes)
-    known = state.topology.speed_by_type
-    new = {name: ppm for name, ppm in state.type_speeds.by_type().items() if name not in known}
+    types, speeds = state.topology.speed_by_type, state.type_speeds.by_type()
+    new = {name: speed for name, speed in speeds.items() if name not in types}
     state.change_topology(with_speeds(after, new))
     known = state.topology.node_by_name
     state.away -= {known[found.name].index for found in event.nodes}

@@ -379,7 +379,8 @@ class Driver:
     def _renumber_nodes(self, steps: Sequence[_Step]) -> None:
         """Tell everything that numbers nodes by the topology that they are others now."""
         events = (logged.event for step in steps for logged in step.events)
-        if any(isinstance(event, e.NodesAdded | e.NodeForgotten) for event in events):
+        changes = e.NodesAdded | e.NodeForgotten | e.NodeMeasured | e.SpeedsStated
+        if any(isinstance(event, changes) for event in events):
             self.usage.topology = self.controller.state.topology
             self.engine.number_nodes(self.controller.state.topology)
 

@@ -2,30 +2,38 @@
 
 A device that fails its test, or hangs it, is set aside; not where all devices do, as the test is then the
 likelier cause. Devices that jobs, or other programs, are on are left out, and a test that one came into does
-not count. Copy speeds are kept in `self-tests.json` of the data
-folder. A device that was set aside for failures, or an XID, is tested too, and what the test says is added to
-why it is set aside: it comes back by a user's word alone.
+not count. Copy speeds are kept in `self-tests.json` of the data folder.
+
+Nodes that join are tested like those that are there at the start. Where devices may differ, how fast those of
+a node compute becomes a fact, once: the relative speeds of their types follow from it.
+
+A device that was set aside for failures, or an XID, is tested too, and what the test says is added to why it
+is set aside: it comes back by a user's word alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from trainmaster.core.state import State
+from trainmaster.daemon.cluster_nodes import known_nodes
 from trainmaster.daemon.device_health import is_aside_for, set_aside
 from trainmaster.daemon.device_names import device_key, device_name
 from trainmaster.daemon.driver import Driver
+from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.durable_files import write_whole
 from trainmaster.engines.protocol import EngineError
 from trainmaster.failures.self_test_rule import SelfTest, Verdict, verdict
 from trainmaster.model.device_aside import AsideCause, AsideWhy, GpuAside
-from trainmaster.model.topology import Topology
+from trainmaster.model.events import NodeMeasured
+from trainmaster.model.topology import Node, Topology
 from trainmaster.model.units import SECOND
 
 log = structlog.get_logger("trainmaster.health")
@@ -34,7 +42,11 @@ KEPT = 20
 """Earlier tests of a device that are remembered."""
 FILE = "self-tests.json"
 LOOK_S = 2.0
-"""How often it is looked for devices to be tested after trouble."""
+"""How often it is looked for devices to be tested after trouble, and for nodes that have joined."""
+AT_ONCE = 16
+"""Nodes that are tested at the same time."""
+MOST_TRIES = 3
+"""How often a node is measured in vain, for as long as it is there."""
 JOB = "A job is"
 OUTSIDE = "A program that is not a job is"
 PROGRAM = "trainmaster.gpu.self_test"
@@ -47,15 +59,28 @@ class TestedDevice:
     device: str
     verdict: Verdict
     sentence: str
+    mflop_s: int = 0
+    """What it computes, in millions of operations per second; 0: not measured."""
 
 
 class SelfTests:
-    """Tests devices one after another, so that they do not slow each other down."""
+    """Tests the devices of a node one after another, so that they do not slow each other down."""
 
     def __init__(self, driver: Driver, folder: Path) -> None:
         self._driver = driver
         self._file = folder / FILE
-        self._turn = asyncio.Lock()
+        self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By node."""
+        self._writing = asyncio.Lock()
+        self._looking = asyncio.Lock()
+        self._tests_all = False
+        """Whether all devices of a node are tested when it joins, and not only new GPUs."""
+        self._joined: set[str] = set()
+        """Nodes that are there and were tested since they came, ..."""
+        self._measured: set[str] = set()
+        """... and those of them of which it was told how fast they are."""
+        self._tries: Counter[str] = Counter()
+        """How often nodes were measured in vain."""
         self.last: dict[str, TestedDevice] = {}
         """By device: what its last test said."""
         self._suspected: dict[int, GpuAside] = {}
@@ -74,26 +99,62 @@ class SelfTests:
 
     async def test_at_start(self, *, all_devices: bool) -> None:
         """Test all devices, or the GPUs that have passed no test yet: slots are this machine, which works."""
+        self._tests_all = all_devices
+        await self._look()
+
+    async def watch(self) -> None:
+        """Test devices after trouble, and nodes that join, in the background."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self._look()
+
+    async def _look(self) -> None:
         try:
-            topology = self._driver.controller.state.topology
-            known = {} if all_devices else await asyncio.to_thread(self._history)
-            await self.test(
-                gpu
-                for gpu, node in enumerate(topology.node_of_gpu)
-                if (all_devices or topology.nodes[node].uuids)
-                and device_key(topology, gpu) not in known
-            )
+            async with self._looking:
+                await self.test_joined()
+                await self.test_suspects()
         except OSError as problem:  # no process, or no room on the disk
             log.warning("a device could not be tested", why=str(problem))
 
-    async def watch(self) -> None:
-        """Test devices after trouble, in the background."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            try:
-                await self.test_suspects()
-            except OSError as problem:
-                log.warning("a device could not be tested", why=str(problem))
+    async def test_joined(self) -> None:
+        """Test nodes that have come since the last look, and measure those that nobody has measured."""
+        state = self._driver.controller.state
+        there = [node for node in known_nodes(state) if node.index not in state.away]
+        names = {node.name for node in there}
+        new = [node for node in there if node.name not in self._joined]
+        self._joined, self._measured = names, self._measured & names
+        for name in self._tries.keys() - names:
+            del self._tries[name]
+        known = await asyncio.to_thread(self._history) if new and not self._tests_all else {}
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def test(gpus: Sequence[int]) -> None:
+            async with turn:
+                await self.test(gpus)
+
+        wanted = [self._untested(node, known) for node in new] + [
+            self._to_measure(node) for node in there if node not in new
+        ]
+        await asyncio.gather(*(test(gpus) for gpus in wanted if gpus))
+
+    def _untested(self, node: Node, known: Collection[str]) -> Sequence[int]:
+        """Devices of a node that has joined that are to be tested, or one of them to be measured."""
+        topology = self._driver.controller.state.topology
+        gpus = range(node.first_gpu, node.first_gpu + node.gpus)
+        if self._tests_all:
+            return gpus
+        new = [gpu for gpu in gpus if node.uuids and device_key(topology, gpu) not in known]
+        return new or self._to_measure(node)
+
+    def _to_measure(self, node: Node) -> Sequence[int]:
+        """One device of a node of which nobody knows how fast it is, where nodes may differ."""
+        state = self._driver.controller.state
+        may_differ = self._driver.engine.abilities.spans_machines or len(state.topology.types) > 1
+        is_known = node.name in state.rates or node.name in self._measured
+        if not may_differ or is_known or self._tries[node.name] >= MOST_TRIES:
+            return ()
+        gpus = range(node.first_gpu, node.first_gpu + node.gpus)
+        return [gpu for gpu in gpus if gpu not in state.gpus_aside and not self._why_busy(gpu)][:1]
 
     async def test_suspects(self) -> None:
         """Test each device that was set aside for trouble, once, as soon as nothing is on it."""
@@ -104,24 +165,26 @@ class SelfTests:
                 continue
             if suspicion is None or self._suspected.get(gpu) == aside or self._why_busy(gpu):
                 continue
-            async with self._turn:
-                said = await self._tested(gpu)
+            said = await self._tested(gpu)
             if said.verdict is Verdict.UNTESTED and self._why_busy(gpu):
                 continue
             self._suspected[gpu] = aside
             if state.gpus_aside.get(gpu) != aside:
                 continue
-            if said.verdict in self._wrong():
+            if self._is_wrong(gpu, said.verdict):
                 fact = set_aside(state.topology, gpu, AsideCause.SELF_TEST, said.sentence)
             else:
                 cause, why = suspicion.cause, f"{suspicion.why} {said.sentence}"
                 fact = set_aside(state.topology, gpu, cause, why, is_tested=True)
             self._driver.inbox.follow_up([fact])
 
-    def _wrong(self) -> Collection[Verdict]:
+    def _is_gpu(self, gpu: int) -> bool:
+        topology = self._driver.controller.state.topology
+        return bool(topology.nodes[topology.node_of_gpu[gpu]].uuids)
+
+    def _is_wrong(self, gpu: int, verdict: Verdict) -> bool:
         """Slots are slow when others compute."""
-        is_gpu = self._driver.controller.state.topology.uuids
-        return {Verdict.BAD, Verdict.SLOW} if is_gpu else {Verdict.BAD}
+        return verdict is Verdict.BAD or (verdict is Verdict.SLOW and self._is_gpu(gpu))
 
     def _is_idle(self, gpu: int) -> bool:
         state = self._driver.controller.state
@@ -132,19 +195,38 @@ class SelfTests:
         topology = self._driver.controller.state.topology
         if not self._is_idle(gpu):
             return JOB
-        is_used = topology.uuids and self._driver.readings.is_used_outside(topology.uuids[gpu])
+        key = device_key(topology, gpu)
+        is_used = self._is_gpu(gpu) and self._driver.readings.is_used_outside(key)
         return OUTSIDE if is_used else ""
 
     async def test(self, gpus: Iterable[int]) -> list[TestedDevice]:
-        """Test these devices where they are idle, and set aside what is broken."""
-        async with self._turn:
-            found: dict[int, TestedDevice] = {}
-            for gpu in gpus:
-                found[gpu] = await self._tested(gpu)
-            self._judge(found)
-            return list(found.values())
+        """Test these devices where they are idle; set aside what is broken, and tell how fast they are."""
+        found: dict[int, TestedDevice] = {}
+        for gpu in gpus:
+            found[gpu] = await self._tested(gpu)
+        self._judge(found)
+        self._driver.inbox.follow_up(self._rates(found))
+        return list(found.values())
+
+    def _rates(self, found: Mapping[int, TestedDevice]) -> Iterator[LoggedEvent]:
+        """How fast their nodes are, by the fastest device: what disturbs one makes it slower."""
+        state, rates = self._driver.controller.state, dict[int, int]()
+        for gpu, each in found.items():
+            node = state.topology.node_of_gpu[gpu]
+            rates[node] = max(rates.get(node, 0), each.mflop_s)
+        for node, rate in rates.items():
+            name = state.topology.nodes[node].name
+            if rate:
+                self._measured.add(name)
+                yield LoggedEvent(NodeMeasured(node, rate))
+            elif name not in state.rates:
+                self._tries[name] += 1
 
     async def _tested(self, gpu: int) -> TestedDevice:
+        async with self._turns[self._driver.controller.state.topology.node_of_gpu[gpu]]:
+            return await self._tested_in_turn(gpu)
+
+    async def _tested_in_turn(self, gpu: int) -> TestedDevice:
         state = self._driver.controller.state
         name, key = device_name(state.topology, gpu), device_key(state.topology, gpu)
         if busy := self._why_busy(gpu):
@@ -156,11 +238,12 @@ class SelfTests:
         if busy:  # what it measured says nothing of the device
             why = f"{busy} on it since its test began: it was not tested."
             return TestedDevice(name, Verdict.UNTESTED, why)
-        history = await asyncio.to_thread(self._history)
-        said = TestedDevice(name, *verdict(test, history.get(key, ())))
-        if said.verdict in (Verdict.GOOD, Verdict.SLOW):
-            history[key] = [*history.get(key, ()), test.copy_mib_s][-KEPT:]
-            await asyncio.to_thread(write_whole, self._file, json.dumps(history))
+        async with self._writing:
+            history = await asyncio.to_thread(self._history)
+            said = TestedDevice(name, *verdict(test, history.get(key, ())), test.mflop_s)
+            if said.verdict in (Verdict.GOOD, Verdict.SLOW):
+                history[key] = [*history.get(key, ()), test.copy_mib_s][-KEPT:]
+                await asyncio.to_thread(write_whole, self._file, json.dumps(history))
         log.info("self-test", device=name, verdict=said.verdict.value, why=said.sentence)
         self.last[name] = said
         return said
@@ -169,7 +252,8 @@ class SelfTests:
         """What the program says; a device that hangs it is broken."""
         node = topology.nodes[topology.node_of_gpu[gpu]]
         number = gpu - node.first_gpu
-        which = ("gpu", node.uuids[number]) if node.uuids else ("slot", str(number))
+        cores = max(1, node.cpus // max(1, node.gpus) // 1000)
+        which = ("gpu", node.uuids[number]) if node.uuids else ("slot", f"{number}x{cores}")
         limit_s = self._driver.site_limits.self_test / SECOND
         try:
             probed = await self._driver.engine.probe(node.name, (PROGRAM, *which), limit_s)
@@ -190,15 +274,13 @@ class SelfTests:
     def _judge(self, found: dict[int, TestedDevice]) -> None:
         """Set aside what is broken, and GPUs that have become slow."""
         state, cause = self._driver.controller.state, AsideCause.SELF_TEST
-        bad = [gpu for gpu, each in found.items() if each.verdict in self._wrong()]
-        if not self._good_for_jobs() - set(
-            bad
-        ):  # none would be left: the test is the likelier cause
-            return
+        bad = [gpu for gpu, each in found.items() if self._is_wrong(gpu, each.verdict)]
+        left = {self._is_gpu(gpu) for gpu in self._good_for_jobs() - set(bad)}
         self._driver.inbox.follow_up(
             set_aside(state.topology, gpu, cause, found[gpu].sentence)
             for gpu in bad
-            if not is_aside_for(state, gpu, cause)
+            # where none would be left, the test of GPUs, or that of slots, is the likelier cause
+            if self._is_gpu(gpu) in left and not is_aside_for(state, gpu, cause)
         )
 
     def _good_for_jobs(self) -> set[int]:

@@ -20,7 +20,8 @@ class SelfTest:
     is_tested: bool = False
     is_right: bool = False
     """Whether the matrix product and the copies came out as they must."""
-    product_ms: float = 0.0
+    mflop_s: int = 0
+    """Millions of operations per second of the product."""
     copy_mib_s: float = 0.0
     why: str = ""
     """What went wrong, or why it could not be tested."""
@@ -40,10 +41,11 @@ def verdict(test: SelfTest, earlier: Sequence[float]) -> tuple[Verdict, str]:
     if not test.is_right:
         return Verdict.BAD, f"Its self-test failed: {test.why}."
     speed = f"copies at {test.copy_mib_s / 1024:.1f} GiB/s"
+    rate = f"; products at {test.mflop_s / 1000:,.0f} GFLOP/s" if test.mflop_s else ""
     if len(earlier) < FEWEST:
-        return Verdict.GOOD, f"Its self-test passed: {speed}."
+        return Verdict.GOOD, f"Its self-test passed: {speed}{rate}."
     usual = median(earlier)
-    against = f"{speed}, usually {usual / 1024:.1f} GiB/s"
+    against = f"{speed}, usually {usual / 1024:.1f} GiB/s{rate}"
     if test.copy_mib_s * SLOW < usual:
         return Verdict.SLOW, f"Its self-test is slow: {against}."
     return Verdict.GOOD, f"Its self-test passed: {against}."

@@ -85,5 +85,5 @@ def noticeable(topology: Topology, speeds: Mapping[str, int], stated: Iterable[s
 
 def _rounded(speed_ppm: int) -> int:
     """To two digits, so that figures can be read and small differences change nothing."""
-    unit = 10 ** max(0, len(str(speed_ppm)) - 2)
+    unit: int = 10 ** max(0, len(str(speed_ppm)) - 2)
     return max(1, (speed_ppm + unit // 2) // unit * unit)

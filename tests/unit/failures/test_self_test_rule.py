@@ -6,7 +6,7 @@ import pytest
 
 from trainmaster.failures.self_test_rule import SelfTest, Verdict, verdict
 
-GOOD = SelfTest(True, True, 1.0, 4_096.0)
+GOOD = SelfTest(True, True, 1_250_000, 4_096.0)
 
 
 @pytest.mark.parametrize(
@@ -19,19 +19,29 @@ GOOD = SelfTest(True, True, 1.0, 4_096.0)
             Verdict.BAD,
             "Its self-test failed: a copy came out wrong.",
         ),
-        (GOOD, (), Verdict.GOOD, "Its self-test passed: copies at 4.0 GiB/s."),
-        (GOOD, (90_000.0,) * 2, Verdict.GOOD, "Its self-test passed: copies at 4.0 GiB/s."),
+        (
+            GOOD,
+            (),
+            Verdict.GOOD,
+            "Its self-test passed: copies at 4.0 GiB/s; products at 1,250 GFLOP/s.",
+        ),
+        (
+            GOOD,
+            (90_000.0,) * 2,
+            Verdict.GOOD,
+            "Its self-test passed: copies at 4.0 GiB/s; products at 1,250 GFLOP/s.",
+        ),
         (
             GOOD,
             (8_000.0, 90_000.0, 1.0),
             Verdict.GOOD,
-            "Its self-test passed: copies at 4.0 GiB/s, usually 7.8 GiB/s.",
+            "Its self-test passed: copies at 4.0 GiB/s, usually 7.8 GiB/s; products at 1,250 GFLOP/s.",
         ),
         (
             GOOD,
             (8_193.0, 9_000.0, 8_193.0),
             Verdict.SLOW,
-            "Its self-test is slow: copies at 4.0 GiB/s, usually 8.0 GiB/s.",
+            "Its self-test is slow: copies at 4.0 GiB/s, usually 8.0 GiB/s; products at 1,250 GFLOP/s.",
         ),
     ],
     ids=["untested", "wrong", "first", "too few to compare", "one of noise", "slow"],

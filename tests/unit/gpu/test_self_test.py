@@ -29,7 +29,7 @@ def test_a_wrong_element_is_found_wherever_it_is() -> None:
 
 def test_a_slot_passes_in_a_process_of_its_own() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "trainmaster.gpu.self_test", "slot", "3"],
+        [sys.executable, "-m", "trainmaster.gpu.self_test", "slot", "3x1"],
         capture_output=True,
         text=True,
         timeout=120,
@@ -37,6 +37,84 @@ def test_a_slot_passes_in_a_process_of_its_own() -> None:
     said = json.loads(ended.stdout)
     assert (said["is_tested"], said["is_right"]) == (True, True)
     assert said["copy_mib_s"] > 0
+    assert said["mflop_s"] > 100
+
+
+class PlayedGpu:
+    """Runs PTX of the few instructions that the kernel has: a register is an array over all threads."""
+
+    def __init__(self, kernel: str, memory: Any, places: tuple[int, int, int], size: int) -> None:
+        body = kernel[kernel.index("ld.param") : kernel.rindex("}")].replace("LOOP:", "LOOP: ;")
+        self.lines = [each.strip() for each in body.split(";") if each.strip()]
+        self.memory = memory
+        self.places = dict(zip(("pa", "pb", "pc", "pn"), (*places, size), strict=True))
+        blocks, block = size // (self_test.TILE * self_test.BLOCK), self_test.BLOCK
+        grid = np.indices((blocks, blocks, block, block)).reshape(4, -1)
+        names = ("%ctaid.y", "%ctaid.x", "%tid.y", "%tid.x")
+        self.registers: dict[str, Any] = dict(zip(names, grid, strict=True))
+
+    def value(self, text: str) -> Any:
+        if text.startswith("%"):
+            return self.registers[text]
+        return 0.0 if text.startswith("0f") else int(text)
+
+    def cells(self, address: str) -> Any:
+        """The first of four numbers, for each thread."""
+        register, _, more = address.strip("[]").partition("+")
+        at = self.registers[register] + int(more)
+        assert (at % 16 == 0).all(), "four numbers are read from a multiple of their size"
+        return at // 4
+
+    def run(self) -> None:
+        at = 0
+        while self.lines[at] != "ret":
+            at = self.step(self.lines[at], at)
+
+    def step(self, line: str, at: int) -> int:
+        if line == "LOOP:":
+            return at + 1
+        if line.startswith("@%p1 bra"):
+            return self.lines.index("LOOP:") if np.all(self.registers["%p1"]) else at + 1
+        name, _, rest = line.partition(" ")
+        four = [each.strip() for each in rest[rest.find("{") + 1 : rest.find("}")].split(",")]
+        if name == "ld.global.v4.f32":
+            cells = self.cells(rest.rpartition(",")[2].strip())
+            self.registers |= {each: self.memory[cells + n] for n, each in enumerate(four)}
+            return at + 1
+        if name == "st.global.v4.f32":
+            cells = self.cells(rest.partition(",")[0])
+            for n, each in enumerate(four):
+                self.memory[cells + n] = self.registers[each]
+            return at + 1
+        target, *said = (each.strip() for each in rest.split(","))
+        if name.startswith("ld.param"):
+            self.registers[target] = np.int64(self.places[said[0].strip("[]")])
+            return at + 1
+        values = [self.value(each) for each in said]
+        kind = name.partition(".")[0]
+        self.registers[target] = {
+            "mov": lambda a: a,
+            "cvt": lambda a: a,
+            "cvta": lambda a: a,
+            "add": lambda a, b: a + b,
+            "mul": lambda a, b: a * b,
+            "setp": lambda a, b: a < b,
+            "mad": lambda a, b, c: a * b + c,
+            "fma": lambda a, b, c: a * b + c,
+        }[kind](*values)
+        return at + 1
+
+
+def test_the_kernel_makes_the_product() -> None:
+    """By a player of its instructions: no GPU here reads it."""
+    size = 2 * self_test.TILE * self_test.BLOCK
+    first, second = self_test.matrices(size)
+    memory = np.concatenate((first.T.ravel(), second.ravel(), np.zeros(size * size, np.float32)))
+    each = 4 * size * size
+    PlayedGpu(self_test.kernel(), memory, (0, each, 2 * each), size).run()
+    found = memory[2 * size * size :].reshape(size, size)
+    assert self_test.is_product(first, second, found)
+    assert (found == first @ second).all()
 
 
 class PlayedCuda:
@@ -73,6 +151,7 @@ class PlayedCuda:
 def test_what_the_driver_answers_on_a_gpu(
     answers: dict[str, int], said: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(self_test, "GPU_SIZE", 128)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: PlayedCuda(**answers))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert self_test.tested(("gpu", "GPU-a")) == said
