@@ -32,8 +32,9 @@ from trainmaster.daemon.found_jobs import (
 )
 from trainmaster.daemon.inbox import Request
 from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, stored_submission
-from trainmaster.daemon.report_events import LoggedEvent, assumed_speed, assumed_speed_on
+from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.row_check import needs_prerun
+from trainmaster.daemon.run_speeds import assumed_speed, assumed_speed_on
 from trainmaster.engines.protocol import KnownJob
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
@@ -277,7 +278,12 @@ def _start(driver: Driver, record: JobRecord) -> Iterator[LoggedEvent]:
     """Where the store has ordered its run and not heard that it started: what is found comes after that."""
     known = driver.engine.recorded(record.run) if record.phase is Phase.STARTING else None
     if known is not None and any(isinstance(report, r.Started) for report, _ in known.reports):
-        yield LoggedEvent(e.RunStarted(record.run, assumed_speed(record), is_assumed=True), WHERE)
+        yield LoggedEvent(
+            e.RunStarted(
+                record.run, assumed_speed(record, driver.controller.state.topology), is_assumed=True
+            ),
+            WHERE,
+        )
 
 
 def _tell_end(driver: Driver, live: LiveJob, record: JobRecord, seen: int) -> None:
@@ -321,7 +327,7 @@ def _adopt_run(
     if job.is_frozen:
         detail["frozen"] = True
         by = job.history.suspension if job.is_held else Suspension(Suspender.POLICY)
-    speed = assumed_speed_on(live.job.demand, placement)
+    speed = assumed_speed_on(live.job.demand, placement, topology)
     adopted = e.RunAdopted(run, placement, speed, job.is_frozen, job.is_prerun, is_assumed=True)
     found.events.append(LoggedEvent(adopted, detail, by))
     found.runs[run] = history.seen

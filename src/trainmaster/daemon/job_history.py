@@ -138,6 +138,8 @@ class JobHistory:
     """The highest speed that it has reported at its nominal size, ..."""
     steps_per_s: float | None = None
     """... and the highest in steps, for a program that reports no samples."""
+    rate_type: str = ""
+    """The type of device where it reported that."""
     saved_at_ms: int | None = None
     """When a checkpoint of it last became durable."""
     by_mps: bool = False

@@ -25,14 +25,20 @@ from trainmaster.daemon.retries import (
     lost_too_often,
     retry_detail,
 )
+from trainmaster.daemon.run_speeds import (
+    assumed_speed,
+    best_speed,
+    is_noticeable,
+    measured_speed,
+)
 from trainmaster.failures.classification import BRIEF_MS, NOT_FOUND_REASON
 from trainmaster.failures.retry_rules import Device, FailedAttempt
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.failure import MEMORY_TAKEN_REASON, Failure
-from trainmaster.model.job import Demand, Estimate, Source
+from trainmaster.model.job import Estimate, Source
 from trainmaster.model.launch_spec import OnHang
-from trainmaster.model.placement import Placement, Sharing
+from trainmaster.model.placement import Sharing
 from trainmaster.model.profile import Profile
 from trainmaster.model.progress import Sample
 from trainmaster.model.stop_reasons import EndCode, EndReason, Suspension
@@ -42,8 +48,6 @@ from trainmaster.text.failures import failure_words
 from trainmaster.text.hangs import HUNG_AND_ENDED, hang_sentence
 from trainmaster.text.retries import retry_sentence
 
-NOTICEABLE_PPM = NOMINAL // 10
-"""Smaller differences from the assumed speed are ignored: reports are noisy."""
 SAMPLE_EVERY_MS = 5 * SECOND
 LATE_MS = 3 * SECOND
 """An end that is noticed so much later has its own time in the story: the manager was away."""
@@ -102,13 +106,21 @@ def _events_of(
         title = _title_of(failure, terms)
         unfit = () if terms is None else devices_of_nodes(terms.space.topology, report.unfit or ())
         return _lost(report, live, record, now, limits, failure, title, unfit)
+    topology = None if terms is None else terms.space.topology
     if isinstance(report, r.Progressed):
-        topology = None if terms is None else terms.space.topology
         return _progressed(report, live, record, now, topology)
+    if isinstance(report, r.Started):
+        return _started(report, live, record, now, assumed_speed(record, topology))
+    if isinstance(report, r.Thawed):
+        return _thawed(report, live, record, now, assumed_speed(record, topology))
+    if isinstance(report, r.Reshaped):
+        return _reshaped(report, live, record, now, assumed_speed(record, topology))
     return EVENTS[type(report)](report, live, record, now)
 
 
-def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
+def _started(
+    said: r.Started, live: LiveJob, record: JobRecord, now: int, speed: int
+) -> Iterator[LoggedEvent]:
     live.history = replace(
         live.history,
         pids=said.pids,
@@ -128,7 +140,7 @@ def _started(said: r.Started, live: LiveJob, record: JobRecord, now: int) -> Ite
     detail = {"pids": list(said.pids), "changed": list(said.changed or ())}
     is_to_use_mps = record.placement is not None and record.placement.sharing is Sharing.MPS
     by_mps = said.by_mps if is_to_use_mps else None
-    started = e.RunStarted(said.run, assumed_speed(record), by_mps, at_ms=then, is_assumed=True)
+    started = e.RunStarted(said.run, speed, by_mps, at_ms=then, is_assumed=True)
     yield LoggedEvent(started, detail)
 
 
@@ -171,20 +183,20 @@ def _not_frozen(
     yield LoggedEvent(e.RunNotFrozen(said.run, said.is_final), detail)
 
 
-def _thawed(said: r.Thawed, live: LiveJob, record: JobRecord, now: int) -> Iterator[LoggedEvent]:
+def _thawed(
+    said: r.Thawed, live: LiveJob, record: JobRecord, now: int, speed: int
+) -> Iterator[LoggedEvent]:
     then = _moment(said, live, now)
     live.began(then)
     if live.is_catching_up:
         return
     live.history = _with_cost(live.history, said.took_ms)
     detail = {} if said.took_ms is None else {"took_s": said.took_ms / SECOND}
-    yield LoggedEvent(
-        e.RunResumed(said.run, assumed_speed(record), at_ms=then, is_assumed=True), detail
-    )
+    yield LoggedEvent(e.RunResumed(said.run, speed, at_ms=then, is_assumed=True), detail)
 
 
 def _reshaped(
-    said: r.Reshaped, live: LiveJob, record: JobRecord, now: int
+    said: r.Reshaped, live: LiveJob, record: JobRecord, now: int, speed: int
 ) -> Iterator[LoggedEvent]:
     then = _moment(said, live, now)
     live.history = replace(_without_hang(live.history), pids=said.pids, slow_rank=None)
@@ -198,9 +210,7 @@ def _reshaped(
     else:
         work = _saved_work(live, record)
         detail |= lost_work(record, then, work) | ({"why": said.why} if said.why else {})
-    yield LoggedEvent(
-        e.RunResized(said.run, work, assumed_speed(record), at_ms=then, is_assumed=True), detail
-    )
+    yield LoggedEvent(e.RunResized(said.run, work, speed, at_ms=then, is_assumed=True), detail)
 
 
 def _work_in_place(record: JobRecord, then: int, pause_ms: int) -> int:
@@ -358,12 +368,10 @@ def _progressed(
     if live.history.first_report is None:
         first = FirstReport(said.step, live.ran_ms(then) - live.history.before_ms, work)
         live.history = replace(live.history, first_report=first)
-    estimate = estimate_from(record, live.history, work)
+    estimate = estimate_from(record, live.history, work, topology)
     if estimate is not None:
         yield LoggedEvent(e.JobProfiled(live.id, estimate=estimate))
-    if speed is not None and (
-        record.is_speed_assumed or abs(speed - record.speed_ppm) > NOTICEABLE_PPM
-    ):
+    if speed is not None and (record.is_speed_assumed or is_noticeable(speed, record.speed_ppm)):
         yield LoggedEvent(e.RunSpeedChanged(said.run, record.work_at(now), speed))
     if said.loss is None:
         return
@@ -659,11 +667,8 @@ def lost_work(record: JobRecord, then: int, saved: int | None = None) -> dict[st
 
 
 EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent]]] = {
-    r.Started: _started,
     r.Frozen: _frozen,
     r.NotFrozen: _not_frozen,
-    r.Thawed: _thawed,
-    r.Reshaped: _reshaped,
     r.ResizeTimed: _resize_timed,
     r.ReplicaLost: _replica_lost,
     r.Saved: _saved,
@@ -678,20 +683,9 @@ EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent
 """Of a run that goes on."""
 
 
-def assumed_speed(record: JobRecord) -> int:
-    """Its speed until that is measured: in proportion to its devices."""
-    return (
-        NOMINAL if record.placement is None else assumed_speed_on(record.demand, record.placement)
-    )
-
-
-def assumed_speed_on(demand: Demand, placement: Placement) -> int:
-    if not demand.is_elastic:
-        return NOMINAL
-    return NOMINAL * len(placement.slices) // demand.nominal.count
-
-
-def estimate_from(record: JobRecord, history: JobHistory, work: int) -> Estimate | None:
+def estimate_from(
+    record: JobRecord, history: JobHistory, work: int, topology: Topology | None = None
+) -> Estimate | None:
     """Its total work: what it has done, and its steps that are left, each as long as those since its first
     report, so that its start-up counts once. None within 10 % of the known one."""
     at, first = history.progress, history.first_report
@@ -701,53 +695,9 @@ def estimate_from(record: JobRecord, history: JobHistory, work: int) -> Estimate
     if at.step > first.step and work > first.work:
         of_each = Fraction(work - first.work, at.step - first.step)
     elif history.steps_per_s:
-        of_each = Fraction(round(SECOND * NOMINAL / history.steps_per_s))
+        of_each = Fraction(round(SECOND * best_speed(history, topology) / history.steps_per_s))
     in_all = work + round(max(0, at.total_steps - at.step) * of_each)
     known = record.estimate
     if known is not None and abs(known.work - in_all) * 10 < known.work:
         return None
     return Estimate(in_all, Source.STEPS)
-
-
-def measured_speed(
-    live: LiveJob, record: JobRecord, said: r.Progressed, topology: Topology | None = None
-) -> int | None:
-    """Its reported speed, relative to the best that it has reported at its nominal size.
-
-    In samples, or, where its steps are only counted, in steps. A job whose nominal size is one device may be
-    compared with what was measured of its program there. What a gang reports that is spread over more
-    nodes than it needs is nothing to compare with: its speed would look normal.
-    """
-    by_steps = not said.samples_per_s
-    rate = said.steps_per_s if by_steps else said.samples_per_s
-    if not rate or record.placement is None:
-        return None
-    best = (live.history.steps_per_s if by_steps else live.history.samples_per_s) or 0.0
-    best = best or _profiled_rate(record, by_steps=by_steps)
-    is_nominal = len(record.placement.slices) == record.demand.nominal.count
-    if is_nominal and rate > best and _is_consolidated(record.placement, topology):
-        best = rate
-        live.history = (
-            replace(live.history, steps_per_s=best)
-            if by_steps
-            else replace(live.history, samples_per_s=best)
-        )
-    return max(1, round(rate / best * NOMINAL)) if best else None
-
-
-def _profiled_rate(record: JobRecord, *, by_steps: bool) -> float:
-    """Steps or samples per second on one device, of a job that has one at its nominal size; 0: not known."""
-    profile = record.profile
-    if profile is None or not profile.step_us or record.demand.nominal.count != 1:
-        return 0.0
-    if by_steps:  # with more devices a step may have more samples
-        return 0.0 if record.demand.is_elastic else 1e6 / profile.step_us
-    return profile.batch * 1e6 / profile.step_us
-
-
-def _is_consolidated(placement: Placement, topology: Topology | None) -> bool:
-    """Whether it is on as few nodes as so many devices need."""
-    if topology is None or len(placement.nodes) == 1:
-        return True
-    largest = max(node.gpus for node in topology.nodes)
-    return len(placement.nodes) <= -(-len(placement.slices) // largest)

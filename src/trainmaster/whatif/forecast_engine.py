@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord, State
-from trainmaster.daemon.report_events import assumed_speed
+from trainmaster.daemon.run_speeds import assumed_speed
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.job import Run
@@ -74,17 +74,20 @@ class ForecastEngine:
             self._later(
                 later + self._launching,
                 run,
-                e.RunStarted(run, assumed_speed(record), is_assumed=True),
+                e.RunStarted(run, self._speed(record), is_assumed=True),
             )
         elif record.phase is Phase.SUSPENDING:
             event = e.RunSuspended(run, record.work, frozen=record.frozen is not None)
             self._later(later + self._suspending, run, event)
         elif record.phase is Phase.RESIZING:
             self._later(
-                later, run, e.RunResized(run, record.work, assumed_speed(record), is_assumed=True)
+                later, run, e.RunResized(run, record.work, self._speed(record), is_assumed=True)
             )
         elif record.phase is Phase.STOPPING:
             self._later(later, run, e.RunStopped(run))
+
+    def _speed(self, record: JobRecord) -> int:
+        return assumed_speed(record, self._state.topology)
 
     def ends(self, record: JobRecord, now: int) -> None:
         """Schedule the end of a run at its present speed; a pre-run is assumed to pass in all its time."""
@@ -107,10 +110,10 @@ class ForecastEngine:
             self._later(
                 soon + self._launching,
                 run,
-                e.RunStarted(run, assumed_speed(record), is_assumed=True),
+                e.RunStarted(run, self._speed(record), is_assumed=True),
             )
         elif isinstance(order, a.Thaw):
-            self._later(soon, run, e.RunResumed(run, assumed_speed(record), is_assumed=True))
+            self._later(soon, run, e.RunResumed(run, self._speed(record), is_assumed=True))
         elif isinstance(order, a.Freeze | a.Halt):
             is_frozen = isinstance(order, a.Freeze)
             event = e.RunSuspended(run, record.work_at(now), frozen=is_frozen)
@@ -121,5 +124,5 @@ class ForecastEngine:
             self._later(
                 soon,
                 run,
-                e.RunResized(run, record.work_at(now), assumed_speed(record), is_assumed=True),
+                e.RunResized(run, record.work_at(now), self._speed(record), is_assumed=True),
             )

@@ -14,7 +14,7 @@ from trainmaster.daemon import known_profiles
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.known_profiles import KnownProfiles, KnownProgram
 from trainmaster.daemon.live_programs import LivePrograms
-from trainmaster.daemon.report_events import measured_speed
+from trainmaster.daemon.run_speeds import measured_speed
 from trainmaster.model.engine_reports import Progressed
 from trainmaster.model.events import JobProfiled
 from trainmaster.model.job import Run, Source, gpus
