@@ -33,6 +33,7 @@ TYPES = {
     "fast": GpuType("fast", 32 * GIB, NOMINAL),
     "slow": GpuType("slow", 8 * GIB, NOMINAL // 2),
     "cpu": GpuType("cpu", 4 * GIB),
+    "slowcpu": GpuType("cpu", 4 * GIB, NOMINAL // 10),
     "slot": GpuType(SLOT_TYPE, 4 * GIB),
 }
 """Device types that a cluster written in words may name."""

@@ -2,7 +2,7 @@
 
 A job is written as `NAME SIZEgpu` and any of
 
-    model vgg16 · priority 2 · needs 10min · elastic 2..8
+    model vgg16 · priority 2 · needs 10min · elastic 2..8 · types cpu gpu
     pending 5min                          submitted five minutes ago
     running on n1 n2:2 attained 40h       GPU time so far; the run began 40h / GPUs ago
     running on n1 grown 4 attained 1h     an elastic job that holds 4 GPUs now
@@ -132,7 +132,8 @@ class Stage:
         count = max(1, int(float(size)))
         share = round(float(size) * WHOLE) if float(size) < 1 else WHOLE
         low, _, high = said.get("elastic", f"{count}..{count}").partition("..")
-        demand = Demand(Shape(count, share), int(low), int(high))
+        types = "|".join(said["types"].split()) if "types" in said else None
+        demand = Demand(Shape(count, share), int(low), int(high), gpu_type=types)
         attained = ms(said.get("attained", "0s"))
         held = int(said.get("grown", count))
         ran = attained * WHOLE // ((count if "resizing" in said else held) * share)
@@ -193,6 +194,7 @@ CLAUSES = {
     "priority",
     "needs",
     "elastic",
+    "types",
     "pending",
     "running",
     "resizing",

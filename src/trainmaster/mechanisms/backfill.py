@@ -9,11 +9,11 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
-from trainmaster.mechanisms.preemptive_scheduling import PlacerOf
+from trainmaster.mechanisms.expected_end import expected_end
+from trainmaster.mechanisms.type_choice import PlacerOf, TypeChoice
 from trainmaster.model.actions import OpenTo
 from trainmaster.model.job import Shape
 from trainmaster.model.placement import Placement, Sharing
-from trainmaster.model.units import MINUTE
 from trainmaster.placement.placers import RELAXING
 
 BACKFILL = ("none", "skip", "easy")
@@ -31,16 +31,24 @@ def start_in_order(
     *,
     can_mold: bool = False,
     remaining: Remaining | None = None,
+    choice: TypeChoice | None = None,
 ) -> bool:
-    """Start what may start; True when no job is left waiting. `easy` goes by `remaining`, or estimates."""
+    """Start what may start; True when no job is left waiting. `easy` goes by `remaining`, or estimates.
+
+    A job that waits for a faster type of device, by its own choice, holds nobody up.
+    """
     remaining = remaining or view.remaining
     window: BackfillWindow | None = None
     head: JobRecord | None = None
     for job in view.reservations:
         draft.release(view.jobs[job])
     candidates = ranks.candidates(now)
+    has_declined = False
     for _, group, record in candidates:
         placement = _fit(draft, record, placer_of, can_mold=can_mold)
+        if choice is not None and placement is None and choice.has_declined(record):
+            has_declined = True
+            continue
         if head is None:
             if placement is not None:
                 draft.start(record, placement)
@@ -57,7 +65,7 @@ def start_in_order(
             draft.start(record, placement)
     if head is not None and window is not None:
         reserve(draft, head, window)
-    return head is None
+    return head is None and not has_declined
 
 
 def _fit(
@@ -115,16 +123,6 @@ def easy_window(
         if free >= need:
             return BackfillWindow(shadow_ms=end, spare=free - need)
     return BackfillWindow(shadow_ms=None, spare=0)
-
-
-def expected_end(left: int | None, record: JobRecord, now: int) -> int | None:
-    """By its remaining time; a job that has exceeded its estimate gets a tenth of its run time more."""
-    if left is None:
-        return None
-    if left > 0:
-        return now + left
-    run_ms = now - record.since_ms if record.since_ms is not None else 0
-    return now + max(MINUTE, run_ms // 10)
 
 
 def reserve(draft: Draft, head: JobRecord, window: BackfillWindow) -> None:

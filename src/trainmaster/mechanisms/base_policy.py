@@ -24,6 +24,7 @@ from trainmaster.mechanisms.preemption_guards import (
     PreemptionGuards,
 )
 from trainmaster.mechanisms.preemptive_scheduling import FailedPlacement, run_in_order
+from trainmaster.mechanisms.type_choice import TypeChoice
 from trainmaster.model.job import Demand
 from trainmaster.model.packing_score import PackingScore
 from trainmaster.model.placement import Role, Sharing
@@ -63,6 +64,8 @@ class BasePolicy(Generic[O, M]):
     """Whether it ever suspends a run to make room for another job."""
     allows_overtaking: bool = True
     """Whether a later job may start where an earlier one does not fit."""
+    type_choice: TypeChoice | None = None
+    """How jobs choose between types of devices in this pass, where a policy around this one decides it."""
     switches_per_run: ClassVar[int] = SWITCHES_PER_RUN
     """How many times the cost of a switch a run lasts before it may be preempted."""
 
@@ -117,7 +120,10 @@ class BasePolicy(Generic[O, M]):
             return Plan((), memo)
         ranks = self.ranked_jobs(view, now, with_running=True)
         draft = Draft(view)
-        run_in_order(view, draft, ranks, now, self.group, self.placer, self.failed_placements)
+        run_in_order(
+            *(view, draft, ranks, now, self.group, self.placer, self.failed_placements),
+            choice=self.type_choice,
+        )
         return draft.plan(memo, self.wake_at(ranks, draft, now))
 
     def wake(self, view: View, memo: M, now: int) -> int | None:

@@ -80,7 +80,10 @@ class DiscretizedQueues(BasePolicy[TiresiasOptions, M]):
         elif view.is_stable(ranks, now):
             return Plan((), resets, ranks.next_expiry())
         draft = Draft(view)
-        run_in_order(view, draft, ranks, now, self.group, self.placer, self.failed_placements)
+        run_in_order(
+            *(view, draft, ranks, now, self.group, self.placer, self.failed_placements),
+            choice=self.type_choice,
+        )
         return draft.plan(resets, ranks.next_expiry())
 
     def queue_order(self, view: View, resets: Resets, now: int, place: PlaceInQueue) -> RankIndex:

@@ -11,7 +11,7 @@ every later job with the same demand, because the room left to worse ranks only 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from trainmaster.core.draft import Draft
@@ -20,11 +20,11 @@ from trainmaster.core.rank_index import Candidates, GroupOf, Key, RankIndex, Wor
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
 from trainmaster.mechanisms.gang_victims import GpuVictimCount, NodeVictimCount
+from trainmaster.mechanisms.type_choice import PlacerOf, TypeChoice
 from trainmaster.model.placement import Placement
 from trainmaster.model.units import WHOLE
 from trainmaster.placement.placers import Placer
 
-PlacerOf = Callable[[JobRecord], Placer]
 Victims = list[tuple[Key, JobRecord]]
 """Running jobs that must go, worst rank first."""
 
@@ -52,6 +52,7 @@ class PreemptivePass:
     """A cache by group, so that a job is not tried again on unchanged nodes."""
     touched: set[int]
     residents: dict[int, list[tuple[Key, int, JobRecord]]]
+    choice: TypeChoice | None = None
     worst: WorstFirst | None = None
 
     def schedule(self) -> None:
@@ -83,6 +84,8 @@ class PreemptivePass:
                 )
             if has_started:
                 self.failed_placements.pop(group, None)
+            elif self.choice is not None and self.choice.has_declined(record):
+                continue  # others of its group may take what it does not
             else:
                 candidates.drop(group)
                 if placer.insists and self._waits_for_changes(record):
@@ -364,15 +367,19 @@ def run_in_order(
     group: GroupOf,
     placer_of: PlacerOf,
     failed_placements: dict[Hashable, FailedPlacement],
+    choice: TypeChoice | None = None,
 ) -> None:
     """Fill the draft: the best-ranked jobs that fit together run, the others wait."""
+    placer_of = placer_of if choice is None else choice.placers(placer_of)
     if view.draining:
         evacuate(view, draft, placer_of)
     if ranks.has_waiting():
         touched = view.read_dirty_nodes() | draft.vacated_nodes()
         candidates = ranks.candidates(now)
         PreemptivePass(
-            draft, ranks, group, placer_of, now, candidates, view, failed_placements, touched, {}
+            *(draft, ranks, group, placer_of, now, candidates, view, failed_placements, touched),
+            residents={},
+            choice=choice,
         ).schedule()
 
 

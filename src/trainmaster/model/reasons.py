@@ -72,6 +72,8 @@ class Why(Enum):
     """Nodes that it could use are in maintenance, or will be before it ends: `kept_free`."""
     RESERVATION = "Reservation"
     """Devices that it could use are kept for others, or will be before it ends: `kept_free`."""
+    FASTER_TYPE = "FasterType"
+    """Devices are free for it, and it is expected to end sooner on faster ones: `detail`, at `until_ms`."""
     NEXT_PASS = "NextPass"
     """It would fit and no other job goes first: the policy has not started it yet."""
     POLICY_FAILED = "PolicyFailed"

@@ -59,8 +59,13 @@ class Fifo(BasePolicy[FifoOptions]):
         options = self.options
         if options.elastic == "malleable" and order.has_waiting():
             shrink_to_nominal(draft, view.running())
+        choice = self.type_choice
         everyone = start_in_order(
-            view, draft, order, now, self.placer, options.backfill, can_mold=self.is_moldable
+            *(view, draft, order, now),
+            self.placer if choice is None else choice.placers(self.placer),
+            options.backfill,
+            can_mold=self.is_moldable,
+            choice=choice,
         )
         if options.elastic == "malleable" and everyone:
             grow_into_idle(draft, view.running())

@@ -71,7 +71,10 @@ class Gittins(BasePolicy[GittinsOptions, Observations]):
         if view.is_stable(ranks, now):
             return Plan((), seen, ranks.next_expiry())
         draft = Draft(view)
-        run_in_order(view, draft, ranks, now, self.group, self.placer, self.failed_placements)
+        run_in_order(
+            *(view, draft, ranks, now, self.group, self.placer, self.failed_placements),
+            choice=self.type_choice,
+        )
         return draft.plan(seen, ranks.next_expiry())
 
     def wake(self, view: View, memo: Observations, now: int) -> int | None:

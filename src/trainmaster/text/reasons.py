@@ -236,6 +236,14 @@ def _next_pass(_reason: Reason) -> str:
     return "There is room for it: it waits for the next scheduling pass"
 
 
+def _faster_type(reason: Reason) -> str:
+    when = f", expected to be free at {utc_time(reason.until_ms)}" if reason.until_ms else ""
+    return (
+        f"It waits for {reason.detail}{when}: it ends sooner there than on the slower devices that are"
+        " free"
+    )
+
+
 def _policy_failed(reason: Reason) -> str:
     return f"The scheduling policy fails, so nothing is started: {reason.detail}"
 
@@ -373,12 +381,16 @@ SENTENCES = {
     Why.AVOIDS_DEVICES: _avoids,
     Why.MAINTENANCE: _kept_free,
     Why.RESERVATION: _kept_free,
+    Why.FASTER_TYPE: _faster_type,
     Why.NEXT_PASS: _next_pass,
     Why.POLICY_FAILED: _policy_failed,
 }
 
 
-SAYS_UNTIL = (Why.NEVER_FITS, Why.BUDGET_USED_UP, Why.MAINTENANCE, Why.RESERVATION)
+SAYS_UNTIL = (
+    *(Why.NEVER_FITS, Why.BUDGET_USED_UP, Why.MAINTENANCE, Why.RESERVATION),
+    Why.FASTER_TYPE,
+)
 """Reasons that say themselves until when they hold, or hold for good."""
 
 

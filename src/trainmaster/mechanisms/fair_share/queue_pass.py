@@ -26,6 +26,7 @@ from trainmaster.core.view import View
 from trainmaster.mechanisms.base_policy import BasePolicy
 from trainmaster.mechanisms.fair_share.queue_tree import QueueNode, QueueTree
 from trainmaster.mechanisms.preemption_guards import STARVING, PreemptionGuards
+from trainmaster.mechanisms.type_choice import TypeChoice
 from trainmaster.model.codec import stored_as
 from trainmaster.model.placement import Placement
 from trainmaster.model.plan import FrozenMap
@@ -71,6 +72,8 @@ class QueuePass:
         self._due: int | None = None
         self._collecting: list[JobRecord] = []
         """Starving jobs for which free GPUs collect, once all that is within budgets has started."""
+        self.choice: TypeChoice | None = None
+        """How jobs choose between types of devices; None: they take the fastest that is free."""
 
     def _queues_to_ask(self, view: View) -> set[str]:
         """Queues with changes, queues whose inner policy asked to be woken by now, and all if a node drains.
@@ -168,8 +171,10 @@ class QueuePass:
         inner, queue = self._inner_of(part.queue), part.queue
         memo = self._memo_of(queue)
         self._to_ask.discard(queue)
+        inner.type_choice = self.choice
         with part.within(budget) as view:
             plan = inner.plan(view, memo, self.now)
+        inner.type_choice = None
         if plan.actions:
             leaf.give(self.draft.apply(plan))
         if plan.memo is not memo:
@@ -285,6 +290,8 @@ class QueuePass:
             if not is_barred and (left is None or self._least(record) <= left):
                 yield record
             if not self.draft.is_touched(record):
+                if self.choice is not None and self.choice.has_declined(record):
+                    continue
                 if not allows_overtaking:
                     return
                 candidates.drop(group)
@@ -309,7 +316,8 @@ class QueuePass:
                 failed.add(record.group)
 
     def placer_of(self, record: JobRecord) -> Placer:
-        return self._inner_of(record.job.queue).placer(record)
+        own = self._inner_of(record.job.queue).placer
+        return own(record) if self.choice is None else self.choice.placers(own)(record)
 
     def _least(self, record: JobRecord) -> int:
         """The smallest share that it could start with."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from trainmaster.config.options import at_least_zero, choice, fraction, option
 from trainmaster.mechanisms.fair_share.hierarchical_policy import QueueWeightOptions
 from trainmaster.mechanisms.preemption_guards import PreemptionGuards
+from trainmaster.mechanisms.type_choice import FIRST_END, TYPE_CHOICE_HELP, TYPE_CHOICES
 from trainmaster.model.placement import Sharing
 from trainmaster.model.units import MINUTE, NOMINAL, SECOND, to_ms
 from trainmaster.policies.trainmaster.starvation_guard import StarvationGuard
@@ -74,6 +75,7 @@ class TrainmasterOptions(QueueWeightOptions):
         0.8, fraction, "fraction of its speed alone that each job on a shared GPU must keep"
     )
     grow: str = option("on", SWITCH, "elastic jobs grow into idle GPUs")
+    type_choice: str = option(FIRST_END, choice(*TYPE_CHOICES), TYPE_CHOICE_HELP)
     half_life_s: float = option(
         86400.0,
         at_least_zero,
@@ -158,6 +160,8 @@ class Settings:
     packing: PackingTerms | None
     resizing: ResizingTerms | None
     half_life_ms: int
+    chooses_types: bool
+    """Whether jobs get the type of device where they end first; else the fastest that is free."""
 
     @classmethod
     def of(cls, options: TrainmasterOptions) -> Settings:
@@ -182,4 +186,5 @@ class Settings:
             packing=packing,
             resizing=ResizingTerms() if options.grow == "on" else None,
             half_life_ms=to_ms(options.half_life_s),
+            chooses_types=options.type_choice == FIRST_END,
         )

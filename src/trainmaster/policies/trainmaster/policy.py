@@ -26,10 +26,12 @@ from trainmaster.core.draft import Draft
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
 from trainmaster.core.view import View
+from trainmaster.estimators.service.bins import NO_END
 from trainmaster.mechanisms.base_policy import BasePolicy, waiting_reason
 from trainmaster.mechanisms.fair_share.hierarchical_policy import capacity, share_reason
 from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
 from trainmaster.mechanisms.preemptive_scheduling import run_in_order
+from trainmaster.mechanisms.type_choice import TypeChoice
 from trainmaster.model.packing_score import PackingScore
 from trainmaster.model.plan import Plan
 from trainmaster.model.reasons import Reason
@@ -44,7 +46,7 @@ from trainmaster.policies.trainmaster.delay_scheduling import (
 )
 from trainmaster.policies.trainmaster.memo import TrainmasterMemo
 from trainmaster.policies.trainmaster.options import Settings, TrainmasterOptions
-from trainmaster.policies.trainmaster.priority import rank_order
+from trainmaster.policies.trainmaster.priority import cost, left_ms, rank_order
 from trainmaster.policies.trainmaster.queues import (
     QueueRanks,
     TrainmasterQueuePass,
@@ -79,10 +81,15 @@ def admit_deadlines(p: Pass) -> None:
 def start_jobs(p: Pass) -> None:
     """Run the best-ranked jobs that fit together, within the budgets of stated queues."""
     if isinstance(p.ranks, RankIndex):
-        run_in_order(p.view, p.draft, p.ranks, p.now, p.group, p.placer, p.caches.stuck)
+        run_in_order(
+            *(p.view, p.draft, p.ranks, p.now, p.group, p.placer, p.caches.stuck),
+            choice=p.type_choice,
+        )
         drop_relaxed_failures(p.caches.stuck)
     else:
         divide_between_queues(p)
+    if p.type_choice is not None:
+        p.wake_by(p.type_choice.next_look())
 
 
 OBSERVATIONS: tuple[tuple[str, Stage], ...] = (
@@ -143,6 +150,7 @@ class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
         if _is_stable(p):
             p.wake_by(_next_due(p))
             return p.plan()
+        p.type_choice = type_choice(p, p.draft)
         for stage in self._stages:
             stage(p)
         if p.queue_pass is not None:
@@ -177,6 +185,9 @@ class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
         use_locality(p)
         reason = waiting_reason(view, record, p.own_placer(record), now, self.guards)
         reason = colocation.name_unmeasured(p, record, reason)
+        rank_jobs(p)
+        if (types := type_choice(p, p.draft)) is not None:
+            reason = types.explained(record, p.own_placer, reason)
         if p.has_queues and record.placement is None:
             reason = share_reason(TrainmasterQueuePass(p), record, reason, capacity(view))
         return p.deadlines().with_notice(p.memo.deadlines, record, reason, now)
@@ -197,6 +208,21 @@ def rank_jobs(p: Pass) -> None:
         p.ranks = rank_order(p)
 
 
+def type_choice(p: Pass, draft: Draft) -> TypeChoice | None:
+    """How jobs choose between types: jobs of which no estimate is known are predicted like in their ranks."""
+    if not p.settings.chooses_types or p.view.topology.is_uniform:
+        return None
+
+    def left(record: JobRecord) -> int | None:
+        estimate = p.view.remaining(record, p.now)
+        if estimate is not None:
+            return estimate
+        return left_ms(p, record) if cost(p, record) < NO_END else None
+
+    line = (record for _, _, record in p.ranks.candidates(p.now))
+    return TypeChoice.of(p.view, draft, p.now, left, line)
+
+
 def _is_idle(p: Pass) -> bool:
     """Whether there is nothing to do: no job waits, shares a GPU, or could grow."""
     return p.view.has_nothing_to_schedule() and not (
@@ -207,6 +233,7 @@ def _is_idle(p: Pass) -> bool:
 def _is_stable(p: Pass) -> bool:
     """Whether only ranks have expired, so that the pass would repeat the last decisions."""
     is_due = p.is_observation_due or resizing.is_due(p) or colocation.is_due(p)
+    is_due |= p.settings.chooses_types and not p.view.topology.is_uniform
     return isinstance(p.ranks, RankIndex) and p.view.is_stable(p.ranks, p.now) and not is_due
 
 

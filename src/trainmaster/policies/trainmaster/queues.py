@@ -95,6 +95,7 @@ class TrainmasterQueuePass(QueuePass):
 
     def start_jobs(self) -> None:
         """Run every queue's jobs within its budget; then reclaim and lend GPUs."""
+        self.choice = self._pass.type_choice
         if self._pass.view.has_nothing_to_schedule():
             self.take_note()
         elif not (self.is_enough_for_all(self._total) and self.serve_all()):
@@ -115,7 +116,9 @@ class TrainmasterQueuePass(QueuePass):
         room = UNLIMITED if budget is None else budget
         stuck = p.caches.stuck_in.setdefault(part.queue, {})
         with draft.within(room):
-            run_in_order(part, draft, ranks, p.now, p.group, p.placer, stuck)
+            run_in_order(
+                *(part, draft, ranks, p.now, p.group, p.placer, stuck), choice=p.type_choice
+            )
             assert draft.budget is not None
             leaf.give(room - draft.budget)
         self._set_wake(part.queue, ranks.next_expiry())

@@ -16,6 +16,7 @@ from trainmaster.mechanisms.fair_share.queue_tree import TreeCache
 from trainmaster.mechanisms.preemption_guards import PreemptionGuards
 from trainmaster.mechanisms.preemptive_scheduling import FailedPlacement
 from trainmaster.mechanisms.speedup_curves import Curves
+from trainmaster.mechanisms.type_choice import TypeChoice
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.plan import Plan
 from trainmaster.placement.placers import RELAXING, Placer
@@ -75,6 +76,8 @@ class Pass:
     locality: DelayScheduling | None = None
     colocation: Colocation | None = None
     resizing: Resizing | None = None
+    type_choice: TypeChoice | None = None
+    """How jobs choose between types of devices of different speed; None: they take the fastest."""
     is_observation_due: bool = False
     """Whether this pass observes speeds of gangs and consolidates spread ones."""
     due_ms: int | None = None
