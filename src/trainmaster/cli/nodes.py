@@ -9,6 +9,7 @@ from trainmaster.cli.support.console import NOTHING, remark, show_table, write_j
 from trainmaster.cli.support.format import percent
 from trainmaster.cli.support.options import AsJson, option
 from trainmaster.model.units import GIB
+from trainmaster.text.formatting import significant
 
 HEADINGS = (
     *("node", "state", "type", "devices", "free", "cpus", "memory", "jobs"),
@@ -40,6 +41,9 @@ def show_nodes(client: Client, devices: bool, as_json: bool) -> None:
         write_json(answer)
         return
     has_gpus = any(_gpus(node) for node in found)
+    if len({node["speed"] for node in found}) > 1:
+        for node in found:
+            node["type"] += f" ({_speed(node)})"
     if devices:
         rows = [
             (
@@ -57,6 +61,11 @@ def show_nodes(client: Client, devices: bool, as_json: bool) -> None:
         rows = [(*_row(node), *(_sums(_gpus(node)) if has_gpus else ())) for node in found]
         show_table((*HEADINGS, *more), rows)
     remark("Note", (f"{node['name']}: {line}" for node in found for line in node["remarks"]))
+
+
+def _speed(node: dict[str, Any]) -> str:
+    """`0.33x`; with a question mark where nobody knows it."""
+    return f"{significant(node['speed'])}x{'?' if node['speed_source'] == 'assumed' else ''}"
 
 
 def _state(node: dict[str, Any], device: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from trainmaster.cli.support.peer_check import ROOT
 if TYPE_CHECKING:
     from trainmaster.api.front import Front
     from trainmaster.config.limits import Limits
+    from trainmaster.config.type_speeds import Speeds
     from trainmaster.daemon.data_folder import ColdStart
     from trainmaster.daemon.idle_watch import IdleRule
     from trainmaster.model.policy_spec import PolicySpec
@@ -112,6 +113,10 @@ CONTAINER_OPTIONS = (
     "Option that `container.options` of a job may have, such as --bind=/data/*, and no others; can be"
     " repeated. Default: any, and with --run-as-user those that let nothing of the machine in."
 )
+SPEEDS = (
+    "Relative speed of a type of device, such as V100=0.4 or cpu=0.02, where 1 is the nominal type; wins over"
+    " what is measured, and is remembered; can be repeated. measured: take back what was stated."
+)
 LIMITS = "Limit of this manager (docs/limits.md lists them); can be repeated."
 POLICY = (
     "Scheduling policy, or a file with one of your own. Default: the one that was set last, or"
@@ -157,6 +162,7 @@ def up(
     ] = None,
     notifications: Annotated[str | None, option("--notifications FILE|none", NOTIFY)] = None,
     links: Annotated[str | None, option("--links FILE|none", MEASURED)] = None,
+    speeds: Annotated[list[str] | None, option("--speed TYPE=SPEED", SPEEDS)] = None,
     demo: Annotated[
         bool, option("--demo", "Submit a few real training jobs, and again when they have ended.")
     ] = False,
@@ -249,6 +255,7 @@ def up(
         reasons=reasons,
         notifications=messages,
         tests_devices=self_test,
+        speeds=_speeds(speeds or ()),
         front=_front(tls_cert, tls_key, proxy),
         serves=serves,
         container_options=tuple(container_options or ()),
@@ -299,6 +306,15 @@ def _cold_start(adopt: bool, starts_fresh: bool, folder: Path) -> ColdStart:
     if starts_fresh:
         return ColdStart.START_FRESH
     return ColdStart.ADOPT if adopt or (folder / RESTORED).exists() else ColdStart.REFUSE
+
+
+def _speeds(stated: Sequence[str]) -> Speeds | None:
+    from trainmaster.config.type_speeds import SpeedError, speeds_of
+
+    try:
+        return speeds_of(stated)
+    except SpeedError as error:
+        raise BadInput(f"--speed {error}") from None
 
 
 def _limits(stated: Sequence[str], max_grace: str | None) -> Limits:

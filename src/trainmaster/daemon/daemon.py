@@ -19,6 +19,7 @@ from trainmaster import __version__
 from trainmaster.config.container_options import ANY, refusal
 from trainmaster.config.limits import Limits
 from trainmaster.config.notifications import NO_SETTINGS, NotificationSettings
+from trainmaster.config.type_speeds import Speeds
 from trainmaster.core.lifecycle import ALLOCATED
 from trainmaster.daemon.accounts import Accounts
 from trainmaster.daemon.admin_token import token_in_file
@@ -77,7 +78,7 @@ from trainmaster.daemon.submitted_files import SubmittedFiles
 from trainmaster.daemon.vital_signs import ThreadWatch, vital_signs
 from trainmaster.engines.protocol import Engine, StrayRun
 from trainmaster.failures.reason_table import ReasonTable
-from trainmaster.model.events import PolicyChanged
+from trainmaster.model.events import PolicyChanged, SpeedsStated
 from trainmaster.model.inputs import InputBlock
 from trainmaster.model.job import Run
 from trainmaster.model.policy_spec import PolicySpec
@@ -85,6 +86,7 @@ from trainmaster.model.units import HOUR, MINUTE, SECOND
 from trainmaster.store.copies import keep_copy
 from trainmaster.store.errors import DamagedStore, LeadershipLost, MigrationFailed, StoreError
 from trainmaster.store.store import Store
+from trainmaster.text.formatting import listing
 
 log = structlog.get_logger("trainmaster.daemon")
 
@@ -146,6 +148,7 @@ class Daemon:
         limits: Limits = Limits(),  # noqa: B008
         reasons: ReasonTable | None = None,
         tests_devices: bool = False,
+        stated_speeds: Speeds | None = None,
         notifications: NotificationSettings = NO_SETTINGS,
         container_options: Sequence[str] = ANY,
         idle_rule: IdleRule | None = None,
@@ -171,7 +174,9 @@ class Daemon:
         self._reasons = reasons
         """Why runs fail; None: the table that comes with Trainmaster."""
         self._tests_devices = tests_devices
-        """Whether idle devices are tested at the start."""
+        """Whether idle devices are tested at the start, and those of nodes that join."""
+        self._stated_speeds = stated_speeds
+        """Relative speeds of types of devices; None: those that were stated last."""
         self.runs_as_user = runs_as_user
         """Whether each job runs as the Unix user that submits it; else as the manager's."""
         self._notifier = Notifier(
@@ -351,6 +356,7 @@ class Daemon:
             self._settle_nodes(driver)
         await self._reconcile(driver, found)
         self._apply_stated_policy(driver)
+        self._apply_stated_speeds(driver)
         queries = Queries(driver, self._folder, self._forecaster)
         checks = SubmissionChecks(driver, (self._notifier.check, self._check_container))
         links = self._engine.abilities.shares_files
@@ -414,6 +420,20 @@ class Daemon:
         else:
             for note in driver.policy_notes():
                 self._say(f"Warning: {note}")
+
+    def _apply_stated_speeds(self, driver: Driver) -> None:
+        """Let types count as fast as the command line says, unless this is a standby that takes over."""
+        stated, state = self._stated_speeds, driver.controller.state
+        if stated is None or self._was_standby or dict(stated) == state.stated_speeds:
+            return
+        types = state.topology.speed_by_type
+        for name, _ in stated:
+            if name not in types:
+                self._say(
+                    f"Warning: --speed names {name}, and there is no device of that type now:"
+                    f" there are {listing([*types])}."
+                )
+        driver.inbox.follow_up([LoggedEvent(SpeedsStated(stated))])
 
     def _tell(self, line: str) -> None:
         """To the terminal and into the log."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from trainmaster.config.quotas import prices_as_stated
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.reservations import left_running
-from trainmaster.core.state import JobRecord
+from trainmaster.core.state import JobRecord, State
 from trainmaster.daemon.cluster_nodes import devices_of, known_nodes
 from trainmaster.daemon.data_folder import restored_without_runs
 from trainmaster.daemon.dependencies import hold_reason
@@ -72,7 +72,7 @@ from trainmaster.model.queue import Queue
 from trainmaster.model.reasons import Reason, Why
 from trainmaster.model.run_time import Calibration
 from trainmaster.model.topology import Node
-from trainmaster.model.units import SECOND, WHOLE
+from trainmaster.model.units import NOMINAL, SECOND, WHOLE
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
 from trainmaster.text.deadlines import DEADLINE_OF_HELD, expected_end_sentence
 from trainmaster.text.formatting import length, listing, plural, utc_time
@@ -620,6 +620,8 @@ class Queries:
             NodeRow(
                 name=node.name,
                 type=node.type.name,
+                speed=node.type.speed_ppm / NOMINAL,
+                speed_source=_speed_source(state, node.type.name),
                 state=self._node_state(node.index),
                 devices=[
                     DeviceRow(
@@ -804,3 +806,9 @@ def _was_declined(live: LiveJob) -> bool:
     """Whether no promise was made for its deadline; what is promised is said with the promise."""
     notice = live.history.deadline
     return notice is None or notice.what is DeadlineOutcome.DECLINED
+
+
+def _speed_source(state: State, kind: str) -> str:
+    if kind in state.stated_speeds:
+        return "stated"
+    return "measured" if kind in state.type_speeds.by_type() else "assumed"

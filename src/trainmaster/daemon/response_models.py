@@ -435,6 +435,10 @@ class GpuUse(ResponseModel):
 class NodeRow(ResponseModel):
     name: str
     type: str
+    speed: float
+    """How fast devices of this type count, relative to the nominal type: 1."""
+    speed_source: str
+    """stated, measured, or assumed: then nobody knows it, and it counts as 1."""
     state: str
     """up, draining, maintenance, away or set aside."""
     devices: list[DeviceRow]

@@ -80,6 +80,31 @@ async def test_nodes_are_measured_when_they_come_and_types_are_as_fast_as_that(
 
 
 @performed
+async def test_a_stated_speed_wins_and_stays_and_the_nodes_say_where_speeds_come_from(
+    tmp_path: Path,
+) -> None:
+    cluster = FakeCluster({"n1": a_node("n1"), "n2": a_node("n2", type_=V100)})
+    cluster.came(a_node("n3", 2, CPU))
+    cluster.says = {"n1": good(30_000_000), "n2": good(10_000_000)}
+    said: list[str] = []
+    stated = (("T4", 100_000), ("V100", 400_000))
+
+    def rows(manager: Manager) -> dict[str, tuple[float, str]]:
+        return {row.type: (row.speed, row.speed_source) for row in manager.daemon.queries.nodes()}
+
+    found = {"H100": (1.0, "measured"), "V100": (0.4, "stated"), "cpu": (1.0, "assumed")}
+    async with manager(tmp_path, cluster, stated_speeds=stated, say=said.append) as first:
+        await first.until(lambda: rows(first) == found)
+        assert (
+            len([line for line in said if "--speed names T4, and there is no device" in line]) == 1
+        )
+    async with manager(tmp_path, cluster) as again:
+        assert rows(again) == found
+    async with manager(tmp_path, cluster, stated_speeds=()) as last:
+        await last.until(lambda: rows(last)["V100"] == (0.33, "measured"))
+
+
+@performed
 async def test_a_device_that_a_job_holds_is_not_measured(tmp_path: Path) -> None:
     cluster = FakeCluster({"n1": a_node("n1")})
     async with manager(tmp_path, cluster) as there:

@@ -42,6 +42,7 @@ from trainmaster.config.container_options import ANY, HARMLESS
 from trainmaster.config.limits import Limits
 from trainmaster.config.links import MeasuredLinks
 from trainmaster.config.notifications import NotificationSettings
+from trainmaster.config.type_speeds import Speeds
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.data_folder import COPIES, RESTORED, ColdStart
 from trainmaster.daemon.folder_lock import is_in_use
@@ -88,6 +89,8 @@ class StartOptions:
     links: Remembered[MeasuredLinks]
     """Those between its devices, as they were measured."""
     tests_devices: bool = False
+    speeds: Speeds | None = None
+    """Of types of devices, as stated; None: as before."""
     """Whether idle devices are tested at the start."""
     front: Front = PLAIN
     """What stands before its TCP socket."""
@@ -174,6 +177,7 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         ends_lost_runs=start.ends_lost_runs,
         limits=start.limits,
         tests_devices=start.tests_devices,
+        stated_speeds=start.speeds,
         reasons=start.reasons.value,
         notifications=start.notifications.value,
         idle_rule=start.idle_rule,

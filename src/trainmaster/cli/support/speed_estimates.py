@@ -21,7 +21,7 @@ from trainmaster.model.profile import Profile
 from trainmaster.model.topology import Topology, TopologyError
 from trainmaster.model.units import NOMINAL
 from trainmaster.profiling.speed_curve import SpeedPoint, setbacks, speed_curve
-from trainmaster.text.formatting import plural
+from trainmaster.text.formatting import plural, significant
 
 USUAL = "usual"
 """What --links says for figures that nobody measured here."""
@@ -45,7 +45,7 @@ def show_speed(source: str, cluster: str | None, links: str | None, as_json: boo
         remark("Note", ["its batch is not known: that of one device counts as one sample"])
     for kind, curve in curves.items():
         if len(curves) > 1:
-            say(f"{kind}:")
+            say(f"{kind} ({significant(topology.speed_by_type[kind] / NOMINAL)}x):")
         _show(curve, figures)
 
 
