@@ -61,6 +61,8 @@ class Process:
     is_over: bool = False
     is_frozen: bool = False
     """Its devices are free meanwhile."""
+    spec: LaunchSpec | None = None
+    """What it was launched with."""
     waiting: list[a.Order] = field(default_factory=list)
     """Orders that its nodes have not heard, since one is away."""
 
@@ -189,7 +191,7 @@ class ClusterEngine:
         if isinstance(order, a.Launch):
             if process is not None:
                 return
-            cluster.runs[run] = Process(self.devices(order.placement))
+            cluster.runs[run] = Process(self.devices(order.placement), spec=spec)
             absent = {node for node, _ in cluster.runs[run].devices} - cluster.nodes.keys()
             if absent:
                 cluster.runs[run].is_over = True

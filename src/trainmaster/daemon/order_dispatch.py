@@ -125,6 +125,7 @@ class OrderDispatcher:
             prerun_ms=self._prerun_ms,
             prerun_attempts=0 if prerun is None else prerun.attempts,
             row=record.to_json(),
+            speeds=_speeds(placement, topology),
         )
 
     async def write_rows(self, jobs: Iterable[str]) -> None:
@@ -139,6 +140,14 @@ class OrderDispatcher:
         """After a restart: send again what may not have reached the engine."""
         self.standing = {id: each for id, each in self.standing.items() if id in state.jobs}
         await self.send([each for each in self.standing.values() if _is_open(each, state)])
+
+
+def _speeds(placement: Placement | None, topology: Topology) -> tuple[tuple[str, int], ...]:
+    """Of its nodes: each knows its devices, and not how fast those of the others are."""
+    if placement is None or topology.is_uniform:
+        return ()
+    nodes = (topology.nodes[node] for node in placement.nodes)
+    return tuple((node.name, node.type.speed_ppm) for node in nodes)
 
 
 def _is_open(order: Order, state: State) -> bool:

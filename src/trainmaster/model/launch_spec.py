@@ -129,6 +129,8 @@ class LaunchSpec:
     """Variables whose values its processes read from files when they start: names and paths."""
     data: tuple[str, ...] = ()
     """Paths that it reads, as its submitter said; only in what an engine is given to launch."""
+    speeds: tuple[tuple[str, int], ...] = ()
+    """Of each of its nodes, how fast a device there is; only in what an engine is given to launch."""
     part: GangPart | None = None
     """Which part of a gang on several machines; only in what a node's launcher is given. None: all of it."""
 

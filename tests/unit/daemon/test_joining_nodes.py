@@ -69,6 +69,14 @@ async def test_nodes_are_measured_when_they_come_and_types_are_as_fast_as_that(
         cluster.came(a_node("n2", type_=V100), replace(a_node("n3", 4, CPU), cpus=8_000))
         await first.until(lambda: speeds(first) == {"H100": 1.0, "V100": 0.33, "cpu": 0.03})
         assert sorted(asked(cluster)) == [("n1", "0x8"), ("n2", "0x8"), ("n3", "0x2")]
+        run = await first.submit("1", 4)
+        await first.until_runs(run)
+        spec = cluster.runs[run].spec
+        assert spec is not None
+        assert spec.speeds == (("n1", NOMINAL), ("n2", 330_000))
+        record = first.driver.controller.state.jobs["1"]
+        await first.until(lambda: record.speed_ppm == 330_000)
+        cluster.ended(run)
     async with manager(tmp_path, cluster) as again:
         assert speeds(again) == {"H100": 1.0, "V100": 0.33, "cpu": 0.03}
         cluster.fell("n2")

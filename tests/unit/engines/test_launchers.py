@@ -57,10 +57,12 @@ def environment(
     ranks: Ranks,
     minors: tuple[int, ...] | None = None,
     nodes: str = "2x4",
+    speeds: tuple[tuple[str, int], ...] = (),
 ) -> dict[str, str]:
     uuids = tuple(f"GPU-{number}" for number in range(8))
     host = Host(cluster(nodes), uuids, CgroupPlan(), tuple(range(10, 18)), minors=minors)
-    spec = LaunchSpec(command, "/", "/", ranks=ranks, launcher=launcher_of(command))
+    launcher = launcher_of(command)
+    spec = LaunchSpec(command, "/", "/", ranks=ranks, launcher=launcher, speeds=speeds)
     file = run_file(Run("1", 1), placed(2, first=2), spec, host, str(tmp_path / "s"), 0)
     return file.env | file.ranks[0].env
 
@@ -103,3 +105,7 @@ def test_each_rank_knows_the_speed_of_its_devices(
     """Of all together, or of one where a launcher starts a process for each."""
     found = environment(tmp_path, command, ranks, nodes="rack r1: n1[4slow] n2[4slow]")
     assert found["TRAINMASTER_SPEED"] == expected
+    told = environment(tmp_path, command, ranks, speeds=(("n0", 500_000),))
+    assert told["TRAINMASTER_SPEED"] == expected, (
+        "as the manager says, where the node does not know"
+    )

@@ -267,13 +267,14 @@ def rank_env(
     place: RankPlace, spec: LaunchSpec, host: Host, own: Mapping[str, str]
 ) -> dict[str, str]:
     node = host.topology.nodes[host.topology.node_of_gpu[place.devices[0]]]
+    speed = dict(spec.speeds).get(node.name, node.type.speed_ppm)
     env = {
         "RANK": str(place.rank),
         "WORLD_SIZE": str(place.world),
         "LOCAL_WORLD_SIZE": str(place.local_world),
         "NODE_RANK": str(place.node_rank),
         "GROUP_RANK": str(place.node_rank),
-        wire.SPEED: str(node.type.speed_ppm * (1 if spec.launcher else place.slots)),
+        wire.SPEED: str(speed * (1 if spec.launcher else place.slots)),
     } | named_devices(place, spec, host)
     if place.slots == 1:
         # Lightning and Hugging Face take it to mean that every GPU has a process of its own already.
