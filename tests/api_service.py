@@ -514,6 +514,8 @@ class MemoryService:
             NodeRow(
                 name="n0",
                 type=self.device_type,
+                speed=1.0,
+                speed_source="assumed",
                 state=self.node_state,
                 devices=[
                     DeviceRow(f"n0:{number}", jobs, self._gpu(number))

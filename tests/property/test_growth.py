@@ -42,7 +42,7 @@ def found_nodes(topology: Topology) -> list[ClusterNode]:
 
 @dataclass
 class Growth:
-    """Adds the unknown nodes to the facts of random steps, and tells of known ones again."""
+    """Adds the unknown nodes to the facts of random steps, tells of known ones again, and measures some."""
 
     unknown: list[ClusterNode]
     seed: int
@@ -56,6 +56,9 @@ class Growth:
         found, chance = list(events), self._chance
         if self.known and chance.random() < 0.05:
             found.append(e.NodesAdded((chance.choice(self.known),)))
+        if state.topology.nodes and chance.random() < 0.1:
+            node = chance.randrange(len(state.topology.nodes))
+            found.append(e.NodeMeasured(node, chance.choice((100, 1_000, 1_050, 20_000))))
         if self.unknown and (self.is_over or chance.random() < 0.3):
             count = len(self.unknown) if self.is_over else 1
             new, self.unknown = self.unknown[:count], self.unknown[count:]
