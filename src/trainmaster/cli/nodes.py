@@ -41,7 +41,7 @@ def show_nodes(client: Client, devices: bool, as_json: bool) -> None:
         write_json(answer)
         return
     has_gpus = any(_gpus(node) for node in found)
-    if len({node["speed"] for node in found}) > 1:
+    if len({node.get("speed") for node in found}) > 1:
         for node in found:
             node["type"] += f" ({_speed(node)})"
     if devices:
