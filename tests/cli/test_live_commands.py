@@ -576,10 +576,33 @@ def test_set_knows_the_word_of_run(tm: Tm, daemon: Counterpart) -> None:
 # -- the cluster -----------------------------------------------------------------------------------------
 
 
+def test_nodes_of_unequal_speed_say_how_fast_they_are(tm: Tm, daemon: Counterpart) -> None:
+    def node(name: str, kind: str, speed: float, source: str) -> dict[str, object]:
+        return {
+            "name": name,
+            "type": kind,
+            "speed": speed,
+            "speed_source": source,
+            "state": "up",
+            "devices": [],
+            "frozen": [],
+            "cpus": 16,
+            "memory_bytes": 64 << 30,
+            "remarks": [],
+        }
+
+    found = [node("n0", "H100", 1.0, "measured"), node("n1", "cpu", 0.013, "stated")]
+    daemon.on("GET", "/nodes", {"nodes": [*found, node("n2", "T4", 1.0, "assumed")]})
+    said = tm("nodes").out
+    assert all(each in said for each in ("H100 (1x)", "cpu (0.013x)", "T4 (1x?)"))
+
+
 def test_nodes(tm: Tm, daemon: Counterpart) -> None:
     node = {
         "name": "n0",
         "type": "H100",
+        "speed": 1.0,
+        "speed_source": "assumed",
         "state": "up",
         "devices": [{"name": "n0:0", "jobs": ["2", "3"]}, {"name": "n0:1", "jobs": []}],
         "frozen": ["4"],
@@ -637,6 +660,8 @@ def test_nodes_with_gpus_say_what_is_in_use(tm: Tm, daemon: Counterpart) -> None
     node = {
         "name": "n0",
         "type": "H100",
+        "speed": 1.0,
+        "speed_source": "assumed",
         "state": "up",
         "cpus": 8,
         "memory_bytes": 64 * GIB,

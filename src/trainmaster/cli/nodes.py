@@ -9,7 +9,6 @@ from trainmaster.cli.support.console import NOTHING, remark, show_table, write_j
 from trainmaster.cli.support.format import percent
 from trainmaster.cli.support.options import AsJson, option
 from trainmaster.model.units import GIB
-from trainmaster.text.formatting import significant
 
 HEADINGS = (
     *("node", "state", "type", "devices", "free", "cpus", "memory", "jobs"),
@@ -65,7 +64,7 @@ def show_nodes(client: Client, devices: bool, as_json: bool) -> None:
 
 def _speed(node: dict[str, Any]) -> str:
     """`0.33x`; with a question mark where nobody knows it."""
-    return f"{significant(node['speed'])}x{'?' if node['speed_source'] == 'assumed' else ''}"
+    return f"{node['speed']:g}x{'?' if node['speed_source'] == 'assumed' else ''}"
 
 
 def _state(node: dict[str, Any], device: dict[str, Any]) -> str:
