@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-ray lint type unit resizes chaos crashes containers bench bench-live bench-scale reality gpu-bundle results results-large docs format clean
+.PHONY: help setup run test test-ray lint type unit resizes chaos chaos-ray crashes containers bench bench-live bench-scale reality gpu-bundle results results-large docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -100,6 +100,9 @@ resizes: .stamps/dev ## Resize live jobs in place: all cases, each policy, each 
 
 chaos: .stamps/dev ## Run jobs under 29 kinds of fault, on SQLite and on PostgreSQL (MINUTES=30 SEED=N)
 	@$(BIN)/python -m tests.live.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+chaos-ray: .stamps/ray ## Run jobs on Ray while nodes and the manager are killed, under three policies (SEED=N POLICY=NAME)
+	@$(BIN)/python -m tests.ray.chaos $(if $(SEED),--seed $(SEED)) $(if $(POLICY),--policy $(POLICY))
 
 crashes: .stamps/dev ## Kill the manager at 200 random moments, on SQLite and on PostgreSQL
 	@TRAINMASTER_CRASH_POINTS=200 $(BIN)/python -m pytest --quiet -n0 tests/live/test_crashes.py

@@ -260,9 +260,10 @@ class Truth:
 
     def ask(self) -> list[dict[str, Any]]:
         """Its nodes, as soon as it answers."""
-        return until(self._answer, "Ray's control store to answer")["nodes"]
+        return until(self.answer, "Ray's control store to answer")["nodes"]
 
-    def _answer(self) -> dict[str, Any] | None:
+    def answer(self) -> dict[str, Any] | None:
+        """Its nodes and placement groups; None where it does not answer now."""
         if self._asker is None or self._asker.poll() is not None:
             self._asker = subprocess.Popen(
                 self._words,
