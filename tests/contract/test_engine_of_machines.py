@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from errno import ENOSPC
 from functools import partial
@@ -698,6 +698,13 @@ def test_reservations_follow_runs_that_go_on_and_leave_those_that_do_not(tmp_pat
         await stage.engine.close()
         async with stage.another() as again:
             again.link.held = {Run("99", 1): {"n0": 1000}}
+            answer = again.link.reserved
+
+            async def away_once() -> Mapping[Run, Mapping[str, int]]:
+                again.link.reserved = answer  # type: ignore[method-assign]
+                raise Unreachable
+
+            again.link.reserved = away_once  # type: ignore[method-assign]
             await again.engine.observe({RUN: seen})
             await until(lambda: again.link.held == held)
             await again.order(Kill(RUN), stage.shell("sleep 600"))

@@ -9,7 +9,8 @@ node, then the manager again. What is compared, node by node:
 - on each such node, where no order is under way for any job, as many devices are taken for Ray as are booked.
 
 The manager's own order to Ray (to give back what has ended, to take again what was on a raylet that died) is
-not seen from outside, so a difference counts once it has stood, with the same booking, for `SETTLE_S`.
+not seen from outside, so a difference counts once it has stood, with the same booking, for `SETTLE_S` in
+which both answered.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Reserved:
     runs: Mapping[str, Held]
     taken: Held
     """On each living node."""
+    left: Mapping[str, Mapping[str, float]]
+    """What is left of each resource there, those of placement groups among them."""
 
 
 Differences = dict[tuple[str, str], tuple[int, int]]
@@ -100,7 +103,11 @@ def reserved_of(said: dict[str, Any]) -> Reserved:
         for node, gpus in group["held"].items():
             if node in names:
                 held[names[node]] += round(gpus)
-    return Reserved(runs, {row["name"]: round(row["taken"]) for row in alive})
+    return Reserved(
+        runs,
+        {row["name"]: round(row["taken"]) for row in alive},
+        {row["name"]: row["left"] for row in alive},
+    )
 
 
 def differences(before: Booking, found: Reserved, after: Booking) -> tuple[Differences, int]:
@@ -162,6 +169,7 @@ class BookingWatch:
                 said = None
             if said is None:
                 self.missed += 1
+                self._since.clear()  # nobody could put it right
             else:
                 self.note(before, reserved_of(said), after, time.monotonic())
 
@@ -180,5 +188,5 @@ class BookingWatch:
                 what = f"run {run} has" if run else "all jobs have"
                 self.findings.append(
                     f"{what} {booked} devices of {node} for the manager and {reserved} for Ray, for"
-                    f" {now - since:.0f} s"
+                    f" {now - since:.0f} s; left there for Ray: {dict(found.left[node])}"
                 )

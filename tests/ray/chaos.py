@@ -319,7 +319,7 @@ FAULTS: Mapping[str, tuple[Callable[[Scene], str], int]] = {
     "a supervisor is killed": (supervisor_killed, 2),
     "the gateway is killed": (gateway_killed, 2),
     "the manager is killed": (manager_killed, 3),
-    "Ray's head is killed": (head_killed, 2),
+    "Ray's head is killed": (head_killed, 1),
 }
 """What is done (it says to whom, or nothing where it cannot be done now), and its weight."""
 
@@ -452,15 +452,17 @@ def left(scene: Scene, truth: Truth) -> list[str]:
 
     def unequal() -> Mapping[Any, Any]:
         said = truth.answer()
-        now = booking(scene.manager)
-        return {"Ray": "no answer"} if said is None else differences(now, reserved_of(said), now)[0]
+        if said is None:
+            return {"Ray": "no answer"}
+        now, found = booking(scene.manager), reserved_of(said)
+        return differences(now, found, now)[0] | dict.fromkeys(found.runs, "a group")
 
     with contextlib.suppress(AssertionError):
         until(none_left, "nothing to be left", 30)
     found = [f"process {pid}: {command_of(pid)}" for pid in programs(scene)]
     if unequal():
         print(truth.answer(), flush=True)
-    return found + [f"{at}: (booked, reserved) is {pair}" for at, pair in unequal().items()]
+    return found + [f"{at}: booked and reserved: {pair}" for at, pair in unequal().items()]
 
 
 def programs(scene: Scene) -> list[int]:

@@ -101,7 +101,7 @@ GROUP = {"name": "tm:s1:1.2", "state": "CREATED", "held": {"i0": 1.0}}
 
 
 def of_ray(*groups: dict[str, Any], taken: int) -> dict[str, Any]:
-    node = {"id": "i0", "name": "n0", "alive": True, "taken": float(taken)}
+    node = {"id": "i0", "name": "n0", "alive": True, "taken": float(taken), "left": {}}
     return {"nodes": [node], "groups": [*groups]}
 
 

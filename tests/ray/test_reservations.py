@@ -109,6 +109,19 @@ def test_such_a_group_is_given_back_when_its_run_needs_nothing(store: Store) -> 
     asyncio.run(act())
 
 
+def test_what_is_left_of_a_group_whose_node_has_died_is_still_reserved(store: Store) -> None:
+    """Else nobody gives it back that does not know of the run any more."""
+
+    async def act() -> None:
+        ours = Reservations("s1")
+        await ours.reserve(ONE, FOUR + Counter({("i2", GPU): 1000}))
+        (row,) = store.rows.values()
+        row["state"], row["bundles_to_node_id"][1] = "RESCHEDULING", ""
+        assert await Reservations("s1").reserved() == {ONE: {"i1": 4000}}
+
+    asyncio.run(act())
+
+
 def test_a_run_that_changes_while_all_are_read_is_as_it_became(store: Store) -> None:
     async def act() -> None:
         ours = Reservations("s1")

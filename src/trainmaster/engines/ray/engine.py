@@ -419,10 +419,11 @@ class RayEngine:
 
     async def _release_unknown(self, strays: Mapping[Run, StrayRun]) -> None:
         """Give back what is reserved for runs of which nothing is left."""
-        try:
-            reserved = await self._link.reserved()
-        except Unreachable:
-            return  # the next manager does
+        while True:
+            with suppress(Unreachable):
+                reserved = await self._link.reserved()
+                break
+            await asyncio.sleep(RETRY_S)
         left = {run for run, stray in strays.items() if not stray.is_ended}
         for run in reserved.keys() - self._runs.keys() - left:
             await self._release(run)

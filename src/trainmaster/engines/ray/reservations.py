@@ -82,13 +82,11 @@ class Reservations:
         return dict(found)
 
     async def reserved(self) -> dict[Run, dict[str, int]]:
-        """Thousandths of GPUs by run and incarnation of a node."""
+        """Thousandths of GPUs by run and incarnation of a node, on those nodes of it that are left."""
         await self.read()
-        whole = ((run, [g for g in groups if g.is_whole]) for run, groups in self._groups.items())
         return {
-            run: {node: much for (node, what), much in _sum(groups).items() if what == GPU}
-            for run, groups in whole
-            if groups
+            run: {node: much for (node, what), much in _sum(groups).items() if what == GPU and node}
+            for run, groups in self._groups.items()
         }
 
     async def reserve(self, run: Run, wanted: Held) -> None:
