@@ -318,7 +318,7 @@ FAULTS: Mapping[str, tuple[Callable[[Scene], str], int]] = {
     "a launcher is killed": (launcher_killed, 2),
     "a supervisor is killed": (supervisor_killed, 2),
     "the gateway is killed": (gateway_killed, 2),
-    "the manager is killed": (manager_killed, 3),
+    "the manager is killed": (manager_killed, 2),
     "Ray's head is killed": (head_killed, 1),
 }
 """What is done (it says to whom, or nothing where it cannot be done now), and its weight."""
@@ -332,7 +332,7 @@ class Plan:
     """How much is asked of one run."""
 
     jobs: int = 40
-    at_first: int = 16
+    at_first: int = 20
     faults: int = 30
     pause_s: tuple[float, float] = (2.0, 8.0)
 
