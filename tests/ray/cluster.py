@@ -102,6 +102,9 @@ class RayCluster:
         self.start_head()
         starting = {node.name: self._begin(node) for node in self.nodes.values()}
         for name, process in starting.items():
+            if process.wait(PATIENCE_S):  # Ray waits for 30 s, whatever else the machine does
+                self.kill_node(name)
+                process = self._begin(self.nodes[name])
             self._finish(name, process)
         self.until_nodes(*self.nodes)
 
