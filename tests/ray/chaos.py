@@ -100,6 +100,8 @@ class Scene:
     chance: random.Random
     work: Path
     say: Callable[[str], None]
+    length: float = 1.0
+    """How long jobs are, of what they are in a long run."""
     asked: dict[str, Asked] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
     """Nodes that are killed, or frozen."""
@@ -132,7 +134,7 @@ class Scene:
         self.submitted += 1
         kind = self.chance.choices(KINDS, [each.weight for each in KINDS])[0]
         is_doomed = kind.saves and self.chance.random() < DOOMED
-        steps = self.chance.randint(*kind.seconds) * 1000 // STEP_MS
+        steps = int(self.length * self.chance.randint(*kind.seconds) * 1000) // STEP_MS
         least = int(kind.gpus.partition("-")[0])
         words = (
             *(str(FOR_EVER if is_doomed else steps), str(STEP_MS * least)),
@@ -335,6 +337,8 @@ class Plan:
     at_first: int = 20
     faults: int = 30
     pause_s: tuple[float, float] = (2.0, 8.0)
+    length: float = 1.0
+    """How long jobs are, of what `KINDS` says."""
 
 
 def chaos(scene: Scene, plan: Plan) -> Counter[str]:
@@ -480,7 +484,7 @@ def perform(
     with RayCluster.running(*two_racks(NODES, GPUS)) as cluster:
         address = ("--address", cluster.address, "--policy", policy, *options)
         manager = LiveDaemon(folder / "data", *ARGUMENTS, *address)
-        scene = Scene(cluster, manager, chance, work, say)
+        scene = Scene(cluster, manager, chance, work, say, plan.length)
         watch = BookingWatch(manager, Truth(cluster.address))
         try:
             watch.start()

@@ -14,7 +14,7 @@ from tests.ray.chaos import Plan, perform
 from tests.ray.cluster import Truth
 from tests.ray.conftest import OWN_CLUSTER
 
-SHORT = Plan(jobs=10, at_first=8, faults=5, pause_s=(0.5, 3.0))
+SHORT = Plan(jobs=10, at_first=8, faults=5, pause_s=(0.5, 3.0), length=0.4)
 
 
 @OWN_CLUSTER
