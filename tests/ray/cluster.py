@@ -24,7 +24,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 from tests.live.daemons import until
-from tests.live.stage import state_of
+from tests.live.stage import state_of, supervisors
 from tests.ray.namespace import refuse_open_network
 from trainmaster.engines.ray.node_facts import SLOTS_LABEL
 from trainmaster.engines.ray.node_folder import NODE_DATA
@@ -111,7 +111,7 @@ class RayCluster:
     def close(self) -> None:
         """End whatever carries a mark of this cluster, and all that it has started."""
         self.truth.close()
-        end_all(lambda: marked(self.session))
+        end_all(lambda: [*marked(self.session), *self._of_runs("*")])
 
     # -- the head ------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class RayCluster:
 
     def kill_node(self, name: str) -> None:
         """Everything on it at once, as when its power goes."""
-        end_all(lambda: marked(f"{self.session}:{name}"))
+        end_all(lambda: self.pids(name))
 
     @contextmanager
     def frozen_raylet(self, name: str) -> Iterator[None]:
@@ -180,7 +180,15 @@ class RayCluster:
 
     def pids(self, name: str) -> list[int]:
         """What Ray runs on this node, and all that this has started."""
-        return marked(f"{self.session}:{name}")
+        return sorted({*marked(f"{self.session}:{name}"), *self._of_runs(name)})
+
+    def _of_runs(self, name: str) -> set[int]:
+        """Supervisors on this node, or on all (*), with their guards and ranks: they carry no mark."""
+        runs = (self.folder / "data").glob(f"*/{name}/runs/*/*")
+        own = {pid for run in runs for pid in supervisors(run)}
+        own |= {guard for pid in own if is_guard(guard := parent_of(pid))}
+        rows = {pid: parent_of(pid) for pid in living()}
+        return {pid for pid in rows if own & set(ancestors(pid, rows))}
 
     def node_of(self, pid: int) -> str | None:
         """The node that a process is on: that of its nearest ancestor with a mark."""
@@ -328,6 +336,12 @@ def parent_of(pid: int) -> int:
         said = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         return int(said.rpartition(")")[2].split()[1])
     return 0
+
+
+def is_guard(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text() == "tm guard\n"
+    return False
 
 
 def words_of(pid: int) -> list[str]:
