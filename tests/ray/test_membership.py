@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from trainmaster.engines.ray import membership
 from trainmaster.engines.ray.gateway_messages import Looked
 from trainmaster.engines.ray.launcher_actor import Refusal
 from trainmaster.engines.ray.membership import Membership
 from trainmaster.engines.ray.node_facts import NodeFacts
+from trainmaster.engines.ray.node_news import MARGIN_MS
 from trainmaster.engines.ray.ray_state import NodeRow
+
+LONGEST_S = 300.0
+
+
+def members_of_s1() -> Membership:
+    return Membership("s1", 60.0, LONGEST_S, False, "", lambda node, free: 0.0)
 
 
 @dataclass
@@ -47,9 +56,26 @@ def row(incarnation: str, since_ms: int, host: str = "h1", gpus: float = 4) -> N
     return NodeRow(NodeFacts("n0", incarnation, host, gpus, 8, 1 << 30), True, since_ms)
 
 
+@dataclass
+class Actor:
+    """A launcher that answers `start` with these one after the other."""
+
+    answers: list[bytes | Exception]
+
+    @property
+    def start(self) -> Actor:
+        return self
+
+    async def remote(self) -> bytes:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
 def look(*times: list[NodeRow], cluster: Cluster) -> Looked:
     async def act() -> Looked:
-        members = Membership("s1", 60.0, False, "", lambda node, free: 0.0)
+        members = members_of_s1()
         for rows in times:
             cluster.rows = rows
             looked = await members.look()
@@ -83,6 +109,52 @@ def test_of_two_hosts_the_first_is_used_and_the_other_is_told(cluster: Cluster) 
     assert [each.incarnation for each in looked.sights] == ["i1"]
     assert "called n0, at h1 and at h2" in looked.troubles[0]
     assert cluster.ended == []
+
+
+def started(monkeypatch: pytest.MonkeyPatch, *answers: bytes | Exception) -> membership._Member:
+    """A node whose launcher answers so when it is started."""
+    actor = Actor([*answers])
+    monkeypatch.setattr(membership.ray, "kill", lambda launcher: None)
+    monkeypatch.setattr(Membership, "_actor", lambda self, start: actor)
+
+    async def act() -> membership._Member:
+        member = membership._Member(row("i1", 1).facts)
+        await members_of_s1()._start(member)
+        return member
+
+    return asyncio.run(act())
+
+
+GONE = ActorUnavailableError("its process is started again", None)
+
+
+def test_a_launcher_whose_process_is_just_started_again_is_asked_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = Refusal("Its disk is full.")
+    member = started(monkeypatch, GONE, GONE, pickle.dumps(refused))
+    assert member.welcome == refused
+    assert not member.is_fence_as_it_was  # the process before may have confirmed
+
+
+def test_one_that_cannot_be_loaded_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ActorDiedError()
+    error._actor_init_failed = True
+    error.error_msg = "No module named 'trainmaster.engines'"
+    said = started(monkeypatch, error).welcome
+    assert isinstance(said, Refusal)
+    assert said.why.startswith("Trainmaster is not installed in the Python of Ray on n0")
+
+
+def test_where_starts_fail_again_and_again_the_longest_fence_passes_before_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each start that fails may let runs go on, so that they are never lost while there are more of them."""
+    monkeypatch.setattr(membership, "START_S", 0.0)
+    member = started(monkeypatch, GONE)
+    assert members_of_s1()._pause_s(member) == membership.AGAIN_S
+    member.failures += 1
+    assert members_of_s1()._pause_s(member) > LONGEST_S + MARGIN_MS / 1000
 
 
 def test_a_node_without_devices_takes_nobodys_place(cluster: Cluster) -> None:

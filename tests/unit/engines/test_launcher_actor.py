@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from trainmaster import __version__
 from trainmaster.engines.protocol import EngineError
 from trainmaster.engines.ray import fence, launcher_actor
 from trainmaster.engines.ray.confirmation import confirmed
+from trainmaster.engines.ray.former_nodes import FormerNode, note, raylet_of
 from trainmaster.engines.ray.launcher_actor import LauncherActor, Refusal, Start, Welcome
 from trainmaster.engines.ray.node_facts import SLOTS_LABEL, NodeFacts
 from trainmaster.engines.ray.node_folder import NODE_DATA
@@ -61,6 +64,20 @@ def test_a_launcher_that_is_refused_leaves_the_fence_as_it_was(
 ) -> None:
     assert start(Refusing) == Refusal("Its disk is full.")
     assert confirmed(tmp_path / "s1" / "n0") is None
+
+
+def test_it_says_what_its_machine_was_before(
+    start: Callable[[type], Welcome | Refusal], tmp_path: Path
+) -> None:
+    earlier = subprocess.Popen(["sleep", "600"])
+    folder = tmp_path / "s1" / "m0"
+    folder.mkdir(parents=True)
+    note(folder, raylet_of(replace(FACTS, name="m0", incarnation="i0"), earlier.pid, ()))
+    earlier.kill()
+    said = start(Opening)
+    assert isinstance(said, Welcome)
+    assert said.former == (FormerNode("m0", "i0"),)
+    earlier.wait()
 
 
 def test_a_launcher_that_takes_calls_has_confirmed_its_node(

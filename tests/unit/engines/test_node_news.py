@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from trainmaster.engines.ray.former_nodes import FormerNode
 from trainmaster.engines.ray.node_link import (
     NodeFound,
     NodeGone,
@@ -146,6 +149,26 @@ def test_once_it_was_reached_its_fence_is_that_of_this_manager() -> None:
     book.see((UP,), 0)
     book.see((DEAD,), 10)
     assert kinds(book.see((DEAD,), 10 + GONE_MS)) == [NodeGone]
+
+
+RENAMED = Sight("m0", "i2", "l2", replace(NODE, name="m0"), former=(FormerNode("n0", "i1"),))
+
+
+def test_a_machine_that_is_back_under_another_name_leaves_nothing_of_its_old_one() -> None:
+    _, news, later, after = told(
+        (0, (UP,)), (10, (UP, RENAMED)), (20, (DEAD, RENAMED)), (30, (RENAMED,))
+    )
+    assert kinds(news) == [NodeSilent, NodeFound, TakenByOthers, NodeGone]
+    assert [each.why for each in news if isinstance(each, NodeGone)] == [
+        "Its machine is back as m0. Nothing runs there any more."
+    ]
+    assert later == after == []
+
+
+def test_that_is_not_said_of_a_later_node_with_the_old_name() -> None:
+    *_, news, later = told((0, (UP,)), (10, (DEAD,)), (20, (BACK, RENAMED)), (30, (BACK, RENAMED)))
+    assert NodeGone not in kinds(news)
+    assert later == []
 
 
 def test_a_node_that_cannot_be_used_from_the_start_is_silent() -> None:

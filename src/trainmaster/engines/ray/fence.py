@@ -84,20 +84,20 @@ def _is_over(folder: Path) -> bool:
     return said is None or said.is_over(steady_ms())
 
 
-def end_runs(folder: Path) -> None:
-    """All runs of this node: their processes, and a line in their journals that says so.
+def end_runs(folder: Path, why: str = WHY) -> None:
+    """All runs of this node: their processes, and a line in their journals that says why.
 
     What cannot be written now, as on a full disk, is at the next look: the run stays among the live ones.
     """
     for run in live_runs(folder):
-        _say("a run is ended by the fence", folder=str(run))
+        _say("a run is ended", folder=str(run), why=why)
         try:
-            _end_run(folder, run)
+            _end_run(folder, run, why)
         except Exception as error:  # the others end all the same
             _say("the end of a run could not be noted", folder=str(run), why=str(error))
 
 
-def _end_run(folder: Path, run: Path) -> None:
+def _end_run(folder: Path, run: Path, why: str) -> None:
     sockets = socket_paths.folder_for(folder, serves_users=os.geteuid() == 0)
     remains = RunRemains(
         run,
@@ -106,7 +106,7 @@ def _end_run(folder: Path, run: Path) -> None:
         ownership.uuid_of(str(run)) or "",
     )
     kill_supervisor(remains)
-    if close_lost_run(remains, 0, WHY):
+    if close_lost_run(remains, 0, why):
         (folder / "runs" / LIVE / remains.name).unlink(missing_ok=True)
 
 

@@ -76,7 +76,7 @@ class _Gateway:
         self._answers = answers
         self._reservations = Reservations(said.store)
         self._members = Membership(
-            *(said.store, said.fence_s, said.serves_users, said.launcher),
+            *(said.store, said.fence_s, said.longest_fence_s, said.serves_users, said.launcher),
             self._reservations.of_others,
         )
         self._tasks: set[asyncio.Task[None]] = set()

@@ -66,11 +66,12 @@ class Gateway:
         longest_fence_s: float = 0.0,
     ) -> None:
         self.address = address
-        self._connect = Connect(address, store, fence_s, serves_users, launcher)
+        longest_s = max(fence_s, longest_fence_s)
+        self._connect = Connect(address, store, fence_s, longest_s, serves_users, launcher)
         self._environ = dict(environ or {})
         """Variables by which Ray's client is let in, beside our own."""
         self._log_file = log_file
-        self._book = NodeBook(int(fence_s * 1000), int(longest_fence_s * 1000))
+        self._book = NodeBook(int(fence_s * 1000), int(longest_s * 1000))
         self._last: tuple[Sight, ...] = ()
         self._tell: Callable[[NodeNews], None] | None = None
         self._process: asyncio.subprocess.Process | None = None

@@ -17,6 +17,7 @@ class Connect:
     address: str
     store: str
     fence_s: float
+    longest_fence_s: float
     serves_users: bool
     launcher: str
 

@@ -25,8 +25,9 @@ import structlog
 from trainmaster import __version__
 from trainmaster.engines.local.journal import steady_ms
 from trainmaster.engines.protocol import EngineError
-from trainmaster.engines.ray import fence, node_folder
+from trainmaster.engines.ray import fence, former_nodes, node_folder
 from trainmaster.engines.ray.confirmation import Confirmation, confirm
+from trainmaster.engines.ray.former_nodes import FormerNode
 from trainmaster.engines.ray.node_facts import NodeFacts, UnusableNode, cluster_node, machine_on
 from trainmaster.model.engine_reports import ClusterNode
 
@@ -64,6 +65,8 @@ class Welcome:
     start: Start
     node: ClusterNode
     remarks: tuple[str, ...] = ()
+    former: tuple[FormerNode, ...] = ()
+    """What its machine was before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ class LauncherActor:
         self._launcher: Any = None
         self._confirmed_ms = 0
         _take_raylets_niceness()
+        self._raylet = _raylet_pid(os.environ)
         environ = raylet_environ(os.environ)
         self._environ = environ
         self._folder = node_folder.node_folder(self._said.store, self._facts.name, environ)
@@ -138,6 +142,9 @@ class LauncherActor:
         os.environ.update(self._environ)
         try:
             machine = machine_on(facts, self._environ)
+            raylet = former_nodes.raylet_of(facts, self._raylet, machine.devices)
+            former_nodes.note(self._folder, raylet)
+            former = await asyncio.to_thread(former_nodes.end_former, self._folder, raylet)
             self._launcher = _class_of(self._said.launcher)(self._folder, machine)
             await self._launcher.open()
         except (UnusableNode, EngineError, OSError) as why:
@@ -149,7 +156,8 @@ class LauncherActor:
             )
         words = (is_alive,)
         threading.Thread(target=self._confirm, args=words, name="confirm", daemon=True).start()
-        return Welcome(self._id, self._said, cluster_node(facts, machine), tuple(_remarks()))
+        node = cluster_node(facts, machine)
+        return Welcome(self._id, self._said, node, tuple(_remarks()), former)
 
     # -- alive ---------------------------------------------------------------------------------------------
 
@@ -217,11 +225,15 @@ def raylet_environ(own: Mapping[str, str]) -> dict[str, str]:
     """The variables that the node's raylet was started with: those of a worker are Ray's for its tasks, and
     hide the GPUs."""
     try:
-        said = Path(f"/proc/{own.get('RAY_RAYLET_PID') or os.getppid()}/environ").read_bytes()
+        said = Path(f"/proc/{_raylet_pid(own)}/environ").read_bytes()
     except OSError:
         return dict(own)
     rows = (row.split("=", 1) for row in os.fsdecode(said).split("\0") if "=" in row)
     return {name: value for name, value in rows if name not in NOT_OURS}
+
+
+def _raylet_pid(own: Mapping[str, str]) -> int:
+    return int(own.get("RAY_RAYLET_PID") or os.getppid())
 
 
 def _take_raylets_niceness() -> None:

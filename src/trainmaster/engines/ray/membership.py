@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 import structlog
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainmaster import __version__
@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 LOOK_S = 1.0
 START_S = 60.0
 """How long a launcher may take to start: Ray may have to start a worker on a busy node."""
+AGAIN_AT_ONCE_S = 0.1
+"""After which one is asked again whose process was being started, or was ended."""
 AGAIN_S = 15.0
 """After which a node that could not be used is tried again."""
 NOTICED_S = 75.0
@@ -60,6 +62,8 @@ class _Member:
 class Membership:
     store: str
     fence_s: float
+    longest_fence_s: float
+    """The longest that any manager of the store has had."""
     serves_users: bool
     launcher: str
     others_have: Callable[[str, Free], float]
@@ -127,8 +131,9 @@ class Membership:
             member.starting = asyncio.create_task(self._start(member))
 
     def _pause_s(self, member: _Member) -> float:
-        """A start that fails may let runs go on; where it does so again, their fence has time to end them."""
-        return AGAIN_S if member.failures < 2 else max(AGAIN_S, self.fence_s + FENCE_PAST_S)
+        """A start that fails may let runs go on; where it does so again, their fence has time to end them,
+        though it may be that of an earlier manager."""
+        return AGAIN_S if member.failures < 2 else max(AGAIN_S, self.longest_fence_s + FENCE_PAST_S)
 
     async def _start(self, member: _Member) -> None:
         member.is_fence_as_it_was = False
@@ -155,13 +160,21 @@ class Membership:
         is_first = True
         while True:
             member.actor = self._actor(start)
-            said: Welcome | Refusal = pickle.loads(await member.actor.start.remote())
+            try:
+                said: Welcome | Refusal = pickle.loads(await member.actor.start.remote())
+            except RayActorError as error:
+                if error.actor_init_failed:
+                    raise
+                log.warning("a launcher is started again", node=start.facts.name, why=str(error))
+                is_first = False
+                await asyncio.sleep(AGAIN_AT_ONCE_S)
+                continue
             if isinstance(said, Refusal) or said.start == start:
                 member.is_fence_as_it_was = isinstance(said, Refusal) and is_first
                 return said
             is_first = False
             self._end(member)  # it is that of an earlier manager, with another version or fence
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(AGAIN_AT_ONCE_S)
 
     def _actor(self, start: Start) -> Any:
         return (
@@ -230,7 +243,9 @@ def _sight(member: _Member) -> Sight:
     facts, said = member.facts, member.welcome
     if isinstance(said, Welcome) and not member.is_doubtful:
         return Sight(
-            facts.name, facts.incarnation, said.launcher, said.node, said.remarks, "", member.taken
+            *(facts.name, facts.incarnation, said.launcher, said.node, said.remarks),
+            taken=member.taken,
+            former=said.former,
         )
     if isinstance(said, Refusal) and member.starting is None:
         return Sight(

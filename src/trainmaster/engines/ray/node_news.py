@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
+from trainmaster.engines.ray.former_nodes import FormerNode
 from trainmaster.engines.ray.node_link import (
     NodeFound,
     NodeGone,
@@ -17,6 +18,7 @@ from trainmaster.model.engine_reports import ClusterNode
 MARGIN_MS = 5_000
 """What the fence needs to end what runs on a node, after its time."""
 NOT_THERE = "Ray does not have this node any more."
+RENAMED = "Its machine is back as {}."
 NEVER_THERE = "Ray has no node of this name."
 
 
@@ -34,6 +36,8 @@ class Sight:
     """Why it cannot be used; empty while its launcher is being started."""
     taken: int = 0
     """GPUs that other users of the cluster hold."""
+    former: tuple[FormerNode, ...] = ()
+    """What its machine was before, under other names."""
     is_fence_as_it_was: bool = False
     """Whether the launcher that was tried has not confirmed the node to its fence."""
 
@@ -71,14 +75,18 @@ class NodeBook:
         """All nodes as they are now: one that is not among them is not there."""
         news: list[NodeNews] = []
         seen = {each.name: each for each in sights}
+        former = {each: sight.name for sight in seen.values() for each in sight.former}
         for name, sight in seen.items():
+            new_name = former.get(FormerNode(name, sight.incarnation))
+            if new_name is not None:  # Ray may not have noticed yet
+                sight = Sight(name, sight.incarnation, why=RENAMED.format(new_name))
             news += self._see(name, sight, now_ms)
         for name, known in self._known.items():
             if name in seen:
                 continue
             if known.silent_ms is None or known.is_starting:
                 news.append(self._silence(known, NOT_THERE, now_ms))
-        return [*news, *self._gone(now_ms)]
+        return [*news, *self._gone(now_ms, former)]
 
     def miss(self, name: str, now_ms: int) -> list[NodeNews]:
         """A node was called that was never seen: what ran there may go on, like that of a dead one."""
@@ -87,8 +95,9 @@ class NodeBook:
         known = self._known[name] = _Known(Sight(name, ""))
         return [self._silence(known, NEVER_THERE, now_ms)]
 
-    def _gone(self, now_ms: int) -> list[NodeNews]:
-        """Those that have been silent for so long that their fence has passed.
+    def _gone(self, now_ms: int, former: Container[FormerNode]) -> list[NodeNews]:
+        """Those of which nothing is left, and those that have been silent for so long that their fence has
+        passed.
 
         Only after a look at the cluster: one that is back may have told its fence so.
         """
@@ -97,7 +106,8 @@ class NodeBook:
             if known.silent_ms is None or known.is_gone or known.is_starting:
                 continue
             fence_ms = self._fence_ms if known.is_welcomed else self._longest_ms
-            if now_ms - known.silent_ms >= fence_ms + MARGIN_MS:
+            is_former = FormerNode(name, known.sight.incarnation) in former
+            if is_former or now_ms - known.silent_ms >= fence_ms + MARGIN_MS:
                 known.is_gone = True
                 why = f"{known.sight.why or NOT_THERE} Nothing runs there any more."
                 news.append(NodeGone(name, known.sight.incarnation, why))

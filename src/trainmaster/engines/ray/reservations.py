@@ -1,16 +1,19 @@
 """What our runs hold on Ray: detached placement groups with a bundle for each node, on exactly that node.
 
 So other users of the cluster see the devices taken. A group cannot be changed: a run that grows gets another
-one beside the first.
+one beside the first. Ray loses the devices of a group that is removed while it is being created: they stay
+taken until the raylet is restarted. So a group is only removed once Ray has decided about it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, takewhile
+from weakref import WeakValueDictionary
 
 from ray.util.placement_group import (
     PlacementGroup,
@@ -30,8 +33,15 @@ OF_GROUP = f"{GPU}_group_"
 NODE_ID = "ray.io/node-id"
 PATIENCE_S = 5.0
 """How long what others hold may take to become free: Ray hears of what was given back a moment later."""
-AT_ONCE_S = 0.5
+ASK_S = 1
+"""How long one question may take whether a group is there: Ray drops what is beyond whole seconds."""
+DECIDED_S = 30.0
+"""How long Ray may take to decide about a group, as while a raylet hangs."""
+REMEMBERED_S = 600.0
+"""How long the devices of a removed group may still show as taken."""
 CREATED, REMOVED = "CREATED", "REMOVED"
+UNDECIDED = ("QUEUED", "SCHEDULING_STARTED")
+"""What Ray says of a group while it asks raylets for it."""
 
 Held = Counter[tuple[str, str]]
 """Thousandths by incarnation of a node and resource."""
@@ -53,9 +63,12 @@ class Reservations:
     def __init__(self, store: str) -> None:
         self._prefix = f"tm:{store}:"
         self._groups: dict[Run, list[Group]] = {}
-        self._locks: defaultdict[Run, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: WeakValueDictionary[Run, asyncio.Lock] = WeakValueDictionary()
+        """Of runs that are being changed."""
         self._ids: set[str] = set()
-        """Of all groups that were ever ours: Ray forgets a removed one at once, and frees it later."""
+        """Of groups that are ours, ..."""
+        self._removed: dict[str, float] = {}
+        """... and of those that were, with the time of their removal: Ray frees them later."""
         self._unsure: set[Run] = set()
         """Runs of which Ray may have other groups than we know: it failed while they were changed."""
         self._reading = asyncio.Lock()
@@ -75,10 +88,11 @@ class Reservations:
         found: defaultdict[Run, list[Group]] = defaultdict(list)
         for id_, row in (await asyncio.to_thread(placement_group_table)).items():
             group = self._group(id_, row)
-            if group is not None:
+            if group is not None and row["state"] == REMOVED:
+                self._forget(id_)
+            elif group is not None:
                 self._ids.add(id_)
-                if row["state"] != REMOVED:
-                    found[group.run].append(group)
+                found[group.run].append(group)
         return dict(found)
 
     async def reserved(self) -> dict[Run, dict[str, int]]:
@@ -90,7 +104,8 @@ class Reservations:
         }
 
     async def reserve(self, run: Run, wanted: Held) -> None:
-        async with self._locks[run]:
+        lock = self._locks.setdefault(run, asyncio.Lock())
+        async with lock:
             try:
                 if run in self._unsure:
                     self._groups[run] = (await self._table()).get(run, [])
@@ -104,8 +119,6 @@ class Reservations:
             finally:
                 if self._reading.locked():
                     self._changed.add(run)
-        if not wanted:
-            self._locks.pop(run, None)
 
     async def withdraw(self) -> None:
         """Give back all that is reserved."""
@@ -119,7 +132,7 @@ class Reservations:
         ours = sum(
             much
             for name, much in free.left.items()
-            if name.startswith(OF_GROUP) and name.removeprefix(OF_GROUP) in self._ids
+            if name.startswith(OF_GROUP) and self._is_ours(name.removeprefix(OF_GROUP))
         )
         return max(0.0, free.total.get(GPU, 0.0) - free.left.get(GPU, 0.0) - ours)
 
@@ -128,7 +141,8 @@ class Reservations:
         missing = wanted - _sum(kept)
         made: Group | None = None
         if missing:
-            made = await self._make(run, missing, AT_ONCE_S if dropped else PATIENCE_S)
+            if not dropped or await _has_room(missing):
+                made = await self._make(run, missing)
             if made is None and dropped:
                 made = await self._make_instead(run, missing, dropped)
                 dropped = []
@@ -142,14 +156,16 @@ class Reservations:
     async def _make_instead(self, run: Run, missing: Held, dropped: list[Group]) -> Group | None:
         """In place of what it does not need any more; where that fails, it holds that again."""
         await self._remove(dropped)
-        made = await self._make(run, missing, PATIENCE_S)
+        made = await self._make(run, missing)
         if made is None:
-            again = await self._make(run, _sum(dropped), AT_ONCE_S)
+            held = _sum(each for each in dropped if each.is_whole)
+            again = await self._make(run, held) if held else None
             others = [each for each in self._groups[run] if each not in dropped]
             self._groups[run] = [*others, *([] if again is None else [again])]
         return made
 
-    async def _make(self, run: Run, held: Held, patience_s: float) -> Group | None:
+    async def _make(self, run: Run, held: Held) -> Group | None:
+        """None where others hold it."""
         nodes = sorted({node for node, _ in held})
         bundles = [
             {what: much / 1000 for (on, what), much in held.items() if on == node} for node in nodes
@@ -163,10 +179,27 @@ class Reservations:
             bundle_label_selector=[{NODE_ID: node} for node in nodes],
         )
         self._ids.add(group.id.hex())
-        if await asyncio.to_thread(group.wait, patience_s):
-            return Group(group.id.hex(), run, name, held, is_whole=True)
-        await asyncio.to_thread(remove_placement_group, group)
-        return None
+        until = time.monotonic() + PATIENCE_S
+        while not await asyncio.to_thread(group.wait, ASK_S):
+            if time.monotonic() >= until and await self._is_refused(group):
+                await self._remove_one(group)
+                return None
+        return Group(group.id.hex(), run, name, held, is_whole=True)
+
+    async def _is_refused(self, group: PlacementGroup) -> bool:
+        """Whether Ray does not have what it needs; False: it has been created meanwhile."""
+        until = time.monotonic() + DECIDED_S
+        while True:
+            row = await asyncio.to_thread(placement_group_table, group)
+            if not row or row["state"] == REMOVED:  # by somebody else
+                return True
+            if row["state"] == CREATED:
+                return False
+            if row["stats"]["scheduling_state"] not in UNDECIDED:
+                return True
+            if time.monotonic() >= until:
+                raise TimeoutError("it does not decide about a placement group")
+            await asyncio.sleep(ASK_S / 10)
 
     def _free_name(self, run: Run) -> str:
         usual = f"{self._prefix}{run.job}.{run.attempt}"
@@ -178,7 +211,24 @@ class Reservations:
     async def _remove(self, groups: Iterable[Group]) -> None:
         for each in groups:
             group = PlacementGroup(_group_id(each.id))
-            await asyncio.to_thread(remove_placement_group, group)
+            if not each.is_whole:
+                await self._is_refused(group)
+            await self._remove_one(group)
+
+    async def _remove_one(self, group: PlacementGroup) -> None:
+        await asyncio.to_thread(remove_placement_group, group)
+        self._forget(group.id.hex())
+
+    def _forget(self, id_: str) -> None:
+        now = time.monotonic()
+        self._ids.discard(id_)
+        self._removed.setdefault(id_, now)
+        old = takewhile(lambda each: now - self._removed[each] > REMEMBERED_S, self._removed)
+        for each in [*old]:
+            del self._removed[each]
+
+    def _is_ours(self, id_: str) -> bool:
+        return id_ in self._ids or id_ in self._removed
 
     def _group(self, id_: str, row: Mapping[str, object]) -> Group | None:
         name = str(row["name"])
@@ -211,6 +261,15 @@ def _sum(groups: Iterable[Group]) -> Held:
     for group in groups:
         total.update(group.held)
     return total
+
+
+async def _has_room(missing: Held) -> bool:
+    """Whether that is free, as far as Ray has heard."""
+    free = await asyncio.to_thread(ray_state.free_resources)
+    return all(
+        node in free and free[node].left.get(what, 0.0) >= much / 1000
+        for (node, what), much in missing.items()
+    )
 
 
 async def _why_not(missing: Held) -> str:
