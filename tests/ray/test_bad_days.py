@@ -155,7 +155,7 @@ def test_a_second_manager_of_a_folder_stands_by_until_the_first_is_killed(site: 
     second = LiveDaemon(first.folder, *first.arguments)
     second.start()
     try:
-        until(lambda: second.url and second.health()["role"] == "standby", "it to stand by")
+        until(lambda: ", a standby: " in (first.folder / "out.txt").read_text(), "it to stand by")
         waiting = site.submit(2)
         first.kill()
         second.until_active()

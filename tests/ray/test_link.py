@@ -131,16 +131,12 @@ def test_a_launcher_that_is_killed_is_started_again_on_its_node(link: Linked) ->
     assert link.said(NodeSilent, "n0") == []
 
 
-def test_a_node_that_nobody_knows_is_silent_and_gone_after_its_fence(link: Linked) -> None:
+def test_a_raylet_that_is_killed_is_silent_then_gone_and_may_come_back_and_so_is_what_nobody_knows(
+    link: Linked, cluster: RayCluster
+) -> None:
     with pytest.raises(Unreachable):
         link.call("nowhere", "echo")
     assert "no node of this name" in link.until_said(NodeSilent, "nowhere").why
-    link.until_said(NodeGone, "nowhere")
-
-
-def test_a_raylet_that_is_killed_is_silent_then_gone_and_may_come_back(
-    link: Linked, cluster: RayCluster
-) -> None:
     incarnation = link.said(NodeFound, "n1")[-1].incarnation
     found = len(link.said(NodeFound, "n1"))
     cluster.kill_raylet("n1")
@@ -151,6 +147,7 @@ def test_a_raylet_that_is_killed_is_silent_then_gone_and_may_come_back(
         link.call("n1", "echo")
     assert link.said(NodeGone, "n1") == []
     link.until_said(NodeGone, "n1")
+    link.until_said(NodeGone, "nowhere")
     cluster.start_node("n1")
     again = link.until_said(NodeFound, "n1", found + 1)
     assert again.incarnation != incarnation

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
 import pytest
 
 from tests.live.daemons import LiveDaemon, until
-from tests.ray.cluster import RayCluster, two_racks
+from tests.ray.cluster import RayCluster
 from tests.ray.conftest import OWN_CLUSTER
 
 pytestmark = OWN_CLUSTER
@@ -19,24 +18,29 @@ COUNTS = 'echo "rank $RANK of $WORLD_SIZE on $NODE_RANK"; i=0; while sleep 0.1; 
 ENDS = ("succeeded", "failed", "cancelled", "timed_out")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    with RayCluster.running(*two_racks(2, gpus=2)) as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def daemon(cluster: RayCluster, tmp_path: Path) -> Iterator[LiveDaemon]:
-    found = LiveDaemon(
-        tmp_path / "data", "--engine", "ray", "--address", cluster.address, "--fence", FENCE
-    )
+def cluster(small_cluster: RayCluster) -> RayCluster:
+    return small_cluster
+
+
+@pytest.fixture(scope="module")
+def manager(
+    small_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveDaemon]:
+    words = ("--engine", "ray", "--address", small_cluster.address, "--fence", FENCE)
+    found = LiveDaemon(tmp_path_factory.mktemp("manager") / "data", *words)
     found.start()
     try:
         found.until_active()
         yield found
-        cancel_all(found)
     finally:
         found.kill()
+
+
+@pytest.fixture
+def daemon(manager: LiveDaemon) -> Iterator[LiveDaemon]:
+    yield manager
+    cancel_all(manager)
 
 
 def cancel_all(daemon: LiveDaemon) -> None:
