@@ -171,6 +171,16 @@ def test_that_is_not_said_of_a_later_node_with_the_old_name() -> None:
     assert later == []
 
 
+def test_so_it_is_where_another_manager_with_a_longer_one_has_come_since() -> None:
+    book = NodeBook(FENCE_MS, 2 * FENCE_MS)
+    book.see((UP,), 0)
+    book.see((DEAD,), 10)
+    book.lengthen(FENCE_MS)
+    book.lengthen(5 * FENCE_MS)
+    assert book.see((DEAD,), 10 + GONE_MS) == []
+    assert kinds(book.see((DEAD,), 10 + 5 * FENCE_MS + MARGIN_MS)) == [NodeGone]
+
+
 def test_a_node_that_cannot_be_used_from_the_start_is_silent() -> None:
     first, second = told((0, (DEAD,)), (1, (DEAD,)))
     assert kinds(first) == [NodeSilent]

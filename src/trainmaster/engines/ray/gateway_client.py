@@ -64,6 +64,7 @@ class Gateway:
         log_file: Path | None = None,
         launcher: str = LAUNCHER,
         longest_fence_s: float = 0.0,
+        noted_fence_s: Callable[[], float] | None = None,
     ) -> None:
         self.address = address
         longest_s = max(fence_s, longest_fence_s)
@@ -72,6 +73,8 @@ class Gateway:
         """Variables by which Ray's client is let in, beside our own."""
         self._log_file = log_file
         self._book = NodeBook(int(fence_s * 1000), int(longest_s * 1000))
+        self._noted_fence_s = noted_fence_s
+        """The longest that any manager of the store has noted."""
         self._last: tuple[Sight, ...] = ()
         self._tell: Callable[[NodeNews], None] | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -211,6 +214,9 @@ class Gateway:
             self._last, self._troubles = said.looked.sights, said.looked.troubles
             if said.looked.is_settled:
                 self._settled.set()
+        if self._noted_fence_s is not None:
+            with contextlib.suppress(EngineError, OSError):
+                self._book.lengthen(int(self._noted_fence_s() * 1000))
         self._say(self._book.see(self._last, _now_ms()))
 
     def _say(self, news: list[NodeNews]) -> None:

@@ -14,13 +14,15 @@ FILE = "longest-fence"
 
 def longest_fence_s(folder: Path, fence_s: float) -> float:
     """Notes this one too, before any node hears of it."""
-    earlier = _noted(folder / FILE)
+    earlier = noted_fence_s(folder)
     if fence_s > earlier:
         write_whole(folder / FILE, str(fence_s))
     return max(earlier, fence_s)
 
 
-def _noted(file: Path) -> float:
+def noted_fence_s(folder: Path) -> float:
+    """That of all managers until now: another one may have come since this one was started."""
+    file = folder / FILE
     try:
         seconds = float(file.read_text())
     except FileNotFoundError:

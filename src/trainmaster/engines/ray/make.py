@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from trainmaster.engines.engine_settings import EngineSettings
 from trainmaster.engines.protocol import EngineError
 from trainmaster.engines.ray import local_cluster
 from trainmaster.engines.ray.engine import RayEngine
 from trainmaster.engines.ray.gateway_client import NO_RAY, Gateway, has_ray
-from trainmaster.engines.ray.longest_fence import longest_fence_s
+from trainmaster.engines.ray.longest_fence import longest_fence_s, noted_fence_s
 
 LOG = "ray-gateway.log"
 """In the data folder: what Ray's client writes."""
@@ -35,6 +36,7 @@ async def make(settings: EngineSettings) -> RayEngine:
         environ=environ,
         log_file=settings.folder / LOG,
         longest_fence_s=longest_fence_s(settings.folder, choice.fence_s),
+        noted_fence_s=partial(noted_fence_s, settings.folder),
     )
     await link.connect()
     return RayEngine(settings.folder, link, link.nodes, settings.limits)

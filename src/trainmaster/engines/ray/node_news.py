@@ -71,6 +71,11 @@ class NodeBook:
         here = (each.sight.node for each in self._known.values() if each.silent_ms is None)
         return tuple(node for node in here if node is not None)
 
+    def lengthen(self, longest_ms: int) -> None:
+        """Another manager with a longer fence has come since, such as a standby: each node may have that."""
+        if longest_ms > self._longest_ms:
+            self._fence_ms = self._longest_ms = longest_ms
+
     def see(self, sights: Iterable[Sight], now_ms: int) -> list[NodeNews]:
         """All nodes as they are now: one that is not among them is not there."""
         news: list[NodeNews] = []
