@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.live.daemons import LiveDaemon, until
+from tests.live.daemons import LiveDaemon, sweep, until
 from tests.ray import beats
 from tests.ray.cluster import RayCluster
 from tests.ray.dying import ARMED
@@ -40,6 +40,7 @@ class Managed:
             beats.judge(site.beats)
         finally:
             site.daemon.kill()
+            sweep(folder)
 
     def start(self) -> None:
         self.daemon.start()
