@@ -16,17 +16,10 @@ pytestmark = OWN_CLUSTER
 ALL = 4
 """Ranks of a gang that has all GPUs of both nodes."""
 NEVER = "journal never"
-LAUNCHING = (
-    "journal opened",
-    "reserve",
-    "before journal launched",
-    "journal launched",
-    "call Launch 1",
-    "journal started",
-)
-FREEZING = ("before call Freeze 1", "call Freeze 1", "journal frozen", "give back")
+LAUNCHING = ("journal opened", "reserve", "journal launched", "call Launch 1", "journal started")
+FREEZING = ("before call Freeze 1", "call Freeze 1", "journal frozen")
 THAWING = ("reserve", "call Thaw 1", "journal thawed")
-ENDING = ("before call Kill 1", "call Kill 1", "journal ended")
+ENDING = ("call Kill 1", "journal ended")
 
 
 @pytest.fixture(scope="module")
