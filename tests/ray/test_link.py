@@ -167,6 +167,7 @@ def test_a_raylet_that_is_back_within_the_fence_is_not_gone(
     assert link.reserved() == {ONE: {"n1": 2000}}
     until(lambda: cluster.taken().get("n1") == 2, "Ray to see it")
     link.reserve(ONE, {})
+    until(lambda: cluster.taken().get("n1") == 0, "nothing to stay taken")
     assert len(link.said(NodeGone, "n1")) == gone
 
 
