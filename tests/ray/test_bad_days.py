@@ -131,6 +131,21 @@ def test_two_stores_on_one_cluster_leave_each_other_alone(
     site.until_taken(n0=0, n1=0)
 
 
+def test_jobs_of_a_raylet_that_is_back_within_the_fence_go_on(
+    other: Managed, small_cluster: RayCluster
+) -> None:
+    gang = other.submit(4)
+    other.until_beats(gang, 4)
+    small_cluster.kill_raylet("n1")
+    small_cluster.start_node("n1")
+    other.until_up("n1")
+    other.until_beats(gang, 4)
+    assert other.attempts(gang) == [1]
+    other.until_taken(n0=2, n1=2)
+    other.finish(gang)
+    other.until_taken(n0=0, n1=0)
+
+
 def test_a_node_that_is_back_under_another_name_ends_what_ran_under_the_old_one_at_once(
     other: Managed, small_cluster: RayCluster
 ) -> None:

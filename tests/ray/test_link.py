@@ -154,21 +154,20 @@ def test_a_raylet_that_is_killed_is_silent_then_gone_and_may_come_back_and_so_is
     assert link.until_called("n1", "echo", 1) == (1,)
 
 
-def test_a_raylet_that_is_back_within_the_fence_is_not_gone(
-    link: Linked, cluster: RayCluster
-) -> None:
-    gone = len(link.said(NodeGone, "n1"))
-    found = len(link.said(NodeFound, "n1"))
-    link.reserve(ONE, {"n1": 2})
-    cluster.kill_raylet("n1")
-    cluster.start_node("n1")
-    link.until_said(NodeFound, "n1", found + 1)
-    link.reserve(ONE, {"n1": 2})  # on the new one
-    assert link.reserved() == {ONE: {"n1": 2000}}
-    until(lambda: cluster.taken().get("n1") == 2, "Ray to see it")
-    link.reserve(ONE, {})
-    until(lambda: cluster.taken().get("n1") == 0, "nothing to stay taken")
-    assert len(link.said(NodeGone, "n1")) == gone
+def test_a_raylet_that_is_back_within_the_fence_is_not_gone(cluster: RayCluster) -> None:
+    with Linked.to(
+        cluster.address, "s4", fence_s=600.0
+    ) as link:  # Ray may be slow on a busy machine
+        link.reserve(ONE, {"n1": 2})
+        cluster.kill_raylet("n1")
+        cluster.start_node("n1")
+        link.until_said(NodeFound, "n1", 2)
+        link.reserve(ONE, {"n1": 2})  # on the new one
+        assert link.reserved() == {ONE: {"n1": 2000}}
+        until(lambda: cluster.taken().get("n1") == 2, "Ray to see it")
+        link.reserve(ONE, {})
+        until(lambda: cluster.taken().get("n1") == 0, "nothing to stay taken")
+        assert link.said(NodeGone, "n1") == []
 
 
 def test_the_head_may_be_away_and_calls_go_on(link: Linked, cluster: RayCluster) -> None:

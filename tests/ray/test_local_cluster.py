@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.live.daemons import LiveDaemon
+from tests.live.daemons import LiveDaemon, until
 from tests.ray.conftest import OWN_CLUSTER
 from trainmaster.engines.ray import local_cluster
 
@@ -17,6 +17,7 @@ def test_it_runs_a_gang_outlives_the_manager_and_ends_when_told_to(tmp_path: Pat
     daemon = LiveDaemon(data, "--engine", "ray", "--nodes", "2", "--slots", "2")
     daemon.start()
     try:
+        until(lambda: daemon.url is not None, "Ray to start, slowly on a busy machine", 180)
         daemon.until_active()
         names = [each["name"] for each in daemon.call("GET", "/api/v1/nodes")["nodes"]]
         assert names == ["node0", "node1"]

@@ -148,16 +148,3 @@ def test_jobs_of_a_node_that_dies_start_elsewhere_after_its_fence(
     assert where in story(daemon, job)
     cluster.start_node(where)
     until(lambda: nodes(daemon)[where]["state"] == "up", "the node to be back")
-
-
-def test_jobs_of_a_raylet_that_is_back_within_the_fence_go_on(
-    daemon: LiveDaemon, cluster: RayCluster
-) -> None:
-    job = submit(daemon, COUNTS, 4)
-    before = until_counts(daemon, job)
-    cluster.kill_raylet("n1")
-    cluster.start_node("n1")
-    until(lambda: nodes(daemon)["n1"]["state"] == "up", "the node to be up")
-    until_counts(daemon, job, before + 20)
-    assert daemon.job(job)["attempt"] == 1
-    until(lambda: cluster.taken() == {"n0": 2, "n1": 2}, "what it holds to be taken again")
