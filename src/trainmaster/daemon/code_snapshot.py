@@ -29,6 +29,7 @@ from uuid import uuid4
 from trainmaster.daemon.ignore_patterns import IgnorePatterns, patterns_of
 from trainmaster.daemon.request_errors import RequestError
 from trainmaster.durable_files import sync
+from trainmaster.engines.copied_files import CACHES, COPIED_NS
 from trainmaster.engines.local.privileges import give_folder, open_job_folder
 from trainmaster.model.launch_spec import Account
 from trainmaster.model.units import MIB
@@ -40,17 +41,9 @@ IGNORE_FILE = ".trainmasterignore"
 MOST_PATTERNS = 1 * MIB
 """Bytes of an ignore file."""
 STATE = frozenset((".git", ".hg", ".svn", ".trainmaster"))
-CACHES = frozenset(
-    (
-        *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"),
-        *(".ipynb_checkpoints", ".tox"),
-    )
-)
 ENVIRONMENTS = frozenset((".venv", "venv", "node_modules"))
 NEVER = STATE | CACHES | ENVIRONMENTS
 """Folders that never hold code of the user."""
-COPIED_NS = 946_684_800 * 10**9
-"""Modification time of copied files: a file with another time was written by the job."""
 FICLONE = 0x40049409
 """The ioctl of Linux that lets two files share blocks until one is written to."""
 PIECE = 1 << 20
@@ -177,18 +170,6 @@ def _told(source: Path) -> Iterator[None]:
             f"The code in {source} could not be copied: {error.strerror or error}"
             f" ({error.filename}). Free some space, or submit with --no-snapshot (snapshot: false)."
         ) from error
-
-
-def is_as_copied(path: Path | str, at: int | None = None) -> bool:
-    """Whether this file or link of a copy is as it was copied: the job has not written to it.
-
-    `at` is a descriptor of the folder that it is in, where it is given by its name there.
-    """
-    try:
-        seen = os.stat(path, dir_fd=at, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return not stat.S_ISDIR(seen.st_mode) and seen.st_mtime_ns == COPIED_NS
 
 
 def remove_incomplete(jobs: Path) -> int:

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainmaster.daemon.code_snapshot import CACHES, is_as_copied
+from trainmaster.engines.copied_files import CACHES, is_as_copied
 from trainmaster.engines.local.privileges import account_in, become
 
 

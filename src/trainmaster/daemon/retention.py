@@ -8,8 +8,9 @@ import shutil
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from trainmaster.daemon.code_snapshot import is_as_copied, remove_incomplete
+from trainmaster.daemon.code_snapshot import remove_incomplete
 from trainmaster.daemon.submitted_program import FOLDER as PROGRAMS
+from trainmaster.engines.copied_files import is_as_copied
 from trainmaster.model.job import Run
 from trainmaster.model.units import SECOND
 from trainmaster.store.rows import JobFilter, StoredJob

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from trainmaster.daemon import code_snapshot as code
-from trainmaster.daemon.code_snapshot import copy_again, is_as_copied, keep_code
+from trainmaster.daemon.code_snapshot import copy_again, keep_code
 from trainmaster.daemon.service_api import RequestError
+from trainmaster.engines.copied_files import is_as_copied
 
 
 def write(base: Path, **files: str) -> None:

@@ -11,8 +11,9 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -35,6 +36,7 @@ from trainmaster.engines.protocol import (
     ignore,
 )
 from trainmaster.engines.ray import node_files
+from trainmaster.engines.ray.file_tree import CHECKPOINTS, Tree, entries_of, leads_out
 from trainmaster.engines.ray.gang import Gang, next_generation
 from trainmaster.engines.ray.gang_journal import reports_in
 from trainmaster.engines.ray.gang_parts import (
@@ -56,14 +58,17 @@ from trainmaster.engines.ray.node_link import (
 )
 from trainmaster.engines.ray.node_reports import Batch, LogPiece, PartReport
 from trainmaster.engines.ray.node_session import FORGET, NodeIsGone, NodeSession
+from trainmaster.engines.ray.staging import NotSent, Staging, Unsettled
 from trainmaster.engines.run_limits import DEFAULT_RUN_LIMITS, RunLimits
 from trainmaster.model.actions import Halt, Launch, Order, Rebind, Reshape
 from trainmaster.model.engine_reports import (
     ClusterNode,
     DevicesTaken,
+    Ended,
     Lost,
     NodeCame,
     NodeFell,
+    Saved,
 )
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
@@ -80,11 +85,20 @@ ASK_S = 10.0
 """How long a thread waits for the answer of a node."""
 RETRY_S = 1.0
 FOREIGN = "The folder of this run holds a run of another job, which was left alone."
-NOT_SHARED = (
-    "It does not see {}: the data folder of the manager (`up --data`) has to be on storage that"
-    " all nodes share."
+BRING_S = 60.0
+"""How often it is looked whether jobs have saved something without saying so, ..."""
+QUIET_S = 5.0
+"""... and for how long that has to be as it is."""
+APART = (
+    "It does not see {}, the manager's data folder: jobs run there in copies of their code, and what they"
+    " write is brought back."
 )
 NOT_SEEN = "The node {} does not see {}: put that on storage that all nodes share."
+OR_COPY = " Or submit it with --snapshot: then its code is copied to its nodes."
+NOT_BROUGHT = "What job {} wrote on its nodes cannot be brought here: {}."
+LOST_WITH = "The node {} is gone, with what it had written there last."
+GOES_ON = "It goes on from the last checkpoint that was brought from there{}."
+NOTHING_BROUGHT = "Nothing that it may have saved there had been brought to the manager."
 NOTHING_LEFT = "Its records are gone, so nothing is known of how it ended."
 
 
@@ -115,6 +129,9 @@ class RayEngine:
         self._runs: dict[Run, GangRun] = {}
         self._over: set[Run] = set()
         """Runs that were told to be over: their orders are answered."""
+        self._staging = Staging(self._folder.parent, self._ask)
+        self._saved: dict[Run, Saved] = {}
+        """What runs have saved on nodes of their own, and is not brought yet."""
         self._mark = ""
         """What nodes know the manager's folder by."""
         self._known: Known | None = None
@@ -145,6 +162,7 @@ class RayEngine:
             can_freeze=all(each.can_freeze for each in known),
             limits_memory=all(each.limits_memory for each in known),
             limits_cpus=all(each.limits_cpus for each in known),
+            shares_files=all(each.sees_folder for each in self._sessions.values()),
             spans_machines=True,
             node_remarks=tuple(self._node_remarks()),
         )
@@ -153,7 +171,9 @@ class RayEngine:
         for name in sorted(self._remarks.keys() | self._sessions.keys()):
             session = self._sessions.get(name)
             able = None if session is None else session.abilities
-            said = (*self._remarks.get(name, ()), *(() if able is None else able.remarks))
+            said = [*self._remarks.get(name, ()), *(() if able is None else able.remarks)]
+            if session is not None and not session.sees_folder:
+                said.append(APART.format(self._folder.parent))
             yield from ((name, each) for each in dict.fromkeys(said))
 
     def troubles(self) -> Sequence[str]:
@@ -167,7 +187,10 @@ class RayEngine:
             for each in self._sessions.values()
             if each.is_superseded
         ]
-        return (*self._link.troubles(), *silent, *other)
+        unbrought = [
+            NOT_BROUGHT.format(run.job, why) for run, why in self._staging.troubles.items()
+        ]
+        return (*self._link.troubles(), *silent, *other, *unbrought)
 
     def folder_of(self, run: Run) -> Path:
         return self._folder / run.job / str(run.attempt)
@@ -191,6 +214,7 @@ class RayEngine:
         except OSError as problem:
             raise EngineError(f"{self._folder} cannot be used: {problem.strerror}.") from None
         await self._link.open(self._hear_of_node)
+        self._start(self._bring_now_and_then())
 
     async def execute(self, order: Order, spec: LaunchSpec) -> None:
         run = order.run
@@ -220,7 +244,13 @@ class RayEngine:
         first = self._nodes.get(gang.parts[0].node)
         launch = Launch(order.run, order.placement, 0)
         host = "" if first is None else first.host
-        return (*found, *_told(launch, spec, gang, placements, host))
+        return (*found, *self._sent(gang, spec), *_told(launch, spec, gang, placements, host))
+
+    def _sent(self, gang: Gang, spec: LaunchSpec) -> list[Request]:
+        """What its nodes would be sent of its files."""
+        trees, nodes = self._staging.trees_of(gang.run, spec), [part.node for part in gang.parts]
+        is_sent = trees and self._some_apart(nodes)
+        return [Request(node, "stage", trees) for node in nodes if is_sent]
 
     async def observe(self, runs: Mapping[Run, int], known: Known = any_job) -> Sequence[StrayRun]:
         self._known = known
@@ -335,6 +365,11 @@ class RayEngine:
         """False: only an open engine reaches its nodes."""
         return False
 
+    async def bring(self, run: Run) -> None:
+        if run in self._runs:
+            with suppress(Unsettled, OSError):
+                await self._staging.bring(run)
+
     async def forget(self, run: Run) -> None:
         gang = self._runs.pop(run, None)
         if gang is not None:
@@ -346,6 +381,7 @@ class RayEngine:
         await asyncio.to_thread(shutil.rmtree, folder, True)
         self._marker(run).unlink(missing_ok=True)
         self._over.discard(run)
+        self._staging.forget(run)
         with suppress(OSError):  # other attempts of the job are still there
             folder.parent.rmdir()
 
@@ -490,7 +526,10 @@ class RayEngine:
             self._tell_node(NodeFell(news.name, now_ms, news.why))
         self._silent[news.name] = news.why
         for gang in [*self._runs.values()]:
-            gang.node_gone(news.name, news.why)
+            if news.name in gang.nodes:
+                why = self._with_loss(gang.run, news.why)
+                hear = partial(gang.node_gone, news.name, why)
+                self._over_there(gang, news.name, hear, is_lost=True)
 
     def _session(self, name: str) -> NodeSession:
         if name not in self._sessions:
@@ -502,14 +541,11 @@ class RayEngine:
     async def _begun(self, session: NodeSession) -> None:
         """In a new session with a node: go on with what is there, and say again what it may have missed."""
         gangs = [*self._runs.values()]
-        session.is_usable = (
+        session.sees_folder = (
             await session.call_begun("has_mark", str(self._folder), self._mark) is True
         )
-        if not session.is_usable:
-            self._silent[session.name] = NOT_SHARED.format(self._folder.parent)
-            now_ms = time.time_ns() // 1_000_000
-            self._tell_node(NodeFell(session.name, now_ms, self._silent[session.name]))
-        elif session.name in self._nodes:
+        session.is_usable = True
+        if session.name in self._nodes:
             self._has_come(session.name)
         await self._observe_at(session, gangs)
         for gang in gangs:
@@ -524,9 +560,33 @@ class RayEngine:
         if seen:
             await session.call_begun("observe", seen, uuids)
 
-    async def _misfit(self, spec: LaunchSpec, nodes: Sequence[str]) -> Misfit | None:
+    async def _misfit(self, run: Run, spec: LaunchSpec, nodes: Sequence[str]) -> Misfit | None:
+        """What is sent need not be seen. All nodes of a gang are alike: they are sent it, or none is."""
+        trees = self._staging.trees_of(run, spec)
+        is_sent = self._some_apart(nodes)
+        paths = node_files.named_files(spec, [tree.source for tree in trees])
+        if is_sent:
+            paths += await asyncio.to_thread(_outside, trees)
+        misfit = await self._unseen(spec, nodes, paths) if paths else None
+        if misfit is not None:
+            return misfit
+        if not (is_sent and trees):
+            self._staging.not_sent(run)
+            return None
+        try:
+            await self._staging.send(run, spec, nodes)
+        except NotSent as refused:
+            return Misfit(str(refused), (refused.node,))
+        return None
+
+    def _some_apart(self, nodes: Sequence[str]) -> bool:
+        """Whether some of these do not see the manager's folder."""
+        return not all(self._session(name).sees_folder for name in nodes)
+
+    async def _unseen(
+        self, spec: LaunchSpec, nodes: Sequence[str], paths: tuple[str, ...]
+    ) -> Misfit | None:
         """A path counts that somebody sees: else it is the job's fault, and its end says so."""
-        paths = node_files.named_files(spec)
         unseen = {
             name: cast(tuple[str, ...], said)
             for name, said in zip(
@@ -547,6 +607,8 @@ class RayEngine:
         if first is None:
             return None
         why = NOT_SEEN.format(first, listing(unfit[first]))
+        if spec.workdir in unfit[first]:
+            why += OR_COPY
         return Misfit(why, tuple(name for name, each in unfit.items() if each))
 
     async def _unseen_elsewhere(
@@ -608,9 +670,89 @@ class RayEngine:
             self._hear(name, said)
 
     def _hear(self, name: str, said: PartReport) -> None:
-        gang = self._runs.get(said.report.run)
-        if gang is not None:
+        gang, report = self._runs.get(said.report.run), said.report
+        if gang is None:
+            return
+        staged = self._staging.staged(gang.run)
+        if isinstance(report, Saved) and staged is not None and CHECKPOINTS in staged.trees:
+            self._has_saved(gang, report)
+        elif isinstance(report, Ended | Lost):
+            is_lost = isinstance(report, Lost) or report.code != 0 or report.cancelled is True
+            self._over_there(gang, name, partial(gang.hear, name, said), is_lost=is_lost)
+        else:
             gang.hear(name, said)
+
+    # -- files that jobs write on nodes of their own -------------------------------------------------------
+
+    def _has_saved(self, gang: GangRun, said: Saved) -> None:
+        """It counts as saved once it is here: until then it could be lost with its node."""
+        is_bringing = gang.run in self._saved
+        self._saved[gang.run] = said
+        if not is_bringing:
+            self._start(self._bring_saved(gang))
+
+    async def _bring_saved(self, gang: GangRun) -> None:
+        run = gang.run
+        try:
+            while not gang.is_over:
+                said = self._saved[run]
+                try:
+                    if not await self._staging.bring(run, (CHECKPOINTS,)):
+                        gang.note(said)
+                except (Unsettled, OSError) as problem:
+                    log.warning("a checkpoint could not be brought", run=run, why=str(problem))
+                if self._saved[run] is said:
+                    return
+        finally:
+            self._saved.pop(run, None)
+
+    async def _bring_now_and_then(self) -> None:
+        """For programs that save without saying so."""
+        while True:
+            await asyncio.sleep(BRING_S)
+            for run in [*self._runs]:
+                with suppress(Unsettled, OSError):
+                    await self._staging.bring(run, (CHECKPOINTS,), QUIET_S)
+
+    def _over_there(
+        self, gang: GangRun, name: str, hear: Callable[[], None], *, is_lost: bool
+    ) -> None:
+        """Its part on this node is over: before the run is, all that it wrote is brought.
+
+        `is_lost`: the run has not ended well, whatever it wrote.
+        """
+        if self._staging.staged(gang.run) is None or not gang.is_last(name):
+            hear()
+        else:
+            self._start(self._bring_then(gang, name, hear, is_lost))
+
+    async def _bring_then(
+        self, gang: GangRun, name: str, hear: Callable[[], None], is_lost: bool
+    ) -> None:
+        run = gang.run
+        staged = self._staging.staged(run)
+        lost = sorted(await self._staging.bring_all(run))
+        if lost and not is_lost:
+            gang.node_gone(name, self._with_loss(run, LOST_WITH.format(lost[0])))
+        else:
+            hear()
+        for node in () if staged is None else staged.nodes:
+            self._session(node).post(run, "settle", run)
+
+    def _with_loss(self, run: Run, why: str) -> str:
+        """Why it is lost with a node, and what is left of what it saved there."""
+        if self._staging.staged(run) is None:
+            return why
+        saved = [
+            each for each, _ in reports_in(run, self.folder_of(run)) if isinstance(each, Saved)
+        ]
+        if not saved and not self._staging.has_brought(run):
+            return f"{why} {NOTHING_BROUGHT}"
+        step = f", of step {saved[-1].step}" if saved and saved[-1].step is not None else ""
+        return f"{why} {GOES_ON.format(step)}"
+
+    async def _ask(self, node: str, method: str, *words: object) -> object:
+        return await self._session(node).ask(method, *words)
 
     def _asked(self, node: str, method: str, *words: object) -> object:
         """The answer of a node, for a thread; None where there is none in time."""
@@ -640,6 +782,15 @@ def _told(
 ) -> list[Request]:
     orders = orders_of_parts(order, spec, gang, placements, Meeting(host, 0))
     return [Request(each.node, "execute", each) for each in orders]
+
+
+def _outside(trees: Sequence[Tree]) -> tuple[str, ...]:
+    """What links in these folders lead to."""
+    return tuple(
+        path
+        for tree in trees
+        for path in leads_out(tree.source, entries_of(tree.source, tree.name))
+    )
 
 
 def _nodes_of(run: Run, folder: Path) -> set[str]:

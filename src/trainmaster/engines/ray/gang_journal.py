@@ -123,6 +123,10 @@ class GangJournal:
         """The end of a run of which there are no parts that could say it."""
         self._write(WORDS[type(report)], said_by(report))
 
+    def note(self, report: Report) -> None:
+        """What no part says, with its own time."""
+        self._write(WORDS[type(report)], said_by(report) | {"at_ms": report.at_ms})
+
     def retry(self) -> None:
         """Write again what the disk refused."""
         for entry in self._journal.retry():

@@ -77,8 +77,8 @@ class Cluster:
     link: NodeLink
     session: Callable[[str], NodeSession]
     topology: Callable[[], Topology]
-    misfit: Callable[[LaunchSpec, Sequence[str]], Awaitable[Misfit | None]]
-    """Which nodes do not see a job's files, where one of those does not that are to run it."""
+    misfit: Callable[[Run, LaunchSpec, Sequence[str]], Awaitable[Misfit | None]]
+    """Sends a job's files to its nodes where that is needed; which nodes cannot have or do not see them."""
     earlier_over: Callable[[Run], Awaitable[None]]
     """Returns once no earlier attempt of its job is left."""
     marker: Callable[[Run], Path]
@@ -363,7 +363,7 @@ class GangRun:
         nodes = [part.node for part in parts]
         asking = (
             asyncio.create_task(self._reserve(nodes)),
-            asyncio.ensure_future(self._cluster.misfit(spec, nodes)),
+            asyncio.ensure_future(self._cluster.misfit(self.run, spec, nodes)),
             asyncio.create_task(self._meeting(parts)),
         )
         try:
@@ -451,6 +451,16 @@ class GangRun:
         self._keep_file(index, said)
         self._journal.hear(index, said.number, said.report)
         self._follow_up()
+
+    def note(self, report: Report) -> None:
+        """What the engine has found out of the run itself."""
+        if not self.is_over:
+            self._journal.note(report)
+            self._retry_writing()
+
+    def is_last(self, node: str) -> bool:
+        """Whether all its other parts are over."""
+        return set(self.nodes) <= {node}
 
     def node_gone(self, node: str, why: str) -> None:
         """Nothing of it is left on this node."""

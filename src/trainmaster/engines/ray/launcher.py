@@ -18,6 +18,7 @@ from trainmaster.engines.local import probes, runfile, worker_environment
 from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.protocol import EngineError, KnownJob, Probed, StrayRun
 from trainmaster.engines.ray import node_files
+from trainmaster.engines.ray.file_tree import Tree
 from trainmaster.engines.ray.log_pieces import new_pieces
 from trainmaster.engines.ray.node_reports import (
     Batch,
@@ -29,6 +30,8 @@ from trainmaster.engines.ray.node_reports import (
     SessionOver,
     SessionUnknown,
 )
+from trainmaster.engines.ray.staged_jobs import StagedJobs
+from trainmaster.engines.ray.staged_values import Changes, Lacking, Piece, Wanted
 from trainmaster.engines.run_limits import DEFAULT_RUN_LIMITS, RunLimits
 from trainmaster.gpu.devices import Machine
 from trainmaster.model.actions import Launch, Order
@@ -54,6 +57,7 @@ class Launcher:
         self._machine = machine
         self._limits = DEFAULT_RUN_LIMITS
         """The manager's, once it has begun a session."""
+        self._staged = StagedJobs(folder)
         self._engine: LocalEngine | None = None
         self._session: int | None = None
         self._is_fresh = False
@@ -141,6 +145,37 @@ class Launcher:
             raise SessionUnknown
         return self._engine
 
+    # -- files ---------------------------------------------------------------------------------------------
+
+    async def stage(
+        self, session: int, run: Run, spec: LaunchSpec, trees: Sequence[Tree]
+    ) -> tuple[Lacking, ...]:
+        """Put the files of a run in their places here; those that are not here, if there are any."""
+        self._confirm(session)
+        return await asyncio.to_thread(self._staged.stage, run, spec, trees)
+
+    async def put(self, session: int, run: Run, pieces: Sequence[Piece]) -> None:
+        self._confirm(session)
+        await asyncio.to_thread(self._staged.put, run, pieces)
+
+    async def changes(
+        self, session: int, run: Run, trees: Sequence[str]
+    ) -> tuple[Changes, ...] | None:
+        """What a run has changed in the files that were sent here; None where none were."""
+        self._confirm(session)
+        return await asyncio.to_thread(self._staged.changes, run, trees)
+
+    async def read(
+        self, session: int, run: Run, tree: str, wanted: Sequence[Wanted]
+    ) -> tuple[bytes | None, ...]:
+        self._confirm(session)
+        return await asyncio.to_thread(self._staged.read, run, tree, wanted)
+
+    async def settle(self, session: int, run: Run) -> None:
+        """All that it wrote was brought to the manager."""
+        self._confirm(session)
+        await asyncio.to_thread(self._staged.settle, run)
+
     # -- orders --------------------------------------------------------------------------------------------
 
     async def free_port(self, session: int, host: str) -> int:
@@ -167,7 +202,7 @@ class Launcher:
         self._confirm(session)
         if isinstance(order, Launch):
             self._watch(order.run, Seen())
-        await self._local.execute(order, spec)
+        await self._local.execute(order, self._staged.here(order.run, spec))
 
     async def observe(
         self, session: int, runs: Mapping[Run, Seen], known: Mapping[str, KnownJob]
@@ -221,6 +256,8 @@ class Launcher:
         if is_over and run not in self._live:
             await self._local.forget(run)
             self._places.pop(run, None)
+            if generation is None:
+                await asyncio.to_thread(self._staged.forget, run)
 
     def _is_earlier(self, run: Run, generation: int) -> bool:
         """Whether what is here of a run is its part in an earlier generation of the gang."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -35,10 +35,12 @@ def has_mark(runs: str, mark: str) -> bool:
         return False
 
 
-def named_files(spec: LaunchSpec) -> tuple[str, ...]:
-    """What a job needs to see on each of its nodes."""
-    named = (spec.workdir, os.path.dirname(spec.checkpoint_dir), *spec.data)
-    return tuple(dict.fromkeys(os.path.join(spec.workdir, each) for each in named if each))
+def named_files(spec: LaunchSpec, sent: Collection[str] = ()) -> tuple[str, ...]:
+    """What a job needs to see on each of its nodes, without the folders that are sent there."""
+    own = "" if spec.workdir in sent else spec.workdir
+    saved = "" if spec.checkpoint_dir in sent else os.path.dirname(spec.checkpoint_dir)
+    named = (os.path.join(spec.workdir, each) for each in (own, saved, *spec.data) if each)
+    return tuple(dict.fromkeys(named))
 
 
 def unseen(paths: Sequence[str]) -> tuple[str, ...]:

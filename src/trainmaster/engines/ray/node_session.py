@@ -55,7 +55,9 @@ class NodeSession:
         """The address at which other nodes reach it; empty until it is found."""
         self.abilities: Abilities | None = None
         self.is_usable = False
-        """Whether a session has begun there, and it sees the manager's folder."""
+        """Whether a session has begun there."""
+        self.sees_folder = True
+        """Whether it sees the manager's folder; else the files of jobs are sent there."""
         self.is_gone = False
         self.is_superseded = False
         """Whether another manager gives orders to it now."""
