@@ -439,24 +439,26 @@ def test_a_launch_that_waits_for_a_node_that_dies_is_lost(
 # -- files of jobs -------------------------------------------------------------------------------------
 
 
-def test_a_node_that_does_not_see_the_managers_folder_is_not_used(tmp_path: Path) -> None:
+def test_a_node_that_does_not_see_the_managers_folder_says_so_until_it_does(tmp_path: Path) -> None:
     async def act(stage: Cluster) -> None:
+        def remarks() -> list[str]:
+            said = stage.engine.abilities.node_remarks
+            return [why for name, why in said if name == "n2" and "does not see" in why]
+
         node = node_of("n2")
         stage.link.nodes["n2"] = there = LoopbackNode(node, stage.folder / "nodes" / "n2")
         there.hidden = (str(stage.folder),)
         await stage.link.come_back("n2")
-        fell = await until(
-            lambda: next((each for each in stage.nodes if isinstance(each, NodeFell)), None)
-        )
-        assert fell.name == "n2"
-        assert fell.why.startswith(f"It does not see {stage.folder}: ")
-        assert {each.node.name for each in stage.nodes if isinstance(each, NodeCame)} == {
-            "n0",
-            "n1",
-        }
+        await until(lambda: NodeCame(node, stage.nodes[-1].at_ms) == stage.nodes[-1])
+        assert remarks() == [
+            f"It does not see {stage.folder}, the manager's data folder: jobs run there in copies of their"
+            " code, and what they write is brought back."
+        ]
+        assert not stage.engine.abilities.shares_files
         there.hidden = ()
         await stage.link.restart_launcher("n2")
-        await until(lambda: NodeCame(node, stage.nodes[-1].at_ms) == stage.nodes[-1])
+        await until(lambda: not remarks())
+        assert stage.engine.abilities.shares_files
 
     perform(tmp_path, act)
 

@@ -359,8 +359,10 @@ class Daemon:
         self._apply_stated_speeds(driver)
         queries = Queries(driver, self._folder, self._forecaster)
         checks = SubmissionChecks(driver, (self._notifier.check, self._check_container))
-        links = self._engine.abilities.shares_files
-        files = SubmittedFiles(self._folder, links, driver.site_limits)
+        engine = self._engine
+        files = SubmittedFiles(
+            self._folder, lambda: engine.abilities.shares_files, driver.site_limits
+        )
         submissions = Submissions(driver, self._folder, files, queries, checks)
         control = JobControl(driver, checks)
         if self._cold_start is ColdStart.REFUSE:
@@ -371,7 +373,7 @@ class Daemon:
         self._node_tests = NodeTests(driver)
         self._disks = DiskWatch(driver, self._folder)
         self._idle = IdleWatch(driver, self._idle_rule, control.suspend_idle)
-        cluster, outputs = ClusterControl(driver, self._self_tests), JobOutputs(files)
+        cluster, outputs = ClusterControl(driver, self._self_tests), JobOutputs(files, driver)
         self._parts = _Parts(driver, files, submissions, outputs, control, cluster, queries)
         return driver
 

@@ -40,10 +40,10 @@ Place = tuple[str, Account | None, str]
 class SubmittedFiles:
     """Looks at the folders of submissions and copies their code, below the manager's own folder."""
 
-    def __init__(self, folder: Path, links: bool, limits: Limits) -> None:
+    def __init__(self, folder: Path, links: Callable[[], bool], limits: Limits) -> None:
         self._folder = folder
         self._links = links
-        """Whether a copy may have links to the folder: its nodes see it."""
+        """Whether a copy may have links to the folder: all nodes see it now."""
         self._most = [limits.snapshot_bytes, limits.snapshot_files]
         self._looks = FileProcesses(FileLimits(LOOKS, limits.folder_deadline / SECOND))
         copies = FileLimits(limits.snapshots, limits.snapshot_deadline / SECOND)
@@ -95,7 +95,7 @@ class SubmittedFiles:
     @asynccontextmanager
     async def copies(self) -> AsyncIterator[Copies]:
         """Copies of code for one submission; removed again if that is refused."""
-        copies = Copies(self._copies, self._copy_of, self._links, self._most)
+        copies = Copies(self._copies, self._copy_of, self._links(), self._most)
         try:
             yield copies
         except BaseException:

@@ -185,6 +185,11 @@ class Engine(Protocol):
         """Ask a run to write a checkpoint now and go on; one that cannot is left alone."""
         ...
 
+    async def bring(self, run: Run) -> None:
+        """Have here what a run has written so far in folders of its own on its nodes, as far as that is
+        possible while it writes. Where its nodes see this machine's folders there is nothing to do."""
+        ...
+
     def tell_gpu_use(self, run: Run, util_ppm: int) -> None:
         """Say now and then how busy the GPUs of a run are: the hang watch of the run uses it."""
         ...

@@ -298,6 +298,9 @@ class LocalEngine:
         if run in self._followers:
             self._followers[run].send({"order": "save"})
 
+    async def bring(self, run: Run) -> None:
+        """Nothing: it is here."""
+
     def tell_gpu_use(self, run: Run, util_ppm: int) -> None:
         if run in self._followers:
             self._followers[run].say({"say": "gpu use", "util_ppm": util_ppm})

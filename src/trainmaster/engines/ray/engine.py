@@ -737,7 +737,8 @@ class RayEngine:
         else:
             hear()
         for node in () if staged is None else staged.nodes:
-            self._session(node).post(run, "settle", run)
+            same = await asyncio.to_thread(self._staging.brought_from, run, node)
+            self._session(node).post(run, "settle", run, same)
 
     def _with_loss(self, run: Run, why: str) -> str:
         """Why it is lost with a node, and what is left of what it saved there."""

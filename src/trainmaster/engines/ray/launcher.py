@@ -171,10 +171,10 @@ class Launcher:
         self._confirm(session)
         return await asyncio.to_thread(self._staged.read, run, tree, wanted)
 
-    async def settle(self, session: int, run: Run) -> None:
-        """All that it wrote was brought to the manager."""
+    async def settle(self, session: int, run: Run, same: Mapping[str, Sequence[str]]) -> None:
+        """All that it wrote was brought to the manager, and of each tree these files are the same there."""
         self._confirm(session)
-        await asyncio.to_thread(self._staged.settle, run)
+        await asyncio.to_thread(self._staged.settle, run, same)
 
     # -- orders --------------------------------------------------------------------------------------------
 

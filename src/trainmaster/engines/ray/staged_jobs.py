@@ -40,6 +40,8 @@ PART_OF_DISK = 10
 """What no run needs takes up to a tenth of the disk."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 DIGEST = re.compile("[0-9a-f]{64}")
+CHANGED = "changed"
+"""In the place of the digest of a file that is not what was sent."""
 NO_ROOM = "its disk is full: {} has {} left, and {} more are needed."
 CLOSED = (
     "{} is closed to the users of jobs: set TRAINMASTER_NODE_DATA in the environment of its raylet to a"
@@ -146,10 +148,15 @@ class StagedJobs:
             return False
 
     def _present(self, tree: Tree) -> dict[str, Entry]:
-        """What is there now, with digests of what has not changed since it was sent."""
+        """What is there now: with its digest as it was sent, or with `CHANGED` for what the job wrote.
+
+        Times and sizes alone say nothing of that: another node may have written as much in one moment.
+        """
         sent = self._sent(tree.place)
         return {
-            path: replace(entry, digest=sent[path].digest) if entry.is_as(sent.get(path)) else entry
+            path: replace(
+                entry, digest=sent[path].digest if entry.is_as(sent.get(path)) else CHANGED
+            )
             for path, entry in entries_of(self._jobs / tree.place, tree.name).items()
         }
 
@@ -181,8 +188,7 @@ class StagedJobs:
             for path, entry in found.items()
             if path in wanted and (not is_shared or entry.is_as(wanted[path]))
         ]
-        said = {"boot": BOOT, "entries": [astuple(entry) for entry in placed]}
-        write_whole(_beside(folder), json.dumps(said), 0o600)
+        self._note_sent(tree.place, placed)
 
     def _made_ready(self, run: Run, entry: Entry, account: Account | None) -> Path:
         ready = self._ready(run, entry)
@@ -235,13 +241,20 @@ class StagedJobs:
         with opened(self._jobs / record.places[tree][1]) as root:
             return tuple(_part(root, each, record.account) for each in wanted)
 
-    def settle(self, run: Run) -> None:
-        """All that it wrote is at the manager: here it is kept as long as there is room."""
+    def settle(self, run: Run, same: Mapping[str, Sequence[str]]) -> None:
+        """All that it wrote is at the manager, and these files are the same there. They are kept as long as
+        there is room."""
         record = self._record(run.job)
-        if record is not None and record.attempt == run.attempt:
-            record.is_settled = True
-            self._write(run.job, record)
-            self._drop(self._most_kept())
+        if record is None or record.attempt != run.attempt:
+            return
+        for tree, paths in same.items():
+            place = record.places[tree][1]
+            sent, now = self._sent(place), entries_of(self._jobs / place, tree)
+            own = {path: now[path] for path in paths if path in now}
+            self._note_sent(place, [*(sent | own).values()])
+        record.is_settled = True
+        self._write(run.job, record)
+        self._drop(self._most_kept())
 
     def forget(self, run: Run) -> None:
         """Remove what is here of a job that is over."""
@@ -273,9 +286,9 @@ class StagedJobs:
             if entry.digest and not _is_there(entry, there)
         )
         needed = coming + copied
-        if needed > shutil.disk_usage(self._folder).free:
+        if needed > free_bytes(self._folder):
             self._drop(0, digests={entry.digest for tree in trees for entry in tree.entries})
-        free = shutil.disk_usage(self._folder).free
+        free = free_bytes(self._folder)
         if needed > free:
             raise NoRoom(NO_ROOM.format(self._folder, size(free), size(needed - free)))
 
@@ -353,12 +366,20 @@ class StagedJobs:
     def _sent(self, place: str) -> dict[str, Entry]:
         return _sent_in(_beside(self._jobs / place))
 
+    def _note_sent(self, place: str, entries: Sequence[Entry]) -> None:
+        said = {"boot": BOOT, "entries": [astuple(entry) for entry in entries]}
+        write_whole(_beside(self._jobs / place), json.dumps(said), 0o600)
+
     def _incoming(self, run: Run) -> Path:
         return self._jobs / run.job / INCOMING
 
     def _ready(self, run: Run, entry: Entry) -> Path:
         said = repr((entry.path, entry.size, entry.mtime_ns, entry.digest))
         return self._incoming(run) / sha256(said.encode(errors="surrogatepass")).hexdigest()
+
+
+def free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
 
 
 class _told_if_full:
@@ -371,7 +392,7 @@ class _told_if_full:
 
     def __exit__(self, kind: object, problem: object, trace: object) -> None:
         if isinstance(problem, OSError) and problem.errno in FULL:
-            free = shutil.disk_usage(self._folder).free
+            free = free_bytes(self._folder)
             raise NoRoom(NO_ROOM.format(self._folder, size(free), "some")) from None
 
 
@@ -392,7 +413,9 @@ def _refuse_outsiders_in(entries: Iterable[Entry]) -> None:
 
 def _is_there(entry: Entry, present: Mapping[str, Entry]) -> bool:
     there = present.get(entry.path)
-    return there is not None and entry.is_as(there) and entry.digest == there.digest
+    if there is None or not entry.is_as(there):
+        return False
+    return not entry.is_file or entry.digest == there.digest
 
 
 def _part(root: int, wanted: Wanted, account: Account | None) -> bytes | None:

@@ -180,6 +180,13 @@ class Staging:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_RETRY_S)
 
+    def brought_from(self, run: Run, node: str) -> dict[str, tuple[str, ...]]:
+        """By tree: the files here that are those of this node."""
+        return {
+            name: tuple(path for path, origin in paths.items() if origin == node)
+            for name, paths in self._brought(run).items()
+        }
+
     def has_brought(self, run: Run) -> bool:
         return (self._folder_of(run) / BROUGHT).exists()
 

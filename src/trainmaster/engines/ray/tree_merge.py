@@ -76,7 +76,8 @@ def merged(
                     path = f"{path}.{node}"
             kept.add(path)
             now[path] = node
-            if not entry.is_as(own.get(path)):
+            is_own = brought.get(path, node) == node  # else two nodes wrote as much in one moment
+            if not (is_own and entry.is_as(own.get(path))):
                 fetched.append(Fetch(node, entry, path))
     gone = {path for node in nodes if node in said for path in said[node].removed}
     gone |= {path for path, node in brought.items() if node in said}
