@@ -75,8 +75,10 @@ def two_racks(nodes: int, gpus: int = 4) -> tuple[RayNode, ...]:
 class RayCluster:
     """A head without devices, and nodes; processes of a node are found by the mark that they carry."""
 
-    def __init__(self, folder: Path, nodes: Iterable[RayNode]) -> None:
+    def __init__(self, folder: Path, nodes: Iterable[RayNode], hidden: Path | None = None) -> None:
         self.nodes = {node.name: node for node in nodes}
+        self.hidden = hidden
+        """A folder of this machine that the nodes do not see: each has an empty one in its place."""
         self.folder = folder
         self.session = uuid4().hex[:12]
         self.net = next(_nets)
@@ -89,9 +91,10 @@ class RayCluster:
 
     @classmethod
     @contextmanager
-    def running(cls, *nodes: RayNode) -> Iterator[RayCluster]:
+    def running(cls, *nodes: RayNode, hidden: Path | None = None) -> Iterator[RayCluster]:
         """A cluster of which nothing is left afterwards."""
-        cluster = cls(Path(mkdtemp(prefix="tm-ray-")), nodes)  # paths of sockets have to be short
+        folder = Path(mkdtemp(prefix="tm-ray-"))  # paths of sockets have to be short
+        cluster = cls(folder, nodes, hidden)
         try:
             cluster.start()
             yield cluster
@@ -239,6 +242,7 @@ class RayCluster:
         with (self.folder / f"{name}.out").open("ab") as out:
             return subprocess.Popen(
                 [
+                    *self._without_hidden(name),
                     *(str(Path(sys.executable).with_name("ray")), "start", *words),
                     *(f"--node-ip-address={host}", f"--node-name={name}"),
                     *(f"--num-gpus={gpus}", f"--num-cpus={cpus}", f"--labels={said}"),
@@ -252,6 +256,13 @@ class RayCluster:
                 stderr=out,
                 start_new_session=True,
             )
+
+    def _without_hidden(self, name: str) -> tuple[str, ...]:
+        """What a node's raylet is started by, so that it has a view of the disk of its own."""
+        if self.hidden is None or name == HEAD:
+            return ()
+        script = 'mount -t tmpfs none "$0" && exec "$@"'
+        return ("unshare", "--mount", "sh", "-c", script, str(self.hidden))
 
     def _kept(self) -> dict[str, str]:
         """What keeps the head's knowledge over a restart, and lets launchers import what tests give them."""
