@@ -109,7 +109,7 @@ def remap_avoided(state: State, record: JobRecord, gpus: Mapping[int, int]) -> N
             tuple(sorted(gpus[gpu] for gpu in each if gpu in gpus))
             for each in (demand.avoid, demand.barred)
         )
-        return replace(demand, avoid=avoid, barred=barred)
+        return replace(demand, avoid=avoid, barred=barred, warm=())
 
     change_demand(state, record, moved)
 

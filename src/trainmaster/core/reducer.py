@@ -16,7 +16,12 @@ from trainmaster.core.input_facts import input_blocked, input_failed, input_retu
 from trainmaster.core.invariants import rebuilt
 from trainmaster.core.last_resort import lift_protection
 from trainmaster.core.lifecycle import ALLOCATED, WAITING, Cause, Phase
-from trainmaster.core.next_attempt import ask_for_more, avoid_devices, limit_size
+from trainmaster.core.next_attempt import (
+    ask_for_more,
+    avoid_devices,
+    change_demand,
+    limit_size,
+)
 from trainmaster.core.pending_launches import (
     begin_release,
     launch_after_step,
@@ -136,6 +141,9 @@ def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
         record.profile = (record.profile or Profile()).updated(event.profile)
         state.note_profile(record)
         lift_protection(state, record)  # what it would keep in host memory is known better now
+    if event.warm is not None:
+        warm = tuple(sorted(event.warm))
+        change_demand(state, record, lambda demand: replace(demand, warm=warm))
     state.log.note_job(record)
     state.log.needs_pass = True
 

@@ -338,7 +338,7 @@ def _remap(state: State, new: IndexMapping, now: int) -> tuple[Run, ...]:
     for record in state.jobs.values():
         record.placement = new.placement(record.placement)
         record.frozen = new.frozen(record.frozen)
-        if record.demand.avoid or record.demand.barred:
+        if record.demand.avoid or record.demand.barred or record.demand.warm:
             remap_avoided(state, record, new.gpus)
     _estimate_kept(state)
     for record in without_goal:

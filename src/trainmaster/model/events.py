@@ -62,6 +62,8 @@ class JobProfiled:
     estimate: Estimate | None = None
     oracle: Oracle | None = None
     profile: Profile | None = None
+    warm: tuple[int, ...] | None = None
+    """Nodes that have its files already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,8 @@ class Demand:
     """Whether it waits for others even while these are free."""
     barred: tuple[int, ...] = ()
     """GPUs that are kept free of it, in order of their index: for maintenance, or for others."""
+    warm: tuple[int, ...] = ()
+    """Nodes that have its files already: of nodes that are as good otherwise, these go first."""
 
     @property
     def is_elastic(self) -> bool:

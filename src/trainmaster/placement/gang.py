@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from itertools import chain
 from operator import or_
 
 from trainmaster.core.occupancy import Occupancy
@@ -23,6 +24,19 @@ def bits(mask: int) -> Iterator[int]:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
+
+
+def by_warmth(mask: int, demand: Demand) -> tuple[int, ...]:
+    """Nodes that are as good as each other: first those that have the job's files already."""
+    if not demand.warm:
+        return (mask,)
+    warm = mask & sum(1 << node for node in demand.warm)
+    return warm, mask ^ warm
+
+
+def warm_first(mask: int, demand: Demand) -> Iterator[int]:
+    """The same one by one, by their number."""
+    return chain.from_iterable(map(bits, by_warmth(mask, demand)))
 
 
 def rows_for(
@@ -45,15 +59,15 @@ def rows_for(
 def one_node(
     space: Occupancy, row: NodesByFree, demand: Demand, count: int, within: int = -1
 ) -> list[Share] | None:
-    """The node that fits best: the fewest free GPUs that are enough, lowest number first."""
+    """The node that fits best: the fewest free GPUs that are enough; of those a warm one, then by number."""
     for free in range(count, len(row)):
-        mask = row[free] & within
-        while mask:
-            low = mask & -mask
-            node = low.bit_length() - 1
-            if space.has_host_room(node, count * WHOLE, demand):
-                return [(node, count)]
-            mask ^= low
+        for mask in by_warmth(row[free] & within, demand):
+            while mask:
+                low = mask & -mask
+                node = low.bit_length() - 1
+                if space.has_host_room(node, count * WHOLE, demand):
+                    return [(node, count)]
+                mask ^= low
     return None
 
 
@@ -78,7 +92,7 @@ def _emptiest(
     chosen: list[Share] = []
     left = count
     for free in range(len(row) - 1, 0, -1):
-        for node in bits(row[free] & within):
+        for node in warm_first(row[free] & within, demand):
             if left < free:
                 break
             if space.has_host_room(node, free * WHOLE, demand):
@@ -100,7 +114,7 @@ def _carried(
     chosen: list[Share] = []
     left = count
     for free in frees:
-        for node in bits(row[free] & within):
+        for node in warm_first(row[free] & within, demand):
             take = space.room_on(node, min(free, left), demand)
             if take:
                 chosen.append((node, take))
@@ -141,17 +155,20 @@ def in_domains(
     level: int,
     limit: int | None,
 ) -> list[Share] | None:
-    """In one domain of this level, on the fewest nodes; ties: the fuller domain."""
-    best: tuple[int, int, list[Share]] | None = None
+    """In one domain of this level, on the fewest nodes; ties: the fuller domain, then more warm nodes."""
+    best: tuple[int, int, int, list[Share]] | None = None
     counts = [space.domain_free[kind][level] for kind in kinds]
     for domain, mask in enumerate(space.topology.domain_masks[level]):
         free = sum(per_domain[domain] for per_domain in counts)
         if free < count:
             continue
         shares = fewest_nodes(space, row, demand, count, mask, limit)
-        if shares is not None and (best is None or (len(shares), free) < best[:2]):
-            best = (len(shares), free, shares)
-    return None if best is None else best[2]
+        if shares is None:
+            continue
+        cold = sum(node not in demand.warm for node, _ in shares)
+        if best is None or (len(shares), free, cold) < best[:3]:
+            best = (len(shares), free, cold, shares)
+    return None if best is None else best[3]
 
 
 def slices_of(space: Occupancy, shares: Sequence[Share], memory: int) -> tuple[Slice, ...]:

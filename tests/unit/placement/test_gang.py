@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.builders import (
@@ -73,6 +75,30 @@ def test_where(
     if placement is not None:
         assert space.refusal(placement, gpus(size)) is None
         assert placement.span == space.topology.span_of_gpus(list(placement.gpus()))
+
+
+WARM = {
+    "of equals one that has its files": ("n1[4] n2[4] n3[4]", {}, 2, ("n2",), "n2:2"),
+    "a better fit goes before it": ("n1[4] n2[4] n3[4]", {"n1": 2}, 2, ("n2",), "n1:2"),
+    "a whole gang on them": ("n1[4] n2[4] n3[4] n4[4]", {}, 8, ("n2", "n4"), "n2 n4"),
+    "not at the price of a wider span": (
+        "rack a: n1[4] n2[4]  rack b: n3[4] n4[4]", {"n1": 1}, 8, ("n1", "n2"), "n3 n4",
+    ),
+    "of equal racks the one with more of them": (
+        "rack a: n1[4] n2[4]  rack b: n3[4] n4[4]", {}, 8, ("n1", "n3", "n4"), "n3 n4",
+    ),
+    "not a slower type": ("n1[4fast] n2[4slow]", {}, 2, ("n2",), "n1:2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "taken", "size", "warm", "want"), WARM.values(), ids=WARM)
+def test_nodes_that_have_its_files_go_first_where_all_else_is_equal(
+    text: str, taken: dict[str, int], size: int, warm: tuple[str, ...], want: str
+) -> None:
+    nodes = tuple(cluster(text).node_by_name[name].index for name in warm)
+    space, placement = placed(text, taken, replace(gpus(size), warm=nodes), RELAXING)
+    assert placement is not None
+    assert where(placement.slices, space.topology) == want
 
 
 def test_a_named_type_is_insisted_on() -> None:
