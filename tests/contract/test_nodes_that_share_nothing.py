@@ -22,6 +22,7 @@ from trainmaster.engines.ray.node_link import Unreachable
 from trainmaster.model.actions import Halt, Kill, Launch, Reshape
 from trainmaster.model.engine_reports import (
     Ended,
+    FilesKept,
     Lost,
     NodeCame,
     Reshaped,
@@ -215,6 +216,8 @@ def test_a_manager_that_comes_back_brings_what_was_written_meanwhile(tmp_path: P
             await again.engine.observe({RUN: seen})
             assert (await again.ended(RUN)).code == 0
             assert (stage.code / "result").read_text() == "done\n"
+            kept = await again.heard(RUN, FilesKept)
+            assert kept.nodes == ("n0",)
 
     perform(tmp_path, act)
 

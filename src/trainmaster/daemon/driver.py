@@ -62,6 +62,7 @@ from trainmaster.daemon.service_api import Conflict, NotFound, RequestError, Una
 from trainmaster.daemon.step_writer import RETRY_S, StepWriter
 from trainmaster.daemon.stop_recording import record_stop_reasons
 from trainmaster.daemon.usage_ledger import UsageLedger
+from trainmaster.daemon.warm_nodes import WarmNodes
 from trainmaster.engines.protocol import Engine
 from trainmaster.failures.reason_table import Memory
 from trainmaster.model import codec
@@ -172,6 +173,7 @@ class Driver:
         self.measurements = Measurements()
         self.readings.listeners.append(self._measure)
         self.live_programs = LivePrograms()
+        self.warm_nodes = WarmNodes()
         self.known_profiles = KnownProfiles(store, self.live_programs.with_arguments)
         self.memory_forecasts = MemoryForecasts(self.live_programs)
         self.host_bookings = HostBookings(self)
@@ -528,6 +530,8 @@ class Driver:
             yield logged if record is None else with_cost(logged, live, record, topology, now)
             if isinstance(logged.event, e.JobProfiled) and logged.event.profile is not None:
                 yield from self._told_to_others(live, logged.event.profile)
+            if isinstance(logged.event, e.JobProfiled) and logged.event.warm:
+                yield from self._warm_for_others(live, logged.event.warm)
         yield from self.inputs.news(live, found)
         if isinstance(report, Progressed):
             yield from self._measure_steps(report, live, now)
@@ -590,6 +594,18 @@ class Driver:
                 theirs = self.memory_forecasts.of_live_run(other, news)
                 yield LoggedEvent(e.JobProfiled(other.id, profile=theirs))
         yield from self.memory_forecasts.told_to_started(live, news)
+
+    def _warm_for_others(self, live: LiveJob, nodes: tuple[int, ...]) -> Iterator[LoggedEvent]:
+        """Nodes that have its code have that of jobs that wait with the same."""
+        digest = live.recipe.program_digest
+        warm = self.warm_nodes.learn(digest, nodes)
+        for other in self.jobs.values() if warm else ():
+            if (
+                other.recipe.program_digest == digest
+                and not other.has_started
+                and other is not live
+            ):
+                yield LoggedEvent(e.JobProfiled(other.id, warm=warm))
 
     # -- storing -------------------------------------------------------------------------------------
 

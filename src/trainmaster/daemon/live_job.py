@@ -332,8 +332,9 @@ def shared_by(live: LiveJob, topology: Topology) -> str:
     return "" if is_on_slots(topology, placement) else "MPS" if live.history.by_mps else SLICING
 
 
-def submitted_job(asked: Submission, id: str, now: int) -> Job:
-    """The controller's value of a submission."""
+def submitted_job(asked: Submission, id: str, now: int, warm: tuple[int, ...] = ()) -> Job:
+    """The controller's value of a submission; `warm` are nodes that have its code."""
     after = asked.job.deadline_ms
     deadline = None if after is None else now + after
-    return replace(asked.job, id=id, submit_ms=now, deadline_ms=deadline)
+    demand = replace(asked.job.demand, warm=warm) if warm else asked.job.demand
+    return replace(asked.job, id=id, submit_ms=now, deadline_ms=deadline, demand=demand)

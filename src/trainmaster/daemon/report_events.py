@@ -109,6 +109,8 @@ def _events_of(
     topology = None if terms is None else terms.space.topology
     if isinstance(report, r.Progressed):
         return _progressed(report, live, record, now, topology)
+    if isinstance(report, r.FilesKept):
+        return _files_kept(report, live, topology)
     if isinstance(report, r.Started):
         return _started(report, live, record, now, assumed_speed(record, topology))
     if isinstance(report, r.Thawed):
@@ -116,6 +118,14 @@ def _events_of(
     if isinstance(report, r.Reshaped):
         return _reshaped(report, live, record, now, assumed_speed(record, topology))
     return EVENTS[type(report)](report, live, record, now)
+
+
+def _files_kept(
+    said: r.FilesKept, live: LiveJob, topology: Topology | None
+) -> Iterator[LoggedEvent]:
+    known = {} if topology is None else topology.node_by_name
+    warm = tuple(known[name].index for name in said.nodes if name in known)
+    yield LoggedEvent(e.JobProfiled(live.id, warm=warm))
 
 
 def _started(

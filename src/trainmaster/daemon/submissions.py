@@ -285,7 +285,8 @@ class Submissions:
                 uuid=uuid4().hex,
             )
             kept_array = None if array is None else Array((), array.limit)
-            job = submitted_job(asked, id, now)
+            warm = self._driver.warm_nodes.of(recipe.program_digest)
+            job = submitted_job(asked, id, now, warm)
             yield LiveJob(
                 job=job,
                 name=recipe.name,

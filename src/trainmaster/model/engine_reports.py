@@ -263,6 +263,16 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
+class FilesKept:
+    """Nodes that keep the files of its job, which were sent there: its next run need not be sent them."""
+
+    run: Run
+    at_ms: int
+    nodes: tuple[str, ...]
+    steady_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """None of its processes is left."""
 
@@ -327,6 +337,7 @@ Report = (
     | ReplicaLost
     | Progressed
     | Saved
+    | FilesKept
     | Profiled
     | HeedsStops
     | RanksLimited

@@ -51,6 +51,7 @@ REPORTS: dict[str, type[Report]] = {
     "not frozen": r.NotFrozen,
     "thawed": r.Thawed,
     "saved": r.Saved,
+    "files kept": r.FilesKept,
     "profile": r.Profiled,
     "heeds stops": r.HeedsStops,
     "ranks limited": r.RanksLimited,
@@ -84,7 +85,7 @@ def report_of(run: Run, entry: JournalEntry) -> Report | None:
     said = {f.name: entry[f.name] for f in stated if f.name in entry or f.name not in may_lack}
     if entry.get("boot") != journal.BOOT:
         said.pop("steady_ms", None)
-    for name in ("pids", "changed", "stacks", "unfit"):
+    for name in ("pids", "changed", "stacks", "unfit", "nodes"):
         if said.get(name) is not None:
             said[name] = tuple(said[name])
     if "asked" in said:

@@ -65,6 +65,7 @@ from trainmaster.model.engine_reports import (
     ClusterNode,
     DevicesTaken,
     Ended,
+    FilesKept,
     Lost,
     NodeCame,
     NodeFell,
@@ -732,6 +733,9 @@ class RayEngine:
         run = gang.run
         staged = self._staging.staged(run)
         lost = sorted(await self._staging.bring_all(run))
+        if staged is not None and not gang.is_over:
+            kept = tuple(node for node in staged.nodes if node not in lost)
+            gang.note(FilesKept(run, time.time_ns() // 1_000_000, kept))
         if lost and not is_lost:
             gang.node_gone(name, self._with_loss(run, LOST_WITH.format(lost[0])))
         else:
