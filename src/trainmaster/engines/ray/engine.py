@@ -444,6 +444,7 @@ class RayEngine:
             self._marker(gang.run).unlink(missing_ok=True)
         if self._runs.get(gang.run) is gang:
             del self._runs[gang.run]
+        self._staging.forget(gang.run)
         self._start(self._release(gang.run))
 
     async def _release(self, run: Run) -> None:
