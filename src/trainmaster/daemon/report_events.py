@@ -676,6 +676,13 @@ def lost_work(record: JobRecord, then: int, saved: int | None = None) -> dict[st
     return {"lost_s": lost} if lost > 0 else {}
 
 
+def _of_part(
+    said: r.CanResize | r.ResizeReady | r.NotResized, live: LiveJob, record: JobRecord, now: int
+) -> Iterator[LoggedEvent]:
+    """It concerns the engine alone."""
+    return iter(())
+
+
 EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent]]] = {
     r.Frozen: _frozen,
     r.NotFrozen: _not_frozen,
@@ -689,6 +696,9 @@ EVENTS: dict[type, Callable[[Any, LiveJob, JobRecord, int], Iterator[LoggedEvent
     r.Hung: _hung,
     r.WentOn: _went_on,
     r.Straggled: _straggled,
+    r.CanResize: _of_part,
+    r.ResizeReady: _of_part,
+    r.NotResized: _of_part,
 }
 """Of a run that goes on."""
 

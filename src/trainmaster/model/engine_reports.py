@@ -95,6 +95,42 @@ class Reshaped:
     pause_ms: int | None = None
     """How long it did not train, where it was resized in place."""
     steady_ms: int | None = None
+    numbers: tuple[int, ...] | None = None
+    """Of its processes, by rank: their logs are named so. None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class CanResize:
+    """All ranks of a part of a gang have said that they can be resized while they train."""
+
+    run: Run
+    at_ms: int
+    may_lose: int = 0
+    """How many ranks of the gang may be lost while the others go on."""
+    steady_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeReady:
+    """The new ranks of a part of a gang are ready to join the others."""
+
+    run: Run
+    at_ms: int
+    number: int
+    """Of the resize: the gang's."""
+    steady_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotResized:
+    """A part of a gang cannot be resized in place."""
+
+    run: Run
+    at_ms: int
+    number: int
+    """Of the resize: the gang's."""
+    why: str
+    steady_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +369,9 @@ Report = (
     | NotFrozen
     | Thawed
     | Reshaped
+    | CanResize
+    | ResizeReady
+    | NotResized
     | ResizeTimed
     | ReplicaLost
     | Progressed

@@ -65,7 +65,12 @@ class GangPart:
     """The address of the first node, as the others reach it; not used where that is the only one."""
     port: int
     generation: int = 0
-    """How often the gang was started before, under this attempt, with other sizes."""
+    """How often the gang was started or resized before, under this attempt."""
+    in_place: bool = False
+    """Whether it is resized while it trains: its new ranks join others, and nobody regroups before all nodes
+    are ready."""
+    numbers: tuple[int, ...] = ()
+    """By which new processes of an `in_place` part are known, in the gang."""
 
 
 @dataclass(frozen=True, slots=True)

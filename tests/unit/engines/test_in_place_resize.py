@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,15 @@ from trainmaster.engines.local.in_place_resize import (
     RankAssignment,
     Step,
     assigned_ranks,
-    free_numbers,
 )
 from trainmaster.engines.local.logs import RankLog
-from trainmaster.engines.local.rank_processes import Gang, RankProcess
-from trainmaster.engines.local.run_resizing import LONGEST_SAVE_S, RunResizing, without_rank
+from trainmaster.engines.local.rank_processes import Gang, RankProcess, free_numbers
+from trainmaster.engines.local.run_resizing import (
+    LONGEST_SAVE_S,
+    PER_GANG,
+    RunResizing,
+    without_rank,
+)
 from trainmaster.engines.local.runfile import CgroupPlan, RankSpec, RunFile
 from trainmaster_sdk.wire import Message
 
@@ -167,16 +172,85 @@ def test_only_a_program_that_has_said_so_is_resized_in_place(tmp_path: Path) -> 
     assert resizing.assignment(run_of(2), run_of(3)) == RankAssignment({0: 0, 1: 1}, (), (2,))
 
 
-def test_a_part_of_a_gang_does_not_go_on_without_a_rank(tmp_path: Path) -> None:
-    gang = gang_of(tmp_path, 2)
-    resizing = RunResizing(gang, Ranks().ask)
+def part_of(run: RunFile, world: int, shape: int = 0) -> RunFile:
+    """Its ranks are some of a gang's on several machines; with a shape, by a resize that all do together."""
+    for rank in run.ranks:
+        rank.env["WORLD_SIZE"] = str(world)
+    return replace(run, in_place=shape > 0, gang_generation=shape, numbers=(7, 8)[: shape and 2])
+
+
+def test_a_part_of_a_gang_that_has_lost_a_rank_regroups_when_all_are_told(tmp_path: Path) -> None:
+    ranks, gang = Ranks(), gang_of(tmp_path, 2)
+    resizing = RunResizing(gang, ranks.ask)
     for number in range(2):
         resizing.heard(number, {"say": "can resize", "may_lose": 1})
-    assert resizing.can_lose(run_of(2), gang.ranks[1])
-    part = run_of(2)
-    for rank in part.ranks:
-        rank.env["WORLD_SIZE"] = "4"
-    assert not resizing.can_lose(part, gang.ranks[1])
+    part = part_of(run_of(2), world=4)
+    lost = gang.ranks[0]
+    assert resizing.can_lose(part, lost)
+    resizing.lose(part, lost, str(tmp_path))
+    assert (resizing.active, resizing.lost_rank, ranks.asked) == (None, lost, {})
+    assert not resizing.can_lose(part, gang.ranks[0])
+    said = {"number": 3, "first": 1, "world": 3, "host": "n0", "port": 47}
+    for _ in range(2):
+        resizing.regroup(part, said, str(tmp_path))
+    where = {"host": "n0", "port": 47, "local_rank": 0, "local_world": 1}
+    number = 3 * PER_GANG
+    assert ranks.asked == {1: {"ask": "resize", "n": number, "rank": 1, "world": 3} | where}
+
+
+def test_ranks_of_a_part_are_asked_when_all_parts_are_ready(tmp_path: Path) -> None:
+    ranks, gang = Ranks(), gang_of(tmp_path, 2)
+    resizing = RunResizing(gang, ranks.ask)
+    for number in range(2):
+        resizing.heard(number, {"say": "can resize"})
+    target = part_of(run_of(1), world=3, shape=2)
+    found = resizing.assignment(part_of(run_of(2), world=2), target)
+    assert found == RankAssignment({0: 0}, (1,), ())
+    resizing.begin(run_of(2), target, found, 0, str(tmp_path))
+    resize = resizing.active
+    assert resize is not None
+    resize.tick(time.monotonic() + 2 * WARM_UP_S)
+    assert (resize.step, resize.failure, ranks.asked) == (Step.READY, "", {})
+    assert resizing.is_old(target)
+    resizing.regroup(run_of(2), {"number": 2}, str(tmp_path))
+    assert resize.step is Step.BOUNDARY
+    assert ranks.asked[1] == {"ask": "resize", "n": 2 * PER_GANG, "rank": None}
+
+
+def test_a_part_that_has_only_come_waits_for_the_others(tmp_path: Path) -> None:
+    ranks, gang = Ranks(), gang_of(tmp_path, 2)
+    resizing = RunResizing(gang, ranks.ask)
+    resizing.join(part_of(run_of(2), world=3, shape=1), PER_GANG)
+    resize = resizing.active
+    assert resize is not None
+    for number in range(2):
+        assert resize.step is Step.WARM_UP
+        resizing.heard(number, {"say": "ready"})
+        resize.tick(time.monotonic())
+    resize.tick(time.monotonic() + 2 * WARM_UP_S)
+    assert (resize.step, resize.failure) == (Step.READY, "")
+    for number in range(2):
+        resizing.heard(number, {"say": "resized", "n": PER_GANG})
+    resize.tick(time.monotonic())
+    assert (resize.step, len(resize.members())) == (Step.DONE, 2)
+
+
+def test_a_part_that_is_not_needed_leaves(tmp_path: Path) -> None:
+    ranks, gang = Ranks(), gang_of(tmp_path, 2)
+    resizing = RunResizing(gang, ranks.ask)
+    run = part_of(run_of(2), world=4)
+    for _ in range(2):
+        resizing.leave(run, {"number": 1}, str(tmp_path))
+    assert {said["rank"] for said in ranks.asked.values()} == {None}
+    for number in range(2):
+        resizing.heard(number, {"say": "removed", "n": PER_GANG})
+    assert not gang.has_ended, "they have not ended yet"
+    for rank in gang.leaving:
+        rank.code = 0
+    assert resizing.active is not None
+    resizing.active.tick(time.monotonic())
+    assert resizing.active.step is Step.DONE
+    assert gang.ranks == []
 
 
 def test_without_a_rank_the_others_are_numbered_anew() -> None:

@@ -301,6 +301,11 @@ class LocalEngine:
     async def bring(self, run: Run) -> None:
         """Nothing: it is here."""
 
+    def steer(self, run: Run, said: Message) -> None:
+        """Tell a part of a gang what all parts of it do together: an order for its supervisor."""
+        if run in self._followers:
+            self._followers[run].send(said)
+
     def tell_gpu_use(self, run: Run, util_ppm: int) -> None:
         if run in self._followers:
             self._followers[run].say({"say": "gpu use", "util_ppm": util_ppm})
@@ -452,7 +457,7 @@ class LocalEngine:
 
         def make() -> Message:
             last = runfile.newest(folder)
-            if last is not None and last.placement == repr(order.placement.slices):
+            if last is not None and _is_shape_of(last, order.placement, spec):
                 return {"order": "reshape", "generation": last.generation} | grace
             generation = 1 + max(_generations(folder), 0 if last is None else last.generation)
             socket = at if last is None else last.socket
@@ -604,6 +609,12 @@ class LocalEngine:
 
     def _marker(self, run: Run) -> Path:
         return self._folder / LIVE / f"{run.job}.{run.attempt}"
+
+
+def _is_shape_of(file: RunFile, placement: Placement, spec: LaunchSpec) -> bool:
+    """Whether it is the file of that resize already."""
+    generation = 0 if spec.part is None else spec.part.generation
+    return file.placement == repr(placement.slices) and file.gang_generation == generation
 
 
 def _generations(folder: str) -> int:

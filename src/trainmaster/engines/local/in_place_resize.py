@@ -9,13 +9,12 @@ Only the standard library is imported here: supervisors load it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from trainmaster.engines.local.rank_processes import Gang, RankProcess
+from trainmaster.engines.local.rank_processes import Gang, RankProcess, free_numbers, joining
 from trainmaster.engines.local.runfile import RunFile
-from trainmaster_sdk import wire
 from trainmaster_sdk.wire import Message
 
 WARM_UP_S = 600.0
@@ -29,6 +28,8 @@ class Step(Enum):
 
     WARM_UP = "warm up"
     """New ranks are not ready yet."""
+    READY = "ready"
+    """They are, and those on other machines may not be: nobody is asked yet."""
     BOUNDARY = "boundary"
     """The ranks were asked, and have not all formed the new group."""
     LEAVING = "leaving"
@@ -69,17 +70,6 @@ def assigned_ranks(
     return RankAssignment(staying, tuple(number for number, _ in left), tuple(empty))
 
 
-def free_numbers(taken: Collection[int], count: int, first: int) -> list[int]:
-    """The lowest numbers from the first on that no process has."""
-    found: list[int] = []
-    number = first
-    while len(found) < count:
-        if number not in taken:
-            found.append(number)
-        number += 1
-    return found
-
-
 class InPlaceResize:
     """One resize, from its order to the last rank that leaves.
 
@@ -96,9 +86,17 @@ class InPlaceResize:
         ask: Callable[[int, Message], None],
         grace_s: float,
         order_ms: int,
+        *,
+        is_whole: bool = True,
     ) -> None:
+        """`is_whole`: no rank of it is on another machine, so that it need not be told when to ask."""
         self.target = target
         self.number = number
+        self.is_whole = is_whole
+        self.is_arrival = False
+        """Whether all ranks here are new."""
+        self.is_ready_told = False
+        """Whether the gang knows that its new ranks are ready."""
         self.step = Step.WARM_UP
         self.failure = ""
         """Why it cannot be done in place."""
@@ -122,16 +120,30 @@ class InPlaceResize:
     def begin(self, folder: str) -> None:
         """Start the new ranks; ask at once where there are none."""
         taken = {rank.number for rank in (*self._gang.ranks, *self._gang.leaving)}
-        numbers = free_numbers(taken, len(self._wanted.empty), self._gang.first)
-        self._new = dict(zip(numbers, self._wanted.empty, strict=True))
+        count = len(self._wanted.empty)
+        given = [number for number in self.target.numbers if number not in taken]
+        numbers = given if self.target.in_place else free_numbers(taken, count, self._gang.first)
+        if len(numbers) < count:
+            self.failure = f"it was given {len(numbers)} numbers for {count} new ranks"
+            return
+        self._new = dict(zip(numbers, self._wanted.empty, strict=False))
         wanted = [
-            (number, place, {wire.JOINS: str(self.number), wire.PROCESS: str(number)})
-            for number, place in self._new.items()
+            (number, place, joining(self.number, number)) for number, place in self._new.items()
         ]
         problem = self._gang.start_joining(self.target, folder, wanted) if wanted else None
         if problem is not None:
             self.failure = problem.why
         self.tick(time.monotonic())
+
+    def begin_started(self) -> None:
+        """All ranks here have just been started, to join others on other machines."""
+        self.is_arrival = True
+        self._new = {rank.number: place for place, rank in enumerate(self._gang.ranks)}
+
+    def go(self) -> None:
+        """All ranks are ready, on all machines: ask those that train."""
+        if self.step is Step.READY:
+            self._ask_all(time.monotonic())
 
     def call_off(self) -> None:
         """It does not come about: new ranks end, the others are told."""
@@ -185,13 +197,15 @@ class InPlaceResize:
         if self.failure:
             return
         if self.step is Step.WARM_UP and self._ready >= self._new.keys():
-            self._ask_all(now)
-        if self.step is Step.BOUNDARY and self._has_formed:
+            self.step = Step.READY
+            if self.is_whole:
+                self._ask_all(now)
+        if self.step in (Step.READY, Step.BOUNDARY) and self._has_formed:
             self._note_times(now)
             self.step, self._until = Step.LEAVING, now + self._grace_s
         if self.step is Step.LEAVING:
             self._end_leaving(now)
-        elif now >= self._until and not is_saving:
+        elif self.step is not Step.READY and now >= self._until and not is_saving:
             waited = (
                 "new ranks were not ready" if self.step is Step.WARM_UP else "ranks did not regroup"
             )
@@ -237,10 +251,14 @@ class InPlaceResize:
 
     def _note_times(self, now: float) -> None:
         """What the slowest rank took; the rest of the time they were on their way to the end of a step."""
-        regroup = max(_count(said, "regroup_ms") for said in self._resized.values())
-        broadcast = max(_count(said, "broadcast_ms") for said in self._resized.values())
-        waited = max(0, _ms(now - self._asked) - regroup - broadcast)
-        self.phases |= {"boundary_ms": waited, "regroup_ms": regroup, "broadcast_ms": broadcast}
+        regroup = max((_count(said, "regroup_ms") for said in self._resized.values()), default=0)
+        broadcast = max(
+            (_count(said, "broadcast_ms") for said in self._resized.values()), default=0
+        )
+        self.phases |= {"regroup_ms": regroup, "broadcast_ms": broadcast}
+        if self.step is Step.BOUNDARY:  # ranks that have only come have waited for the others
+            waited = max(0, _ms(now - self._asked) - regroup - broadcast)
+            self.phases["boundary_ms"] = waited
         self._joined = now
 
     def _end_leaving(self, now: float) -> None:

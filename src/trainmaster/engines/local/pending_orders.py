@@ -12,12 +12,14 @@ ANSWERS = {
     "freeze": ("frozen", "not frozen"),
     "thaw": ("thawed",),
     "reshape": ("reshaped",),
+    "regroup": ("reshaped", "not resized"),
 }
 """What a supervisor writes when it has carried out an order; the end of the run answers every order."""
 INSTEAD_OF = {
     "freeze": ("freeze", "thaw"),
     "thaw": ("freeze", "thaw"),
     "reshape": ("reshape",),
+    "regroup": ("regroup",),
 }
 """Earlier orders that must not be sent again after a new one."""
 

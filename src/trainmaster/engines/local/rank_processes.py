@@ -10,7 +10,7 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -20,6 +20,7 @@ from trainmaster.engines.local.logs import RankLog
 from trainmaster.engines.local.process_freezer import send
 from trainmaster.engines.local.runfile import RunFile
 from trainmaster.engines.local.secret_files import SecretProblem, problem_sentence, read_secrets
+from trainmaster_sdk import wire
 from trainmaster_sdk.process_tree import descendants_by_scan, is_alive
 
 PIPE_BYTES = 1 << 20
@@ -104,8 +105,8 @@ class Gang:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no rank runs; what they started may."""
-        return all(rank.code is not None for rank in self.ranks)
+        """Whether no rank runs; what they started may. Where all leave, those that leave have to end."""
+        return all(rank.code is not None for rank in self.ranks or self.leaving)
 
     def running(self) -> int:
         """How many of its ranks have not ended."""
@@ -115,16 +116,21 @@ class Gang:
         """The processes that were started as its ranks and have not ended."""
         return [rank.pid for rank in self.ranks if rank.code is None]
 
-    def start(self, run: RunFile, folder: str) -> NotStarted | None:
-        """All ranks; else why the first of them could not be started."""
+    def start(self, run: RunFile, folder: str, joins: int = 0) -> NotStarted | None:
+        """All ranks; else why the first of them could not be started. `joins`: the number of the resize by
+        which they join others, on other machines."""
         self.ranks, self.joining, self.leaving, self.changed_files = [], [], [], []
         try:
             self._cgroups.prepare(len(run.ranks), run.cgroups.minors)
         except OSError as refused:
             return _not_filtered(run.first_rank, refused.errno or 0)
         self.first = run.first_rank
-        places = range(len(run.ranks))
-        wanted: list[tuple[int, int, dict[str, str]]] = [(self.first + n, n, {}) for n in places]
+        count = len(run.ranks)
+        numbers = run.numbers[:count] if joins else range(self.first, self.first + count)
+        wanted = [
+            (number, place, joining(joins, number) if joins else {})
+            for place, number in enumerate(numbers)
+        ]
         return self._start_all(run, folder, wanted, self.ranks)
 
     def start_joining(
@@ -133,7 +139,7 @@ class Gang:
         """More processes, for ranks of `run`: each with its number, its place there, and more variables."""
         self.joining = []
         try:
-            self._cgroups.prepare(1 + max(number for number, _, _ in wanted) - self.first)
+            self._cgroups.prepare(1 + max(self._free_groups(len(wanted))))
         except OSError as refused:
             return _not_filtered(run.first_rank, refused.errno or 0)
         return self._start_all(run, folder, wanted, self.joining)
@@ -146,8 +152,9 @@ class Gang:
         ranks: list[RankProcess],
     ) -> NotStarted | None:
         errors, problem = [], None
-        for number, place, more in wanted:
-            start = RankStart(number, place, number - self.first, more)
+        groups = self._free_groups(len(wanted))
+        for (number, place, more), group in zip(wanted, groups, strict=True):
+            start = RankStart(number, place, group, more)
             try:
                 rank, error = _started(run, start, folder, self._cgroups)
             except OSError as refused:
@@ -164,6 +171,11 @@ class Gang:
             if failed and problem is None:
                 problem = _not_started(run, place, *struct.unpack("ii", failed))
         return problem
+
+    def _free_groups(self, count: int) -> list[int]:
+        """The lowest numbers of control groups that no process of the run is in."""
+        taken = {rank.group for rank in (*self.ranks, *self.joining, *self.leaving)}
+        return free_numbers(taken, count, 0)
 
     def reap(self) -> list[RankProcess]:
         """Take note of every child that has ended, ours or inherited; the ranks among them."""
@@ -358,6 +370,22 @@ def _not_filtered(rank: int, number: int) -> NotStarted:
 
 def _words(number: int) -> str:
     return os.strerror(number).lower()
+
+
+def joining(number: int, process: int) -> dict[str, str]:
+    """What a rank is told that is started to join others, by the resize of that number."""
+    return {wire.JOINS: str(number), wire.PROCESS: str(process)}
+
+
+def free_numbers(taken: Collection[int], count: int, first: int) -> list[int]:
+    """The lowest numbers from the first on that are not taken."""
+    found: list[int] = []
+    number = first
+    while len(found) < count:
+        if number not in taken:
+            found.append(number)
+        number += 1
+    return found
 
 
 def code_of(status: int) -> int:

@@ -15,7 +15,7 @@ from trainmaster.engines.local import journal, orphan_cleanup, runfile
 from trainmaster.engines.local.fork_server_client import ForkServerClient
 from trainmaster.engines.local.journal import JournalEntry
 from trainmaster.engines.local.orphan_cleanup import RunRemains
-from trainmaster.engines.local.pending_orders import PendingOrders
+from trainmaster.engines.local.pending_orders import ENDS, PendingOrders
 from trainmaster.engines.local.socket_paths import takes_orders
 from trainmaster.model import engine_reports as r
 from trainmaster.model.engine_reports import Ended, Lost, Report, StopOrder
@@ -45,6 +45,9 @@ ORPHANED = "It was ended as an orphan, before it was launched again."
 REPORTS: dict[str, type[Report]] = {
     "started": r.Started,
     "reshaped": r.Reshaped,
+    "can resize": r.CanResize,
+    "resize ready": r.ResizeReady,
+    "not resized": r.NotResized,
     "resize timed": r.ResizeTimed,
     "replica lost": r.ReplicaLost,
     "frozen": r.Frozen,
@@ -85,7 +88,7 @@ def report_of(run: Run, entry: JournalEntry) -> Report | None:
     said = {f.name: entry[f.name] for f in stated if f.name in entry or f.name not in may_lack}
     if entry.get("boot") != journal.BOOT:
         said.pop("steady_ms", None)
-    for name in ("pids", "changed", "stacks", "unfit", "nodes"):
+    for name in ("pids", "changed", "stacks", "unfit", "nodes", "numbers"):
         if said.get(name) is not None:
             said[name] = tuple(said[name])
     if "asked" in said:
@@ -196,7 +199,14 @@ class RunFollower:
                 await task
 
     def send(self, said: Message) -> None:
-        """To the supervisor, now or as soon as it answers."""
+        """To the supervisor, now or as soon as it answers; after an order before it whose files are being
+        written, unless it ends the run."""
+        if self._preparing and said["order"] not in ENDS:
+            self.send_when_ready(lambda: said)
+        else:
+            self._send(said)
+
+    def _send(self, said: Message) -> None:
         self._orders.add(said)
         if self._writer is not None:
             self._send_due(self._writer)
@@ -215,7 +225,7 @@ class RunFollower:
         trouble = ""
         while not self._is_over:
             try:
-                self.send(await asyncio.to_thread(prepare))
+                self._send(await asyncio.to_thread(prepare))
                 return
             except OSError as problem:
                 if trouble != str(problem):

@@ -59,7 +59,7 @@ class RunFreezing:
         self._tell = tell
         self._lose = lose
         self._phase = Phase.RUNNING
-        self._is_wanted = False
+        self.is_wanted = False
         """Whether it is to be frozen."""
         self._owes_thawed = False
         self._was_refused = False
@@ -68,6 +68,8 @@ class RunFreezing:
         self._failures: list[str] = []
         self._is_final = True
         self._is_turned = False
+        self.may_keep: int | None = None
+        """The same for each of its GPUs, as it was ordered."""
         self._may_keep: int | None = None
         """Bytes that it may keep on all its GPUs together; None: as many as it likes."""
         self._kept: dict[str, int] = {}
@@ -100,16 +102,17 @@ class RunFreezing:
 
     def freeze(self, may_keep: int | None = None) -> None:
         """Leave no more than so many bytes on each of its GPUs. One that is frozen stays so."""
-        if self._is_wanted:
+        if self.is_wanted:
             return
-        self._is_wanted, self._since = True, time.monotonic()
+        self.is_wanted, self._since = True, time.monotonic()
+        self.may_keep = may_keep
         self._may_keep = None if may_keep is None else may_keep * len(set(self._devices))
         self._begin_choosing()
         self.step(self._since)
 
     def thaw(self, devices: Sequence[str] | None = None) -> None:
         """Let it go on, on these devices where they are given; one that runs is left alone."""
-        if self._phase is Phase.RUNNING and not (self._is_wanted or self._was_refused):
+        if self._phase is Phase.RUNNING and not (self.is_wanted or self._was_refused):
             return
         now = time.monotonic()
         if devices and self._phase is Phase.FROZEN:
@@ -118,14 +121,14 @@ class RunFreezing:
                 self._lose(CANNOT_MOVE)
                 return
             self._moves, self._next_devices = moves, tuple(devices)
-        if self._is_wanted or self._phase is Phase.RUNNING:
+        if self.is_wanted or self._phase is Phase.RUNNING:
             self._since = now
-        self._is_wanted, self._owes_thawed, self._was_refused = False, True, False
+        self.is_wanted, self._owes_thawed, self._was_refused = False, True, False
         self.step(now)
 
     def let_go(self) -> None:
         """It is told to end: let it go on, so that it can save; nobody waits for an answer."""
-        self._is_wanted, self._owes_thawed = False, False
+        self.is_wanted, self._owes_thawed = False, False
         self.step(time.monotonic())
 
     def heard(self, rank: int, said: Message) -> None:
@@ -134,7 +137,7 @@ class RunFreezing:
 
     def close(self) -> None:
         """None of its processes is left."""
-        self._phase, self._is_wanted, self._owes_thawed = Phase.RUNNING, False, False
+        self._phase, self.is_wanted, self._owes_thawed = Phase.RUNNING, False, False
         for freezer in self._freezers:
             freezer.close()
 
@@ -154,11 +157,11 @@ class RunFreezing:
 
     def _while_running(self, now: float) -> bool:
         self._answer_thaw(now)
-        if not self._is_wanted:
+        if not self.is_wanted:
             return False
         freezer = self._choose()
         if freezer is None:
-            self._is_wanted, self._was_refused = False, True
+            self.is_wanted, self._was_refused = False, True
             why = " ".join(dict.fromkeys(self._failures)) or NO_FREEZER
             self._tell("not frozen", {"why": why, "is_final": self._is_final})
             return False
@@ -168,7 +171,7 @@ class RunFreezing:
 
     def _while_releasing(self, now: float) -> bool:
         assert self._chosen is not None
-        if not self._is_wanted and not self._is_turned:
+        if not self.is_wanted and not self._is_turned:
             self._is_turned = True
             self._chosen.turn_back()
         result = self._chosen.result(now)
@@ -177,11 +180,11 @@ class RunFreezing:
         if result.end == FROZEN and result.gpu_bytes is not None:
             self._kept[self._chosen.name] = result.gpu_bytes
         excess = self._excess(self._chosen)
-        if result.end == FROZEN and self._is_wanted and excess is not None:
+        if result.end == FROZEN and self.is_wanted and excess is not None:
             self._failures.append(excess)
             self._is_final = False
             self._begin_restore()
-        elif result.end == FROZEN and self._is_wanted:
+        elif result.end == FROZEN and self.is_wanted:
             self._released, self._phase = result, Phase.STOPPING
         elif result.end == RUNNING:
             self._phase = Phase.RUNNING
@@ -192,7 +195,7 @@ class RunFreezing:
         return True
 
     def _while_stopping(self, now: float) -> bool:
-        if not self._is_wanted:
+        if not self.is_wanted:
             self._begin_restore()
             return True
         if not freeze(self._members):
@@ -210,7 +213,7 @@ class RunFreezing:
         return True
 
     def _while_frozen(self, now: float) -> bool:
-        if self._is_wanted:
+        if self.is_wanted:
             return False
         self._begin_restore()
         return True
@@ -227,12 +230,12 @@ class RunFreezing:
             self._tries += 1
             self._chosen.restore(self._moves)
         else:
-            self._phase, self._is_wanted, self._owes_thawed = Phase.RUNNING, False, False
+            self._phase, self.is_wanted, self._owes_thawed = Phase.RUNNING, False, False
             self._lose(" ".join(("It could not be made to go on.", result.why)))
         return True
 
     def _most_tries(self, result: Result) -> int:
-        is_ending = not (self._owes_thawed or self._is_wanted)
+        is_ending = not (self._owes_thawed or self.is_wanted)
         if result.is_final or (result.is_short and is_ending):
             return 1
         return TRIES_FOR_MEMORY if result.is_short else TRIES

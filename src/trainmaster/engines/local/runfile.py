@@ -114,9 +114,13 @@ class RunFile:
     first_rank: int = 0
     """The number of its first rank in a gang on several machines."""
     gang_generation: int = 0
-    """How often the gang that it is a part of had gone on with other parts."""
+    """How often the gang that it is a part of had been started or resized before."""
     slots: tuple[str, ...] = ()
     """What each rank has for itself, and keeps: its GPUs, or its node where it has CPU slots."""
+    in_place: bool = False
+    """Whether its new ranks join others that train, on other machines too: it is told when all are ready."""
+    numbers: tuple[int, ...] = ()
+    """By which those new processes are known."""
 
 
 APART = {"pids": ("pids_in", "pids"), "devices": ("devices_in", "devices_version", "minors")} | {
@@ -132,6 +136,8 @@ LATER = frozenset({"uuid", "row", "sharing", "role", "tolerance_ppm", "gpus_fold
     "first_rank",
     "gang_generation",
     "slots",
+    "in_place",
+    "numbers",
 }
 FIELDS = frozenset(each.name for each in fields(RunFile))
 LARGEST = 64 << 20
@@ -166,11 +172,12 @@ def read(folder: str, generation: int = 0) -> RunFile:
         ranks = tuple(RankSpec(tuple(each["argv"]), each["env"]) for each in said.pop("ranks"))
         cgroups = _cgroup_plan(said)
         hang, account = said.pop("hang", None), said.pop("account", None)
-        slots = tuple(said.pop("slots", ()))
+        slots, numbers = tuple(said.pop("slots", ())), tuple(said.pop("numbers", ()))
         known = {name: value for name, value in said.items() if name in FIELDS}
         return RunFile(
             ranks=ranks,
             slots=slots,
+            numbers=numbers,
             cgroups=cgroups,
             hang=_hang_plan(hang),
             account=None if account is None else Account(**account),

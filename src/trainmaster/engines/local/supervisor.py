@@ -28,7 +28,13 @@ from trainmaster.engines.local.cgroups import RunCgroups, cgroup_name
 from trainmaster.engines.local.checkpoint_folder import LOOKING_S, last_written_ns, worked_ns
 from trainmaster.engines.local.control_socket import Connection, ControlSocket
 from trainmaster.engines.local.cooperative_freezer import Declared
-from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_status_of, withdrawal
+from trainmaster.engines.local.exit_status import (
+    ExitStatus,
+    StopCause,
+    exit_status_of,
+    start_failure,
+    withdrawal,
+)
 from trainmaster.engines.local.freezer_choice import devices_of, freezers_for
 from trainmaster.engines.local.hang_watch import HangWatch
 from trainmaster.engines.local.in_place_resize import InPlaceResize, Step
@@ -42,7 +48,7 @@ from trainmaster.engines.local.rank_times import RankTimes
 from trainmaster.engines.local.run_freezing import RunFreezing
 from trainmaster.engines.local.run_pacing import MPS, RunPacing
 from trainmaster.engines.local.run_reports import RunReports
-from trainmaster.engines.local.run_resizing import RunResizing
+from trainmaster.engines.local.run_resizing import PER_GANG, RunResizing, is_whole
 from trainmaster_sdk.wire import CHECKPOINT_DIR, Message
 
 MOST_PROFILES = 4
@@ -102,7 +108,9 @@ class Supervisor:
         self._resize_at = 0.0
         """When the part of it began that is under way."""
         self._held_orders: list[Message] = []
-        """To be carried out after a resize in place."""
+        """To be carried out after a resize."""
+        self._may_lose: int | None = None
+        """How many ranks it has said it may lose; None: it has not said yet that it can be resized."""
         self._lost_because = ""
         """Why it had to be killed, through no fault of its own."""
         self._declared = Declared()
@@ -187,6 +195,8 @@ class Supervisor:
         self._memory.tick(now, 1 + max((rank.group for rank in self._gang.ranks), default=0))
         self._reap()
         self._step_resize(now)
+        if self._is_over:
+            return
         self._step_freezing(now)
         is_suspended = self._freezing.is_frozen or self._freezing.is_busy
         is_stopping = self._stopping is not None
@@ -205,7 +215,7 @@ class Supervisor:
             stopping.killed = True
             self._gang.kill_all()
             self._reap()
-        if self._gang.has_ended:
+        if self._gang.has_ended and not self._is_leaving:
             self._end_generation(now)
 
     def _restore_files(self, now: float) -> None:
@@ -232,16 +242,20 @@ class Supervisor:
         self._hangs = self._new_hang_watch()
         self._rank_times = RankTimes(self._reports.write)
         self._resizing = RunResizing(self._gang, self._control.send_to_rank)
-        self._held_orders = []
+        self._may_lose = None
         self._control.forget_ranks()
-        self._not_started = self._gang.start(self._run, self._folder)
+        joins = self._run.in_place and self._run.generation == 0
+        number = self._run.gang_generation * PER_GANG if joins else 0
+        self._not_started = self._gang.start(self._run, self._folder, number)
         self._read_outputs(self._gang.ranks)
         if self._not_started is not None:
             self._stop(StopCause.FAILURE)
             return
+        if joins:
+            self._resizing.join(self._run, number)
+            self._hangs.close()  # it waits for others
         what = "started" if self._run.generation == 0 else "reshaped"
-        pids = [rank.pid for rank in self._gang.ranks]
-        said: Message = {"pids": pids, "generation": self._run.generation}
+        said: Message = self._said_of_ranks()
         said["by_mps"] = self._run.sharing == MPS
         if self._not_in_place:
             said["why"], self._not_in_place = self._not_in_place, ""
@@ -253,6 +267,15 @@ class Supervisor:
         self._track_at = time.monotonic() + TRACK_AFTER_S
         if self._cgroups.has_memory_groups:
             self._memory.start(time.monotonic())
+        self._execute_held_orders()
+
+    def _said_of_ranks(self) -> Message:
+        """Its processes and what they are known by, in the order of their ranks."""
+        return {
+            "pids": [rank.pid for rank in self._gang.ranks],
+            "numbers": [rank.number for rank in self._gang.ranks],
+            "generation": self._run.generation,
+        }
 
     def _read_outputs(self, ranks: Iterable[RankProcess]) -> None:
         for rank in ranks:
@@ -292,16 +315,27 @@ class Supervisor:
 
     def _goes_on_without(self, rank: RankProcess) -> bool:
         """Whether the others go on; new ranks that were to join them are started again afterwards."""
-        active = self._resizing.active
+        active, is_part = self._resizing.active, not is_whole(self._run)
         if not self._resizing.can_lose(self._run, rank) or self._freezing.is_frozen:
             return False
+        if self._resizing.lost_rank is not None:
+            return False
         if active is not None:
-            if active.step is not Step.WARM_UP or self._resizing.lost_rank is not None:
+            if active.step not in (Step.WARM_UP, Step.READY):
                 return False
             active.call_off()
-            self._resizing.queued = {"generation": active.target.generation}
+            if not is_part:  # else all parts begin it again
+                self._resizing.queued = {"generation": active.target.generation}
         self._resizing.lose(self._run, rank, self._folder)
+        if is_part:
+            self._tell_lost_rank(rank)
         return True
+
+    def _tell_lost_rank(self, lost: RankProcess) -> None:
+        self._reports.write_held()
+        code = {"code": lost.code, "signal": lost.signal, "tail": lost.log.tail()}
+        pids = [rank.pid for rank in self._gang.ranks]
+        self._reports.write("replica lost", {"rank": lost.number, "pids": pids} | code)
 
     def _stop(self, cause: StopCause, grace_ms: int | None = None) -> None:
         """Tell every rank to end; each has the same grace period, whatever the cause."""
@@ -311,6 +345,8 @@ class Supervisor:
         if last is not None:
             until, since_ns = min(until, last.until), last.since_ns
         was_killed = last is not None and last.killed
+        if cause is StopCause.RESIZE and self._freezing.is_busy and self._freezing.is_wanted:
+            self._held_orders.insert(0, {"order": "freeze", "may_keep": self._freezing.may_keep})
         self._leave_resize()
         self._stopping = Stopping(cause, until, since_ns, was_killed, grace_s)
         self._pacing.close()
@@ -459,6 +495,7 @@ class Supervisor:
         if connection.rank is not None:
             self._freezing.heard(connection.rank, said)
             self._resizing.heard(connection.rank, said)
+            self._tell_ability()
         if word == "hello":
             process = said.get("process", said.get("rank"))
             connection.rank = process if isinstance(process, int) else 0
@@ -531,10 +568,19 @@ class Supervisor:
             self._end(StopCause.HALT if order == "halt" else StopCause.KILL, grace_ms)
         elif order == "reshape":
             self._reshape(said, grace_ms)
+        elif order in ("freeze", "thaw") and (
+            self._is_resizing or (self._stopping is None and self._resizing.active is not None)
+        ):
+            self._held_orders.append(said)
         elif self._stopping is not None:
             return
-        elif order in ("freeze", "thaw") and self._resizing.active is not None:
-            self._held_orders.append(said)
+        elif order == "regroup":
+            self._resizing.regroup(self._run, said, self._folder)
+        elif order == "leave":
+            self._resizing.leave(self._run, said, self._folder)
+        elif order == "fail" and self._resizing.lost_rank is not None:
+            self._failed = self._resizing.lost_rank
+            self._stop(StopCause.FAILURE)
         elif order == "freeze":
             self._pacing.let_go()
             may_keep = said.get("may_keep")
@@ -574,6 +620,8 @@ class Supervisor:
             return
         order_ms = _age_ms(said)
         if self._stopping is None and not self._resize_in_place(generation, order_ms):
+            if self._is_of_gang(generation):
+                return
             self._resize_at, self._resize_times = time.monotonic(), {"order_ms": order_ms}
             self._stop(StopCause.RESIZE, grace_ms)
         if self._is_resizing:
@@ -589,6 +637,8 @@ class Supervisor:
             target = runfile.read(self._folder, generation)
         except (OSError, ValueError):
             return False
+        if self._resizing.is_old(target):
+            return True
         found = self._resizing.assignment(self._run, target)
         if found is None:
             return False
@@ -607,6 +657,9 @@ class Supervisor:
         if active is None or self._stopping is not None:
             return
         active.tick(now, is_saving=self._resizing.is_saving(now))
+        if active.step is Step.READY and not active.is_ready_told:
+            active.is_ready_told = True
+            self._reports.write("resize ready", {"number": active.number // PER_GANG})
         if active.failure:
             self._give_up_resize(active)
         elif active.step is Step.DONE:
@@ -619,6 +672,10 @@ class Supervisor:
             self._failed = lost
             self._stop(StopCause.FAILURE)
             return
+        if not active.is_whole:
+            self._not_resized(active.number // PER_GANG, active.failure)
+            self._stop(StopCause.HALT)  # those that could not regroup save now, and leave
+            return
         self._not_in_place = active.failure
         self._resize_at, self._resize_times = time.monotonic(), {**active.phases}
         self._stop(StopCause.RESIZE)
@@ -627,35 +684,70 @@ class Supervisor:
             newest = max(newest, queued["generation"])
         self._next = newest
 
+    def _is_of_gang(self, generation: int) -> bool:
+        """Whether all parts of a gang are to do that together; then all hear that it cannot be done."""
+        try:
+            target = runfile.read(self._folder, generation)
+        except (OSError, ValueError):
+            return False
+        if target.in_place:
+            self._not_resized(target.gang_generation, "its ranks cannot be resized in place now")
+        return target.in_place
+
+    def _not_resized(self, number: int, why: str) -> None:
+        self._reports.write("not resized", {"number": number, "why": why})
+
+    def _tell_ability(self) -> None:
+        """Once for each way in which its ranks were started."""
+        may_lose = self._resizing.may_lose
+        if self._may_lose == may_lose or not self._resizing.can_resize(self._run):
+            return
+        if self._stopping is None and self._resizing.active is None:
+            self._may_lose = may_lose
+            self._reports.write("can resize", {"may_lose": may_lose})
+
     def _end_resize(self, active: InPlaceResize) -> None:
         """All are in the new group, and nothing runs of those that have left it."""
         queued, lost = self._resizing.queued, self._resizing.lost_rank
         for rank in self._gang.leaving:
             self._close(rank)
         self._gang.ranks, self._gang.joining, self._gang.leaving = active.members(), [], []
+        if not self._gang.ranks:  # they go on on other machines
+            self._leave_gang()
+            return
         self._resizing.active = self._resizing.queued = self._resizing.lost_rank = None
         self._done &= {rank.number for rank in self._gang.ranks}
         self._run = active.target
         self._resize_times = active.phases | {"number": active.number}
-        pids = [rank.pid for rank in self._gang.ranks]
-        self._reports.write_held()
-        if lost is not None:
-            code = {"code": lost.code, "signal": lost.signal, "tail": lost.log.tail()}
-            self._reports.write("replica lost", {"rank": lost.number, "pids": pids} | code)
+        if lost is not None and active.is_whole:
+            self._tell_lost_rank(lost)
         elif queued is None:
-            told = {"pids": pids, "generation": self._run.generation, "in_place": True}
+            self._reports.write_held()
             pause = sum(active.phases[name] for name in ("regroup_ms", "broadcast_ms"))
-            self._reports.write("reshaped", told | {"pause_ms": pause})
+            told = {"in_place": True, "pause_ms": pause}
+            self._reports.write("reshaped", self._said_of_ranks() | told)
         if "first_step_ms" in self._resize_times:
             self._tell_resize_times()
-        self._renew_watches()
-        for said in self._held_orders:
-            self._execute_order(said["order"], said)
-        self._held_orders = []
+        self._renew_watches(is_arrival=active.is_arrival)
+        self._execute_held_orders()
         if queued is not None:
             self._reshape(queued, None)
 
-    def _renew_watches(self) -> None:
+    def _leave_gang(self) -> None:
+        """Nothing of its gang is left on this machine."""
+        self._freezing.close()
+        self._pacing.close()
+        self._hangs.close()
+        self._reports.write_held()
+        ran_ms = max(0, time.time_ns() - self._started_ns) // 1_000_000
+        self._conclude("ended", start_failure("", 0).said() | {"ran_ms": ran_ms})
+
+    def _execute_held_orders(self) -> None:
+        held, self._held_orders = self._held_orders, []
+        for said in held:
+            self._execute_order(said["order"], said)
+
+    def _renew_watches(self, *, is_arrival: bool) -> None:
         """What looks after its processes and GPUs looks after the new ones."""
         minors = self._run.cgroups.minors
         if minors is not None:
@@ -672,6 +764,8 @@ class Supervisor:
         for connection in self._control.rank_connections():
             self._pacing.connected(connection)
         self._rank_times = RankTimes(self._reports.write)
+        if is_arrival:
+            self._hangs = self._new_hang_watch()
         self._hangs.sign()
         self._track_at = time.monotonic() + TRACK_AFTER_S
 
@@ -682,8 +776,16 @@ class Supervisor:
             return
         if active.is_joined:
             self._gang.ranks, self._gang.joining = active.members(), []
-        else:
-            active.call_off()
+            return
+        active.call_off()
+        if not self._gang.ranks:
+            self._gang.ranks, self._gang.leaving = self._gang.leaving, []
+
+    @property
+    def _is_leaving(self) -> bool:
+        """Whether all its ranks leave a gang that goes on on other machines."""
+        is_resized = self._stopping is None and self._resizing.active is not None
+        return is_resized and not self._gang.ranks
 
     def _tell_resize_times(self) -> None:
         """Its first step after a resize is done."""

@@ -142,6 +142,8 @@ def run_file(
         secrets=dict(spec.secrets),
         container_engine=spec.container_engine,
         slots=tuple(own_slot(place, spec, host) for place in places),
+        in_place=spec.part is not None and spec.part.in_place,
+        numbers=() if spec.part is None else spec.part.numbers,
     )
 
 

@@ -37,12 +37,19 @@ from trainmaster.engines.protocol import (
 )
 from trainmaster.engines.ray import node_files
 from trainmaster.engines.ray.file_tree import CHECKPOINTS, Tree, entries_of, leads_out
-from trainmaster.engines.ray.gang import Gang, next_generation
-from trainmaster.engines.ray.gang_journal import reports_in
+from trainmaster.engines.ray.gang import (
+    Gang,
+    can_resize_in_place,
+    next_generation,
+    numbered,
+    resizing_in_place,
+)
+from trainmaster.engines.ray.gang_journal import IN_PLACE, LAUNCHED, reports_in
 from trainmaster.engines.ray.gang_parts import (
     Meeting,
     by_node,
     orders_of_parts,
+    orders_of_resize,
     parts_of,
     reservation,
 )
@@ -238,6 +245,8 @@ class RayEngine:
         if isinstance(order, Reshape) and gang is not None:
             if known is not None and known.stays(gang, order.placement):
                 return (*found, *_told(order, spec, gang, placements))
+            if can_resize_in_place(gang, placements):
+                return (*found, *_told_in_place(spec, gang, placements))
             found = [*_told(Halt(order.run), spec, gang, {}), *found]
             gang = next_generation(gang, parts_of(placements, spec.ranks))
         else:
@@ -799,7 +808,18 @@ def _outside(trees: Sequence[Tree]) -> tuple[str, ...]:
     )
 
 
+def _told_in_place(
+    spec: LaunchSpec, gang: Gang, placements: Mapping[str, Placement]
+) -> list[Request]:
+    target = numbered(gang, parts_of(placements, spec.ranks))
+    gang = resizing_in_place(gang, gang.shape + 1, target)
+    orders = orders_of_resize(spec, gang, placements, Meeting("", 0))
+    return [Request(each.node, "execute", each) for each in orders]
+
+
 def _nodes_of(run: Run, folder: Path) -> set[str]:
     """All nodes that parts of it were ever on."""
-    launched = (entry for entry in journal.read(str(folder)) if entry["what"] == "launched")
+    launched = (
+        entry for entry in journal.read(str(folder)) if entry["what"] in (LAUNCHED, IN_PLACE)
+    )
     return {part[0] for entry in launched for part in entry["parts"]}

@@ -16,7 +16,15 @@ from typing import Any
 from trainmaster.engines.local import journal
 from trainmaster.engines.local.journal import Journal, JournalEntry
 from trainmaster.engines.local.run_follower import REPORTS, report_of
-from trainmaster.engines.ray.gang import Gang, Part, fold, next_generation, resizing
+from trainmaster.engines.ray.gang import (
+    Gang,
+    Part,
+    fold,
+    next_generation,
+    resizing,
+    resizing_in_place,
+    superseded,
+)
 from trainmaster.engines.ray.gang_parts import Meeting, Reservation
 from trainmaster.model.engine_reports import Report
 from trainmaster.model.job import Run
@@ -25,6 +33,7 @@ from trainmaster.model.stop_reasons import EndReason
 
 WORDS = {kind: word for word, kind in REPORTS.items()}
 OPENED, LAUNCHED, RESIZING, RESIZED, PART = "opened", "launched", "resizing", "resized", "part"
+IN_PLACE, SUPERSEDED = "resizing in place", "superseded"
 """Entries that are not reports."""
 
 Told = Callable[[Report, int], None]
@@ -81,21 +90,22 @@ class GangJournal:
 
     def launch(self, parts: tuple[Part, ...], launched: Launched) -> None:
         """A new generation of the gang is about to be launched."""
-        self._write(
-            LAUNCHED,
-            {
-                "parts": [[part.node, part.first_rank, part.ranks] for part in parts],
-                "meeting": [launched.meeting.host, launched.meeting.port],
-                "placement": launched.placement,
-                "grace_ms": launched.grace_ms,
-                "logs": [launched.logs.file_bytes, launched.logs.files],
-                "held": [dict(launched.held.gpus), dict(launched.held.cpus)],
-            },
-        )
+        said = {"grace_ms": launched.grace_ms}
+        logs = [launched.logs.file_bytes, launched.logs.files]
+        shape = 0 if self.gang is None else self.gang.shape + 1
+        self._write(LAUNCHED, _said_of(parts, launched) | said | {"logs": logs, "shape": shape})
 
     def resize(self, placement: str) -> None:
         """Its present parts are to end, so that it goes on with others."""
         self._write(RESIZING, {"placement": placement})
+
+    def resize_in_place(self, target: tuple[Part, ...], launched: Launched) -> None:
+        """It goes on with these parts, without being started again where that can be."""
+        self._write(IN_PLACE, _said_of(target, launched))
+
+    def supersede(self) -> None:
+        """Another resize follows the one in place that is under way."""
+        self._write(SUPERSEDED, {})
 
     def resize_there(self, placement: str, held: Reservation) -> None:
         """It is resized by the one node that it is on."""
@@ -146,9 +156,12 @@ class GangJournal:
         """Go on by one entry, old or new."""
         what = entry["what"]
         if what == LAUNCHED:
-            parts = tuple(Part(*each) for each in entry["parts"])
+            parts = _parts_in(entry)
             former, self.next_placement = self.gang, ""
-            self.gang = Gang(self._run, parts) if former is None else next_generation(former, parts)
+            self.gang = Gang(self._run, parts)
+            if former is not None:  # earlier versions counted generations alone
+                shape = entry.get("shape", former.generation + 1)
+                self.gang = next_generation(former, parts, shape)
             self.launched = Launched(
                 Meeting(*entry["meeting"]),
                 entry["placement"],
@@ -159,14 +172,32 @@ class GangJournal:
         elif what == RESIZED and self.launched is not None:
             held = Reservation(*entry["held"])
             self.launched = replace(self.launched, placement=entry["placement"], held=held)
+        elif what == IN_PLACE and self.gang is not None and self.launched is not None:
+            target, shape = _parts_in(entry), self.gang.shape + 1
+            self.gang = resizing_in_place(self.gang, shape, target)
+            meeting, held = Meeting(*entry["meeting"]), Reservation(*entry["held"])
+            self.launched = replace(self.launched, meeting=meeting, held=held)
+            self.next_placement = entry["placement"]
+        elif what == SUPERSEDED and self.gang is not None:
+            self.gang = superseded(self.gang)
         elif what == RESIZING and self.gang is not None:
             self.gang, self.next_placement = resizing(self.gang), entry["placement"]
         elif "part" in entry and self.gang is not None:
             generation, index, number = entry["part"]
             heard = report_of(self._run, entry.get("raw", entry))
             if generation == self.gang.generation and heard is not None:
-                self.gang, _ = fold(self.gang, index, number, heard)
+                self._fold(index, number, heard)
         self.is_over = self.is_over or what in journal.LAST
+
+    def _fold(self, index: int, number: int, heard: Report) -> None:
+        assert self.gang is not None
+        before = self.gang.resize
+        gang, _ = fold(self.gang, index, number, heard)
+        self.gang = gang
+        has_failed = gang.is_resizing or gang.first is not None or gang.loss is not None
+        is_over = before is not None and gang.resize is None
+        if is_over and not has_failed and self.launched is not None:
+            self.launched = replace(self.launched, placement=self.next_placement)
 
     def _report(self, entry: JournalEntry) -> None:
         report = report_of(self._run, entry)
@@ -178,6 +209,31 @@ class GangJournal:
         """When it happened, as far as clocks of nodes can be believed: in order, and not in the future."""
         now_ms = time.time_ns() // 1_000_000
         return min(now_ms, max(self._at_ms, report.at_ms))
+
+
+def _said_of(parts: tuple[Part, ...], launched: Launched) -> dict[str, Any]:
+    """Parts that are to be, where they meet, and what they have."""
+    held = launched.held
+    return {
+        "parts": [[part.node, part.first_rank, part.ranks] for part in parts],
+        "devices": [part.devices for part in parts],
+        "numbers": [part.numbers for part in parts],
+        "meeting": [launched.meeting.host, launched.meeting.port],
+        "placement": launched.placement,
+        "held": [dict(held.gpus), dict(held.cpus)],
+    }
+
+
+def _parts_in(entry: JournalEntry) -> tuple[Part, ...]:
+    """Earlier versions say neither devices nor numbers."""
+    nothing: list[list[int]] = [[] for _ in entry["parts"]]
+    devices, numbers = entry.get("devices", nothing), entry.get("numbers", nothing)
+    return tuple(
+        Part(node, first, ranks, devices=tuple(its_devices), numbers=tuple(its_numbers))
+        for (node, first, ranks), its_devices, its_numbers in zip(
+            entry["parts"], devices, numbers, strict=True
+        )
+    )
 
 
 def said_by(report: Report) -> dict[str, Any]:

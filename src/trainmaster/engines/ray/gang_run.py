@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,16 +15,28 @@ from trainmaster.engines.local import ownership, runfile, worker_environment
 from trainmaster.engines.local.launchers import LOOPBACK
 from trainmaster.engines.local.orphan_cleanup import ended_before_start
 from trainmaster.engines.local.runfile import CgroupPlan, RunFile
-from trainmaster.engines.ray.gang import Due, Gang, Part, due
+from trainmaster.engines.ray.gang import (
+    Due,
+    Gang,
+    Part,
+    can_resize_in_place,
+    due,
+    left_after_loss,
+    numbered,
+)
 from trainmaster.engines.ray.gang import ending as told_to_end
 from trainmaster.engines.ray.gang_journal import GangJournal, Launched
 from trainmaster.engines.ray.gang_parts import (
     NOTHING,
     Meeting,
+    Reservation,
     by_node,
     orders_of_parts,
+    orders_of_resize,
     parts_of,
     reservation,
+    steering,
+    together,
 )
 from trainmaster.engines.ray.log_mirror import LogMirror
 from trainmaster.engines.ray.node_link import NodeLink, NotReserved, Unreachable
@@ -36,6 +48,7 @@ from trainmaster.model.engine_reports import (
     Frozen,
     Lost,
     NotFrozen,
+    ReplicaLost,
     Report,
     Reshaped,
     StopOrder,
@@ -48,6 +61,7 @@ from trainmaster.model.topology import Topology
 
 log = structlog.get_logger(__name__)
 
+SHORT_RETRY_S = 0.05
 RETRY_S = 0.5
 LONG_RETRY_S = 5.0
 RESERVE_S = 10.0
@@ -110,17 +124,21 @@ class GangRun:
         """Its part on each node, of the present generation; empty where that is not known yet."""
         self._standing: Order | None = None
         """The last order that has not been answered."""
+        self._waiting: list[Freeze | Thaw] = []
+        """Orders that are carried out once it is resized."""
         self._end: Halt | Kill | None = None
         self._wanted: Placement | None = None
         """What it is to be resized to."""
         self._bringing_up: asyncio.Task[None] | None = None
+        self._planning: asyncio.Task[None] | None = None
+        """Agrees with nodes on what a resize in place needs, before any part is told."""
         self._retrying: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._mirrors: dict[int, LogMirror] = {}
         self._files: dict[int, RunFile] = {}
         """What the parts were started with."""
-        self._due_told: dict[tuple[int, int], Due] = {}
-        """What parts were told because of others, by generation and index."""
+        self._due_told: dict[tuple[int, int], tuple[Due, int]] = {}
+        """What parts were told because of others, and in which shape of the gang, by generation and index."""
         self._is_prerun = False
         self._journal = GangJournal(run, folder, self._told, after)
         launched = self._journal.launched
@@ -169,6 +187,8 @@ class GangRun:
             self._post_orders(order, spec, order.placement)
         elif self.gang is None and self._bringing_up is None:
             self._lose("Nothing is left of it.")
+        elif isinstance(self._standing, Reshape) or (self.gang and self.gang.resize is not None):
+            self._waiting.append(order)
         else:
             self._standing = order
             self._send(order, spec)
@@ -240,6 +260,13 @@ class GangRun:
         if gang.is_resizing:
             if gang.is_between:
                 self._go_on()
+        elif gang.resize is not None or gang.loss is not None:
+            self._standing = order
+            if gang.loss is None and self._journal.next_placement == wanted:
+                self._placements = by_node(order.placement, self._cluster.topology())
+                self._prepare_parts()
+            elif gang.loss is None:
+                self._journal.supersede()
         elif gang.generation > 0 and not gang.is_up and launched.placement == wanted:
             self._standing = order
             if self._bringing_up is None:  # an earlier manager's launches may not have arrived
@@ -250,13 +277,107 @@ class GangRun:
             self._start(self._reshape_there(order))
         elif launched.placement != wanted:
             self._standing = order
-            self._journal.resize(wanted)
-            self._tell_due()
+            if can_resize_in_place(gang, by_node(order.placement, self._cluster.topology())):
+                self._plan(self._begin_in_place(order))
+            else:
+                self._restart(order.placement)
+
+    def _restart(self, placement: Placement) -> None:
+        """Its parts save and end; it goes on with others from its checkpoint."""
+        self._journal.resize(repr(placement.slices))
+        self._tell_due()
 
     def stays(self, gang: Gang, placement: Placement) -> bool:
         """Whether it is all on one node, and would be: then that node resizes it, in place where it can."""
         nodes = [*by_node(placement, self._cluster.topology())]
-        return len(gang.parts) == 1 and nodes == [gang.parts[0].node]
+        return [part.node for part in gang.member_parts] == nodes and len(nodes) == 1
+
+    # -- in place ------------------------------------------------------------------------------------------
+
+    def _plan(self, work: Coroutine[None, None, None]) -> None:
+        """One plan at a time: a new one replaces it, since no part has been told yet."""
+        if self._planning is not None:
+            self._planning.cancel()
+        self._planning = asyncio.create_task(work)
+        self._planning.add_done_callback(self._planned)
+
+    def _planned(self, task: asyncio.Task[None]) -> None:
+        if self._planning is task:
+            self._planning = None
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a resize failed", run=self.run, exc_info=task.exception())
+            if isinstance(self._standing, Reshape) and not self.is_over:
+                self._restart(self._standing.placement)
+
+    async def _begin_in_place(self, order: Reshape) -> None:
+        """What it gets is reserved first, while it trains; where a node is gone it has to be restarted."""
+        spec, gang = self._spec, self.gang
+        assert spec is not None
+        assert gang is not None
+        topology = self._cluster.topology()
+        placements = by_node(order.placement, topology)
+        parts = parts_of(placements, spec.ranks)
+        held, before = reservation(order.placement, spec, topology), self._held
+        self._held = together(before, held)
+        if not await self._reserve_for(order):
+            self._held = before
+            return
+        present = {part.node for part in gang.member_parts}
+        new = [part.node for part in parts if part.node not in present]
+        while any(part.node in new and part.over is None for part in self._former_parts()):
+            await asyncio.sleep(SHORT_RETRY_S)  # it was to join before, and is leaving
+        try:
+            misfit = await self._cluster.misfit(spec, new) if new else None
+            meeting = await self._meeting(parts)
+        except NodeIsGone as gone:
+            misfit, meeting = Misfit(f"the node {gone} is gone", (str(gone),)), Meeting("", 0)
+        gang, launched = self.gang, self._journal.launched
+        if self._standing is not order or self._end is not None or gang is None or launched is None:
+            self._held = before
+            return
+        if misfit is not None or not can_resize_in_place(gang, placements):
+            self._restart(order.placement)
+            return
+        launched = replace(
+            launched, meeting=meeting, placement=repr(order.placement.slices), held=held
+        )
+        self._journal.resize_in_place(numbered(gang, parts), launched)
+        self._placements = placements
+        await self._write_again()  # so that the next manager knows of parts that are launched
+        self._prepare_parts()
+
+    def _prepare_parts(self, node: str | None = None) -> None:
+        """Tell those parts that are not ready what they are to be."""
+        gang, launched, spec = self.gang, self._journal.launched, self._spec
+        if gang is None or launched is None or spec is None or self._end is not None:
+            return
+        for told in orders_of_resize(spec, gang, self._placements, launched.meeting):
+            if node in (None, told.node):
+                session = self._cluster.session(told.node)
+                if isinstance(told.order, Launch):
+                    session.post(self.run, FORGET, self.run, gang.shape)
+                session.post(self.run, "execute", told.order, told.spec)
+
+    async def _regroup_rest(self) -> None:
+        """Ranks were lost: those that are left meet at the first node that is left."""
+        gang, launched = self.gang, self._journal.launched
+        assert gang is not None
+        assert launched is not None
+        rest = left_after_loss(gang)
+        try:
+            meeting = await self._meeting(rest)
+        except NodeIsGone:
+            return  # its end is heard, and decides
+        if self.gang is None or not self.gang.must_regroup or self._end is not None:
+            return
+        nodes = {part.node for part in rest}
+        held = Reservation(
+            {node: much for node, much in self._held.gpus.items() if node in nodes},
+            {node: much for node, much in self._held.cpus.items() if node in nodes},
+        )
+        self._held = held
+        self._journal.resize_in_place(rest, replace(launched, meeting=meeting, held=held))
+        self._follow_up()
 
     async def _reshape_there(self, order: Reshape) -> None:
         """What it gets is reserved first; what it gives up is given back once it is resized."""
@@ -424,10 +545,10 @@ class GangRun:
                 self._post_launch(part.node)
 
     def _forget_earlier(self, gang: Gang) -> None:
-        """What an earlier generation left on a node would count as this one's part there."""
-        for part in gang.parts if gang.generation > 0 else ():
-            if part.started is None and part.over is None:
-                self._post(part, FORGET, self.run, gang.generation)
+        """What an earlier part of it left on a node would count as this one there."""
+        for part in gang.parts:
+            if part.shape > 0 and part.started is None and part.over is None:
+                self._post(part, FORGET, self.run, part.shape)
 
     def _post_launch(self, node: str) -> None:
         """Launch its part on this node; where this manager cannot yet, it is ordered again."""
@@ -448,8 +569,11 @@ class GangRun:
         index = self._index_of(node)
         if index is None or self.is_over:
             return
-        self._keep_file(index, said)
+        before = None if self.gang is None else self.gang.resize
         self._journal.hear(index, said.number, said.report)
+        self._keep_file(index, said)
+        if before is not None and before.is_superseded and self.gang and self.gang.resize is None:
+            self._start(self._carry_on())
         self._follow_up()
 
     def note(self, report: Report) -> None:
@@ -482,6 +606,8 @@ class GangRun:
         if self.is_over or gang is None:
             return
         self._tell_due()
+        if gang.must_regroup and self._planning is None and self._end is None:
+            self._plan(self._regroup_rest())
         if gang.is_between:
             for mirror in self._mirrors.values():
                 mirror.close()
@@ -497,10 +623,20 @@ class GangRun:
             Due.THAW: Thaw(self.run),
             Due.HALT: Halt(self.run),
         }
+        meeting = (
+            Meeting("", 0) if self._journal.launched is None else self._journal.launched.meeting
+        )
         for index, what in due(gang).items():
-            if self._due_told.get((gang.generation, index)) is not what:
-                self._due_told[gang.generation, index] = what
-                self._post(gang.parts[index], "execute", orders[what], self._any_spec())
+            if self._due_told.get((gang.generation, index)) == (what, gang.shape):
+                continue
+            self._due_told[gang.generation, index] = what, gang.shape
+            part = gang.parts[index]
+            if what in orders:
+                if part.started is None and part.shape > 0:
+                    self._post(part, FORGET, self.run, part.shape)
+                self._post(part, "execute", orders[what], self._any_spec())
+            else:
+                self._post(part, "steer", self.run, steering(gang, index, what, meeting))
 
     def told_again(self, node: str) -> None:
         """A new session with a node has begun: say again what may not have been heard there."""
@@ -509,7 +645,9 @@ class GangRun:
             return
         part = gang.parts[index]
         self._due_told.pop((gang.generation, index), None)
-        if part.started is None:
+        if gang.resize is not None:
+            self._prepare_parts(node)
+        elif part.started is None and not part.is_out:
             self._post_launch(node)
         if self._end is not None:
             self._post(part, "execute", self._end, self._any_spec())
@@ -517,17 +655,20 @@ class GangRun:
             self._post(part, "execute", self._standing, self._any_spec())
         elif isinstance(self._standing, Thaw):
             self._send(self._standing, self._any_spec())
-        elif isinstance(self._standing, Reshape) and not gang.is_resizing:
+        elif isinstance(self._standing, Reshape) and self._may_begin_resize(gang):
             self._reshape(self._standing)
         self._tell_due()
         self._start(self._reserve_again())
+
+    def _may_begin_resize(self, gang: Gang) -> bool:
+        return not gang.is_resizing and gang.resize is None and self._planning is None
 
     def adopted(self, node: str) -> Seen | None:
         """What is known of its part on this node; None where it has none that may go on."""
         index, gang = self._index_of(node), self.gang
         if index is None or gang is None or self.is_over or gang.parts[index].over is not None:
             return None
-        return Seen(gang.parts[index].seen, gang.generation, self._mirror(index).places)
+        return Seen(gang.parts[index].seen, gang.parts[index].shape, self._mirror(index).places)
 
     def write_logs(self, node: str, pieces: list[LogPiece]) -> None:
         """In a thread, since it waits for the disk."""
@@ -542,7 +683,8 @@ class GangRun:
 
     async def stop(self) -> None:
         """Stop watching. It goes on."""
-        tasks = [*self._tasks, *filter(None, (self._bringing_up, self._retrying))]
+        under_way = (self._bringing_up, self._planning, self._retrying)
+        tasks = [*self._tasks, *filter(None, under_way)]
         for task in tasks:
             task.cancel()
         for task in tasks:
@@ -557,8 +699,8 @@ class GangRun:
             self._standing = None
         if isinstance(report, Frozen):
             self._start(self._give_back())
-        if isinstance(report, Reshaped):
-            self._start(self._reserve_again())
+        if isinstance(report, Reshaped | ReplicaLost):
+            self._start(self._carry_on())
         if isinstance(report, Frozen | NotFrozen):
             self._due_told.clear()
         if isinstance(report, Ended | Lost):
@@ -568,6 +710,20 @@ class GangRun:
         if isinstance(report, Ended | Lost):
             self._close()
             self._cluster.on_over(self)
+
+    async def _carry_on(self) -> None:
+        """It is resized: give back what it does not need any more, and do what was ordered meanwhile."""
+        if self._journal.launched is not None:
+            self._held = self._journal.launched.held
+        self._start(self._reserve_again())
+        if self.is_over or self.gang is None or self._end is not None:
+            return
+        if isinstance(self._standing, Reshape):  # a loss came first, or another resize
+            self._reshape(self._standing)
+            return
+        waiting, self._waiting = self._waiting, []
+        for order in waiting:
+            self.order(order, self._any_spec())
 
     async def _reserve_again(self) -> None:
         """What it runs on was reserved where a node was before it went, or was given to others meanwhile."""
@@ -592,10 +748,11 @@ class GangRun:
         if said.file is None or gang is None:
             return
         self._files[index] = said.file
-        if len(self._files) < len(gang.parts):
+        if gang.resize is not None or not self._files.keys() >= set(gang.members):
             return
-        first = self._files[0]
-        ranks = tuple(rank for each in sorted(self._files) for rank in self._files[each].ranks)
+        files = [self._files[each] for each in gang.members]
+        first = files[0]
+        ranks = tuple(rank for file in files for rank in file.ranks)
         placement = "" if self._journal.launched is None else self._journal.launched.placement
         whole = replace(
             first, ranks=ranks, placement=placement, generation=gang.generation, first_rank=0
@@ -630,8 +787,9 @@ class GangRun:
         return LaunchSpec((), "", "", uuid=self.uuid, grace_ms=grace_ms)
 
     def _index_of(self, node: str) -> int | None:
-        parts = self._former_parts()
-        return next((index for index, part in enumerate(parts) if part.node == node), None)
+        """Of its last part there: an earlier one is over."""
+        parts = [*enumerate(self._former_parts())]
+        return next((index for index, part in reversed(parts) if part.node == node), None)
 
     def _post(self, part: Part, method: str, *words: object) -> None:
         self._cluster.session(part.node).post(self.run, method, *words)

@@ -38,6 +38,7 @@ from trainmaster.model.actions import Launch, Order
 from trainmaster.model.engine_reports import Ended, Lost, Report, Reshaped, Started, Thawed
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster_sdk.wire import Message
 
 LOOK_S = 0.1
 """How often logs are looked at while a manager waits for news."""
@@ -203,6 +204,11 @@ class Launcher:
         if isinstance(order, Launch):
             self._watch(order.run, Seen())
         await self._local.execute(order, self._staged.here(order.run, spec))
+
+    async def steer(self, session: int, run: Run, said: Message) -> None:
+        """An order for the supervisor of its part, that is about the gang as a whole."""
+        self._confirm(session)
+        self._local.steer(run, said)
 
     async def observe(
         self, session: int, runs: Mapping[Run, Seen], known: Mapping[str, KnownJob]
