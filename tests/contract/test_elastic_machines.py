@@ -1,25 +1,45 @@
-"""A real DDP program on two nodes, resized while it trains: ranks that stay keep their process."""
+"""Gangs over several nodes that are resized while they train: ranks that stay keep their process."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.contract.test_engine_of_machines import RUN, Cluster, perform
+from tests.contract.test_engine_of_machines import RUN, Cluster, perform, switch_off
+from tests.live.stage import is_last, until
 from tests.live.test_elastic_engine import (
     check_every_sample_once_in_each_epoch,
+    die,
     hurry,
+    in_full,
     losses,
     recipe_of,
+    seen_by,
     stepped,
     undisturbed,
 )
-from trainmaster.model.actions import Launch, Reshape
-from trainmaster.model.engine_reports import Reshaped, Started, StopOrder
+from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Reshape, Thaw
+from trainmaster.model.engine_reports import (
+    Ended,
+    Frozen,
+    Lost,
+    ReplicaLost,
+    Reshaped,
+    ResizeTimed,
+    Saved,
+    Started,
+    StopOrder,
+    Thawed,
+)
+from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.placement import Placement, Slice
 
 pytestmark = pytest.mark.live
+WORDS = Path(__file__).parents[1] / "live" / "elastic_words.py"
 
 
 def slots(*numbers: int) -> Placement:
@@ -27,31 +47,474 @@ def slots(*numbers: int) -> Placement:
     return Placement(tuple(Slice(slot // 4, slot) for slot in numbers), span=0)
 
 
-async def reshaped(stage: Cluster, spec: object, where: Placement, which: int) -> Reshaped:
+def words(stage: Cluster, may_lose: int = 0) -> LaunchSpec:
+    """Of a program without torch."""
+    return stage.recipe(sys.executable, str(WORDS), str(stage.workdir), str(may_lose))
+
+
+async def up(stage: Cluster, spec: LaunchSpec, where: Placement) -> tuple[int, ...]:
+    """It is launched there, and can be resized."""
+    await stage.order(Launch(RUN, where, 0), spec)
+    pids = (await stage.heard(RUN, Started)).pids
+    await ready(stage, len(pids))
+    return pids
+
+
+async def ready(stage: Cluster, world: int) -> None:
+    """All parts have said that they can be resized."""
+
+    def said() -> bool:
+        run = stage.engine._runs.get(RUN)  # type: ignore[attr-defined]
+        gang = None if run is None else run.gang
+        return (
+            gang is not None
+            and gang.world == world
+            and all(part.may_lose is not None for part in gang.member_parts)
+        )
+
+    await until(said)
+
+
+async def resized(stage: Cluster, spec: LaunchSpec, where: Placement, which: int = 0) -> Reshaped:
     await stage.order(Reshape(RUN, where), spec)
     told = await stage.heard(RUN, Reshaped, which=which)
     assert told.in_place, told.why
+    assert len(told.pids) == len(where.slices)
+    return told
+
+
+async def growing(stage: Cluster, where: Placement, spec: LaunchSpec) -> None:
+    """It grows, and its new ranks are not ready yet."""
+    (stage.workdir / "joiners-wait").touch()
+    count = len(stage.alive(RUN))
+    await stage.order(Reshape(RUN, where), spec)
+    await until(lambda: len(stage.alive(RUN)) > count)
+
+
+def let_join(stage: Cluster) -> None:
+    (stage.workdir / "joiners-wait").unlink()
+
+
+def finish(stage: Cluster) -> None:
+    (stage.workdir / "done").touch()
+
+
+def places(stage: Cluster) -> dict[int, list[str]]:
+    """What each process was, one after the other."""
+    files = stage.workdir.glob("seen-*")
+    return {int(each.name.removeprefix("seen-")): each.read_text().splitlines() for each in files}
+
+
+def kinds(stage: Cluster) -> list[type]:
+    return [type(report) for report in stage.of(RUN) if not isinstance(report, Saved)]
+
+
+async def over(stage: Cluster) -> Ended | Lost:
+    last = await until(lambda: next((each for each in stage.of(RUN) if is_last(each)), None))
+    assert isinstance(last, Ended | Lost)
+    assert stage.alive(RUN) == []
+    return last
+
+
+# -- resizes -------------------------------------------------------------------------------------------
+
+
+def test_ranks_that_stay_keep_their_processes_whichever_nodes_come_and_go(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = words(stage)
+        (first,) = await up(stage, spec, slots(3))
+        two = await resized(stage, spec, slots(3, 4), 0)
+        assert two.pids[0] == first
+        assert stage.link.held == {RUN: {"n0": 1000, "n1": 1000}}
+        four = await resized(stage, spec, slots(2, 3, 4, 5), 1)
+        assert set(four.pids) > set(two.pids)
+        await until(lambda: stage.link.held == {RUN: {"n0": 2000, "n1": 2000}})
+        same = await resized(stage, spec, slots(4, 5), 2)
+        assert same.pids == four.pids[2:]
+        assert set(stage.alive(RUN)) == set(same.pids)
+        await until(lambda: stage.link.held == {RUN: {"n1": 2000}})
+        inside = await resized(stage, spec, slots(4, 5, 6), 3)
+        assert inside.pids[:2] == same.pids
+        back = await resized(stage, spec, slots(0, 4, 5, 6), 4)
+        assert back.pids[1:] == inside.pids
+        less = await resized(stage, spec, slots(0, 4), 5)
+        assert less.pids == back.pids[:2]
+        timed = [each for each in stage.of(RUN) if isinstance(each, ResizeTimed)]
+        assert len(timed) == 6
+        assert None not in (timed[0].warm_up_ms, timed[0].boundary_ms, timed[0].first_step_ms)
+        assert places(stage)[first] == ["0 of 1", "0 of 2", "0 of 4"]
+        assert places(stage)[less.pids[1]][-3:] == ["0 of 3", "1 of 4", "1 of 2"]
+        assert stage.log(RUN, 0).startswith(b"0 of 1\n0 of 2\n0 of 4\n")
+        assert len(stage.engine.logs(RUN)) == 4, "numbers that are free are given again"
+        finish(stage)
+        end = await over(stage)
+        assert isinstance(end, Ended)
+        assert (end.code, end.asked) == (0, StopOrder.NOTHING)
+        assert stage.link.held == {}
+        assert len([kind for kind in kinds(stage) if kind is Started]) == 1
+
+    perform(tmp_path, act)
+
+
+def test_a_dry_run_of_a_resize_in_place_shows_what_each_node_is_told(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = words(stage)
+        await up(stage, spec, slots(3))
+        asked = stage.engine.requests(Reshape(RUN, slots(3, 4)), spec)
+        assert [(each.to, type(getattr(each.said, "order", None))) for each in asked[1:]] == [
+            ("n0", Reshape),
+            ("n1", Launch),
+        ]
+        await stage.order(Kill(RUN), spec)
+        await over(stage)
+
+    perform(tmp_path, act)
+
+
+def test_of_two_resizes_the_second_is_made_after_the_first_and_answers_both(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = words(stage)
+        pids = await up(stage, spec, slots(3))
+        await growing(stage, slots(3, 4), spec)
+        await stage.order(Reshape(RUN, slots(3, 4, 5)), spec)
+        let_join(stage)
+        told = await stage.heard(RUN, Reshaped)
+        assert (told.in_place, len(told.pids), told.pids[0]) == (True, 3, pids[0])
+        assert stage.log(RUN) == b"0 of 1\n0 of 2\n0 of 3\n"
+        await stage.order(Kill(RUN), spec)
+        await over(stage)
+        assert kinds(stage).count(Reshaped) == 1
+
+    perform(tmp_path, act)
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("joiners-die", "a new rank ended with 9 before it had joined"),
+        ("meeting-fails", "They did not come."),
+    ],
+)
+def test_where_that_fails_it_is_restarted_from_what_it_saves_then(
+    tmp_path: Path, what: str, why: str
+) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = words(stage)
+        pids = await up(stage, spec, slots(3, 4))
+        (stage.workdir / what).touch()
+        await stage.order(Reshape(RUN, slots(2, 3, 4, 5)), spec)
+        told = await stage.heard(RUN, Reshaped)
+        assert (told.in_place, told.why, len(told.pids)) == (False, why, 4)
+        assert not set(told.pids) & set(pids)
+        (stage.workdir / what).unlink()
+        await ready(stage, 4)
+        await resized(stage, spec, slots(3, 4, 5), 1)
+        finish(stage)
+        end = await over(stage)
+        assert isinstance(end, Ended)
+        assert end.code == 0
+
+    perform(tmp_path, act)
+
+
+def test_ranks_that_do_not_come_in_time_have_it_restarted(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = replace(words(stage), grace_ms=500)
+        await up(stage, spec, slots(3, 4))
+        await growing(stage, slots(3, 4, 5), spec)
+        stage.link.nodes["n1"].is_cut_off = True
+        let_join(stage)
+        await asyncio.sleep(0.3)
+        stage.link.nodes["n1"].is_cut_off = False
+        told = await stage.heard(RUN, Reshaped)
+        assert len(told.pids) == 3
+        await stage.order(Kill(RUN), spec)
+        await over(stage)
+
+    perform(tmp_path, act)
+
+
+def test_a_program_that_is_not_elastic_is_started_again_and_not_twice_at_once(
+    tmp_path: Path,
+) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = stage.shell('trap "exit 0" TERM; while :; do sleep 0.02; done')
+        await stage.order(Launch(RUN, slots(3), 0), spec)
+        await stage.heard(RUN, Started)
+        await stage.order(Reshape(RUN, slots(3, 4)), spec)
+        told = await stage.heard(RUN, Reshaped)
+        assert (told.in_place, told.why, len(told.pids)) == (False, "", 2)
+        await stage.order(Kill(RUN), spec)
+        await over(stage)
+
+    perform(tmp_path, act)
+
+
+@pytest.mark.parametrize("is_reordered", [True, False])
+def test_a_resize_that_a_manager_began_is_made_by_the_next(
+    tmp_path: Path, is_reordered: bool
+) -> None:
+    """It is ordered again as long as it is not answered; what all have been told goes on without that."""
+
+    async def act(stage: Cluster) -> None:
+        spec = words(stage)
+        pids = await up(stage, spec, slots(3))
+        await growing(stage, slots(2, 3, 4), spec)
+        seen = stage.reports[-1][1]
+        await until(lambda: len(stage.alive(RUN)) == 3)
+        await stage.engine.close()
+        async with stage.another() as again:
+            await again.engine.observe({RUN: seen})
+            if is_reordered:
+                await again.order(Reshape(RUN, slots(2, 3, 4)), spec)
+            let_join(stage)
+            told = await again.heard(RUN, Reshaped)
+            assert (told.in_place, told.pids[:1]) == (True, pids), told
+            await again.order(Kill(RUN), spec)
+            await over(again)
+
+    perform(tmp_path, act)
+
+
+def test_a_manager_that_ends_before_new_nodes_are_told_launches_them_in_its_next_life(
+    tmp_path: Path,
+) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = words(stage)
+        pids = await up(stage, spec, slots(3))
+        seen = stage.reports[-1][1]
+        stage.link.nodes["n1"].is_cut_off = True
+        run = stage.engine._runs[RUN]  # type: ignore[attr-defined]
+        run._cluster.session("n1")
+        stage.link.nodes["n1"].is_cut_off = False
+        call = stage.link.call
+
+        async def lost(node: str, method: str, *words: object) -> object:
+            if node == "n1" and method in ("execute", "forget"):
+                stage.link.nodes["n1"].is_cut_off = True
+            return await call(node, method, *words)
+
+        stage.link.call = lost  # type: ignore[method-assign]
+        await stage.order(Reshape(RUN, slots(3, 4)), spec)
+        await until(lambda: stage.link.nodes["n1"].is_cut_off)
+        await stage.engine.close()
+        async with stage.another() as again:
+            await again.engine.observe({RUN: seen})
+            await again.order(Reshape(RUN, slots(3, 4)), spec)
+            told = await again.heard(RUN, Reshaped)
+            assert (told.in_place, told.pids[:1], len(told.pids)) == (True, pids, 2)
+            await again.order(Kill(RUN), spec)
+            await over(again)
+
+    perform(tmp_path, act)
+
+
+def test_a_node_that_dies_before_its_ranks_have_joined_costs_no_work(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = words(stage)
+        await up(stage, spec, slots(3))
+        await growing(stage, slots(3, 4), spec)
+        await stage.link.die("n1", switch_off)
+        end = await over(stage)
+        assert isinstance(end, Lost)
+        assert Saved in [type(report) for report in stage.of(RUN)]
+        assert end.why == "The node n1 is gone."
+
+    perform(tmp_path, act)
+
+
+def test_a_rank_that_dies_while_the_gang_grows_fails_the_run(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = words(stage)
+        pids = await up(stage, spec, slots(3, 4))
+        await growing(stage, slots(2, 3, 4, 5), spec)
+        die(stage, pids[1], "now")
+        end = await over(stage)
+        assert isinstance(end, Ended)
+        assert (end.code, end.rank, end.asked) == (9, 1, StopOrder.NOTHING)
+
+    perform(tmp_path, act)
+
+
+@pytest.mark.parametrize("order", [Halt(RUN), Kill(RUN)])
+def test_it_is_ended_in_the_middle(tmp_path: Path, order: Halt | Kill) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = words(stage)
+        await up(stage, spec, slots(3, 4))
+        await growing(stage, slots(2, 3, 4, 5), spec)
+        await stage.order(order, spec)
+        end = await over(stage)
+        assert isinstance(end, Ended)
+        asked = StopOrder.HALT if isinstance(order, Halt) else StopOrder.KILL
+        assert (end.asked, end.has_left) == (asked, asked is StopOrder.HALT)
+        assert kinds(stage) == [Started, Ended]
+        assert stage.link.held == {}
+
+    perform(tmp_path, act)
+
+
+def test_it_is_frozen_once_it_is_resized(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = words(stage)
+        await up(stage, spec, slots(3))
+        await growing(stage, slots(3, 4), spec)
+        await stage.order(Freeze(RUN), spec)
+        let_join(stage)
+        await stage.heard(RUN, Frozen)
+        assert [kind for kind in kinds(stage) if kind is not ResizeTimed] == [
+            Started,
+            Reshaped,
+            Frozen,
+        ]
+        await until(lambda: stage.link.held == {})
+        await stage.order(Thaw(RUN), spec)
+        await stage.heard(RUN, Thawed)
+        await until(lambda: stage.link.held == {RUN: {"n0": 1000, "n1": 1000}})
+        await stage.order(Kill(RUN), spec)
+        await over(stage)
+
+    perform(tmp_path, act)
+
+
+# -- losses --------------------------------------------------------------------------------------------
+
+
+def test_where_a_rank_is_lost_the_others_go_on_on_all_nodes(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = words(stage, may_lose=2)
+        pids = await up(stage, spec, slots(2, 3, 4, 5))
+        die(stage, pids[1], "now")
+        lost = await stage.heard(RUN, ReplicaLost)
+        assert (lost.rank, lost.code, lost.pids) == (1, 9, (pids[0], *pids[2:]))
+        await until(lambda: places(stage)[pids[3]][-1] == "2 of 3")
+        five = await resized(stage, spec, slots(1, 2, 3, 4, 5))
+        assert set(five.pids) > {pids[0], *pids[2:]}
+        die(stage, pids[2], "now")
+        die(stage, pids[3], "now")
+        end = await over(stage)
+        assert isinstance(end, Ended)
+        assert (end.code, kinds(stage).count(Reshaped)) == (9, 1)
+
+    perform(tmp_path, act)
+
+
+def test_where_a_whole_node_is_lost_the_others_go_on(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = words(stage, may_lose=2)
+        pids = await up(stage, spec, slots(0, 4, 5))
+        await stage.link.die("n0", switch_off)
+        lost = await stage.heard(RUN, ReplicaLost)
+        assert (lost.rank, lost.pids, lost.tail) == (0, pids[1:], "The node n0 is dead.")
+        assert stage.link.held == {RUN: {"n1": 2000}}
+        await stage.link.come_back("n0")
+        back = await resized(stage, spec, slots(1, 4, 5))
+        assert back.pids[1:] == pids[1:]
+        finish(stage)
+        end = await over(stage)
+        assert isinstance(end, Ended)
+        assert end.code == 0
+
+    perform(tmp_path, act)
+
+
+def test_a_rank_that_is_lost_while_the_gang_grows_is_left_behind_and_the_others_grow(
+    tmp_path: Path,
+) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = words(stage, may_lose=1)
+        pids = await up(stage, spec, slots(2, 3))
+        await growing(stage, slots(2, 3, 4), spec)
+        die(stage, pids[1], "now")
+        lost = await stage.heard(RUN, ReplicaLost)
+        assert lost.pids == pids[:1]
+        let_join(stage)
+        three = await stage.heard(RUN, Reshaped)
+        assert (three.in_place, len(three.pids), three.pids[0]) == (True, 3, pids[0]), three
+        finish(stage)
+        await over(stage)
+
+    perform(tmp_path, act)
+
+
+# -- a real program ------------------------------------------------------------------------------------
+
+
+async def stepping(stage: Cluster, spec: LaunchSpec, where: Placement, which: int) -> Reshaped:
+    told = await resized(stage, spec, where, which)
     await stepped(stage, len(where.slices))
     return told
 
 
-def test_a_gang_grows_over_nodes_and_shrinks_in_place(tmp_path: Path) -> None:
+def test_a_pytorch_gang_grows_onto_another_node_in_place(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = recipe_of(stage)
+        await stage.order(Launch(RUN, slots(3), 0), spec)
+        pids = (await stage.heard(RUN, Started)).pids
+        await stepped(stage, 1)
+        assert (await stepping(stage, spec, slots(3, 4), 0)).pids[:1] == pids
+        hurry(stage)
+        assert (await stage.ended(RUN)).code == 0
+        check_every_sample_once_in_each_epoch(stage)
+
+    perform(tmp_path, act)
+
+
+@in_full
+def test_a_pytorch_gang_goes_on_as_if_it_had_not_been_resized(tmp_path: Path) -> None:
     async def act(stage: Cluster) -> None:
         spec = recipe_of(stage)
         await stage.order(Launch(RUN, slots(3), 0), spec)
         (first,) = (await stage.heard(RUN, Started)).pids
         await stepped(stage, 1)
-        two = await reshaped(stage, spec, slots(3, 4), 0)
+        two = await stepping(stage, spec, slots(3, 4), 0)
         assert two.pids[0] == first
-        assert stage.link.held == {RUN: {"n0": 1000, "n1": 1000}}
-        four = await reshaped(stage, spec, slots(2, 3, 4, 5), 1)
+        four = await stepping(stage, spec, slots(2, 3, 4, 5), 1)
         assert set(four.pids) > set(two.pids)
-        again = await reshaped(stage, spec, slots(4, 5), 2)
-        assert set(again.pids) < set(four.pids)
+        same = await stepping(stage, spec, slots(4, 5), 2)
+        assert same.pids == four.pids[2:]
         hurry(stage)
-        over = await stage.ended(RUN)
-        assert (over.code, over.asked) == (0, StopOrder.NOTHING), over
+        end = await stage.ended(RUN)
+        assert (end.code, end.asked) == (0, StopOrder.NOTHING), end
         check_every_sample_once_in_each_epoch(stage)
         assert losses(stage) == pytest.approx(await undisturbed(stage), rel=1e-3)
+
+    perform(tmp_path, act)
+
+
+@in_full
+def test_a_pytorch_gang_waits_for_the_checkpoint_that_is_being_written(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = recipe_of(stage, "--slow-save", "4", "--save-every", "20")
+        spec = replace(spec, grace_ms=2_000)
+        await stage.order(Launch(RUN, slots(3, 4), 0), spec)
+        pids = (await stage.heard(RUN, Started)).pids
+        await until(lambda: (stage.workdir / "saving").exists())
+        told = await resized(stage, spec, slots(4))
+        assert told.pids == pids[1:]
+        assert [each.step for each in stage.of(RUN) if isinstance(each, Saved)] == [20]
+        await stage.order(Halt(RUN), spec)
+        assert (await stage.ended(RUN)).has_left
+
+    perform(tmp_path, act)
+
+
+@in_full
+def test_a_pytorch_gang_goes_on_without_a_rank_on_another_node(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = recipe_of(stage, "--may-lose", "1")
+        await stage.order(Launch(RUN, slots(3, 4, 5), 0), spec)
+        pids = (await stage.heard(RUN, Started)).pids
+        await stepped(stage, 3)
+        die(stage, pids[0], "before")
+        lost = await stage.heard(RUN, ReplicaLost)
+        assert (lost.rank, lost.pids) == (0, pids[1:])
+        await stepped(stage, 2)
+        hurry(stage)
+        assert (await stage.ended(RUN)).code == 0
+        check_every_sample_once_in_each_epoch(stage)
+        assert seen_by(stage).keys() == set(pids)
 
     perform(tmp_path, act)

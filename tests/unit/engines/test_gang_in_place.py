@@ -266,6 +266,15 @@ def test_ranks_that_were_to_join_are_launched_again_after_a_loss() -> None:
     assert again.resize.members == (A, B, 3)
 
 
+def test_a_gang_on_one_node_that_loses_a_rank_while_it_grows_is_grown_again() -> None:
+    gang = Gang(RUN, (Part("n0", 0, 2),))
+    gang, _ = told(gang, (A, Started(RUN, NOW, (10, 11))), (A, CanResize(RUN, NOW, 1)))
+    gang, own = told(growing(gang, (Part("n0", 0, 2), Part("n1", 2, 1))), (A, RANK))
+    assert own == [RANK]
+    assert (gang.resize, gang.loss, due(gang)) == (None, None, {B: Due.HALT})
+    assert can_resize_in_place(gang, {"n0"})
+
+
 def test_those_that_do_not_regroup_after_a_loss_fail_as_the_lost_rank() -> None:
     gang, _ = told(gang_of(may_lose=1), (A, RANK))
     gang = resizing_in_place(gang, 1, left_after_loss(gang))

@@ -122,6 +122,8 @@ class Gang:
     """How often all its ranks were started again."""
     shape: int = 0
     """How often it was to go on with other ranks."""
+    formed: int = 0
+    """The last shape that it took while it trained."""
     order: tuple[int, ...] = ()
     """Its parts by the order of their ranks; empty: all, as they are."""
     resize: Resize | None = None
@@ -254,7 +256,7 @@ def resizing_in_place(gang: Gang, shape: int, target: Sequence[Part]) -> Gang:
 
     After a loss there are none to wait for: all are told at once.
     """
-    parts, members = [*gang.parts], []
+    parts, members = [replace(part, timed=None) for part in gang.parts], []
     for wanted in target:
         index = next((n for n in gang.members if gang.parts[n].node == wanted.node), None)
         if index is None:
@@ -382,13 +384,13 @@ def _formed(gang: Gang, at_ms: int) -> Folded:
             may_lose=may_lose,
             joins=False,
             formed=None,
-            timed=None,
             lost=None,
         )
     for index in set(gang.members) - set(resize.members):
         parts[index] = replace(parts[index], is_out=True)
     own = None if resize.is_superseded else _regrouped(gang, formed, at_ms)
-    return replace(gang, parts=tuple(parts), order=resize.members, resize=None, loss=None), own
+    gang = replace(gang, parts=tuple(parts), order=resize.members, formed=gang.shape)
+    return replace(gang, resize=None, loss=None), own
 
 
 def _regrouped(gang: Gang, formed: Sequence[Reshaped], at_ms: int) -> Report:
@@ -413,7 +415,8 @@ def _resize_timed(gang: Gang, index: int, part: Part, report: Report) -> Folded:
     """What took longest anywhere, once all parts have made their first step."""
     assert isinstance(report, ResizeTimed)
     gang = _with(gang, index, replace(part, timed=report))
-    said = [each.timed for each in gang.member_parts]
+    members = gang.members if gang.resize is None else gang.resize.members
+    said = [gang.parts[index].timed for index in members]
     timed = [each for each in said if each is not None]
     if len(timed) < len(said):
         return gang, None
@@ -432,7 +435,7 @@ def _replica_lost(gang: Gang, index: int, part: Part, report: Report) -> Folded:
     left = tuple(number for number in numbers_of(part) if number != report.rank)
     own = replace(part, ranks=len(report.pids), numbers=left)
     if len(gang.members) == 1:
-        return replace(_with(gang, index, own), lost=gang.lost + 1), report
+        return _without(_with(gang, index, own), None, 1), report
     if not _may_lose(gang, 1):
         return replace(_with(gang, index, own), first=index), None
     gang = _with(gang, index, replace(own, lost=report))
@@ -448,7 +451,7 @@ def _may_lose(gang: Gang, ranks: int) -> bool:
     return gang.is_up and is_free and is_early and gang.loss is None and gang.lost + ranks <= most
 
 
-def _without(gang: Gang, index: int, ranks: int) -> Gang:
+def _without(gang: Gang, index: int | None, ranks: int) -> Gang:
     """The others have to regroup first; ranks that were to join them are launched again after that."""
     parts = tuple(
         replace(part, is_out=True, joins=False) if part.joins else part for part in gang.parts

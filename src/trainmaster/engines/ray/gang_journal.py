@@ -191,12 +191,9 @@ class GangJournal:
 
     def _fold(self, index: int, number: int, heard: Report) -> None:
         assert self.gang is not None
-        before = self.gang.resize
-        gang, _ = fold(self.gang, index, number, heard)
-        self.gang = gang
-        has_failed = gang.is_resizing or gang.first is not None or gang.loss is not None
-        is_over = before is not None and gang.resize is None
-        if is_over and not has_failed and self.launched is not None:
+        formed = self.gang.formed
+        self.gang, _ = fold(self.gang, index, number, heard)
+        if self.gang.formed != formed and self.launched is not None:
             self.launched = replace(self.launched, placement=self.next_placement)
 
     def _report(self, entry: JournalEntry) -> None:
