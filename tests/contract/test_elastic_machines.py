@@ -491,7 +491,7 @@ def test_a_pytorch_gang_waits_for_the_checkpoint_that_is_being_written(tmp_path:
         spec = replace(spec, grace_ms=2_000)
         await stage.order(Launch(RUN, slots(3, 4), 0), spec)
         pids = (await stage.heard(RUN, Started)).pids
-        await until(lambda: (stage.workdir / "saving").exists())
+        await until((stage.workdir / "saving").exists)
         told = await resized(stage, spec, slots(4))
         assert told.pids == pids[1:]
         assert [each.step for each in stage.of(RUN) if isinstance(each, Saved)] == [20]
