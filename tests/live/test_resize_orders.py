@@ -1,4 +1,4 @@
-"""Orders that come while a run on one machine is resized: none overtakes the resize, and each has an answer."""
+"""Orders that come while a run on one machine is resized: none overtakes that, and each has an answer."""
 
 from __future__ import annotations
 
