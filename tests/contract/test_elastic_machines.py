@@ -222,15 +222,29 @@ def test_where_that_fails_it_is_restarted_from_what_it_saves_then(
 
 def test_ranks_that_do_not_come_in_time_have_it_restarted(tmp_path: Path) -> None:
     async def act(stage: Cluster) -> None:
-        spec = replace(words(stage), grace_ms=500)
+        spec = replace(words(stage), grace_ms=300)
         await up(stage, spec, slots(3, 4))
-        await growing(stage, slots(3, 4, 5), spec)
-        stage.link.nodes["n1"].is_cut_off = True
-        let_join(stage)
-        await asyncio.sleep(0.3)
-        stage.link.nodes["n1"].is_cut_off = False
+        (stage.workdir / "nobody-meets").touch()
+        await stage.order(Reshape(RUN, slots(3, 4, 5)), spec)
         told = await stage.heard(RUN, Reshaped)
-        assert len(told.pids) == 3
+        assert (told.in_place, told.why) == (False, "ranks did not regroup within 0.3 s")
+        await stage.order(Kill(RUN), spec)
+        await over(stage)
+
+    perform(tmp_path, act)
+
+
+def test_a_node_that_is_told_late_to_regroup_is_waited_for(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        spec = replace(words(stage), grace_ms=100)
+        pids = await up(stage, spec, slots(3, 4))
+        await growing(stage, slots(3, 4, 5), spec)
+        stage.link.nodes["n0"].is_cut_off = True
+        let_join(stage)
+        await asyncio.sleep(0.5)
+        stage.link.nodes["n0"].is_cut_off = False
+        told = await stage.heard(RUN, Reshaped)
+        assert (told.in_place, told.pids[:2]) == (True, pids), told
         await stage.order(Kill(RUN), spec)
         await over(stage)
 
@@ -495,8 +509,8 @@ def test_a_pytorch_gang_waits_for_the_checkpoint_that_is_being_written(tmp_path:
         told = await resized(stage, spec, slots(4))
         assert told.pids == pids[1:]
         assert [each.step for each in stage.of(RUN) if isinstance(each, Saved)] == [20]
-        await stage.order(Halt(RUN), spec)
-        assert (await stage.ended(RUN)).has_left
+        await stage.order(Kill(RUN), spec)
+        await over(stage)
 
     perform(tmp_path, act)
 

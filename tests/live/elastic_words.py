@@ -2,7 +2,8 @@
 
 python elastic_words.py FOLDER [MAY_LOSE]
 
-Files of FOLDER tell it what is to happen: `joiners-die`, `joiners-wait`, `meeting-fails`, `die-PID`, `done`.
+Files of FOLDER tell it what is to happen: `joiners-die`, `joiners-wait`, `meeting-fails`,
+`nobody-meets`, `die-PID`, `done`.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Rank:
         if self.has("meeting-fails") and not self.joins:
             return False
         (self.folder / f"met-{number}-{self.rank}").touch()
-        while len([*self.folder.glob(f"met-{number}-*")]) < self.world:
+        while self.has("nobody-meets") or len(self.met(number)) < self.world:
             time.sleep(LOOK_S)
             self.hear()
             if self.must_stop or self.called_off == number:
@@ -115,6 +116,9 @@ class Rank:
         self.say(say="first step", n=number, ms=1)
         self.tell()
         return True
+
+    def met(self, number: int) -> list[Path]:
+        return [*self.folder.glob(f"met-{number}-*")]
 
     def tell(self) -> None:
         with (self.folder / f"seen-{os.getpid()}").open("a") as file:

@@ -130,6 +130,8 @@ class NotResized:
     number: int
     """Of the resize: the gang's."""
     why: str
+    is_late: bool = False
+    """Whether it may still be, once another part has written a checkpoint."""
     steady_ms: int | None = None
 
 

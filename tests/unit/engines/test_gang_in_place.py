@@ -151,6 +151,16 @@ def test_what_cannot_be_done_in_place_is_done_from_a_checkpoint(said: list[Said]
     assert own == []
 
 
+def test_ranks_that_are_late_may_wait_for_one_that_writes_a_checkpoint_on_another_node() -> None:
+    late = replace(NOT, is_late=True)
+    gang, _ = told(growing(), (A, READY), (B, READY), (C, READY), (A, late))
+    assert gang.resize is not None
+    _, own = told(gang, (A, formed(10, 11)), (B, formed(20, 21)), (C, formed(30)))
+    assert [type(each) for each in own] == [Reshaped]
+    gang, _ = told(gang, (B, late))
+    assert (gang.is_resizing, gang.why) == (True, NOT.why)
+
+
 def test_words_about_another_resize_do_not_count() -> None:
     other = replace(READY, number=2), replace(NOT, number=2)
     gang, _ = told(growing(), (A, READY), (C, READY), (B, other[0]), (B, other[1]))

@@ -198,6 +198,15 @@ def test_a_part_of_a_gang_that_has_lost_a_rank_regroups_when_all_are_told(tmp_pa
     assert ranks.asked == {1: {"ask": "resize", "n": number, "rank": 1, "world": 3} | where}
 
 
+def test_the_last_part_that_is_left_meets_at_its_own_machine(tmp_path: Path) -> None:
+    ranks, gang = Ranks(), gang_of(tmp_path, 2)
+    resizing = RunResizing(gang, ranks.ask)
+    said = {"number": 3, "first": 0, "world": 2, "host": "127.0.0.1", "port": 0}
+    resizing.regroup(part_of(run_of(2), world=3), said, str(tmp_path))
+    assert [ranks.asked[number]["rank"] for number in range(2)] == [0, 1]
+    assert len({ranks.asked[number]["port"] for number in range(2)} - {0}) == 1
+
+
 def test_ranks_of_a_part_are_asked_when_all_parts_are_ready(tmp_path: Path) -> None:
     ranks, gang = Ranks(), gang_of(tmp_path, 2)
     resizing = RunResizing(gang, ranks.ask)
@@ -214,6 +223,8 @@ def test_ranks_of_a_part_are_asked_when_all_parts_are_ready(tmp_path: Path) -> N
     assert resizing.is_old(target)
     resizing.regroup(run_of(2), {"number": 2}, str(tmp_path))
     assert resize.step is Step.BOUNDARY
+    resize.tick(time.monotonic() + 6)
+    assert (resize.is_late, resize.failure) == (True, ""), "others may be writing a checkpoint"
     assert ranks.asked[1] == {"ask": "resize", "n": 2 * PER_GANG, "rank": None}
 
 

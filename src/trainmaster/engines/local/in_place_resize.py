@@ -95,6 +95,9 @@ class InPlaceResize:
         self.is_whole = is_whole
         self.is_arrival = False
         """Whether all ranks here are new."""
+        self.is_late = False
+        """Whether ranks have not regrouped in time; on another machine one may be writing a checkpoint."""
+        self.is_late_told = False
         self.is_ready_told = False
         """Whether the gang knows that its new ranks are ready."""
         self.step = Step.WARM_UP
@@ -159,6 +162,10 @@ class InPlaceResize:
         return bool(self._resized)
 
     @property
+    def why_late(self) -> str:
+        return f"ranks did not regroup within {self._grace_s:g} s"
+
+    @property
     def due_at(self) -> float:
         return self._until
 
@@ -210,7 +217,9 @@ class InPlaceResize:
                 "new ranks were not ready" if self.step is Step.WARM_UP else "ranks did not regroup"
             )
             limit = WARM_UP_S if self.step is Step.WARM_UP else self._grace_s
-            self.failure = f"{waited} within {limit:.0f} s"
+            self.is_late = self.step is Step.BOUNDARY and not self.is_whole
+            self.failure = "" if self.is_late else f"{waited} within {limit:g} s"
+            self._until = now + self._grace_s
 
     def members(self) -> list[RankProcess]:
         """The ranks after it, in their order."""

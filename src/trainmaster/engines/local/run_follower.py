@@ -69,6 +69,7 @@ REPORTS: dict[str, type[Report]] = {
 LATER: dict[type[Report], frozenset[str]] = {
     r.Started: frozenset({"by_mps"}),
     r.Reshaped: frozenset({"in_place", "why"}),
+    r.NotResized: frozenset({"is_late"}),
     r.Frozen: frozenset({"how", "why"}),
     r.Paced: frozenset({"is_heeded"}),
 }

@@ -21,6 +21,7 @@ from trainmaster.engines.local.rank_processes import Gang, RankProcess
 from trainmaster.engines.local.runfile import RankSpec, RunFile
 from trainmaster_sdk.wire import Message
 
+LOOPBACK = "127.0.0.1"
 PER_GANG = 1_000_000
 """Numbers of requests between two resizes of a gang on several machines: for those of one part alone."""
 LONGEST_SAVE_S = 1800.0
@@ -130,6 +131,8 @@ class RunResizing:
             for at, rank in enumerate(left.ranks)
         )
         meeting = {"MASTER_ADDR": said["host"], "MASTER_PORT": str(said["port"])}
+        if len(ranks) == said["world"]:  # nobody is left on other machines
+            meeting = {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(free_port())}
         target = replace(left, env=left.env | meeting, ranks=ranks, first_rank=first)
         self.without_lost, self._last = None, number
         staying = {rank.number: at for at, rank in enumerate(self._gang.ranks)}
@@ -235,6 +238,6 @@ def _placed(rank: RankSpec, number: int, world: int, local: int, local_world: in
 def free_port() -> int:
     """A port that nothing listens on now."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
         return port

@@ -660,6 +660,9 @@ class Supervisor:
         if active.step is Step.READY and not active.is_ready_told:
             active.is_ready_told = True
             self._reports.write("resize ready", {"number": active.number // PER_GANG})
+        if active.is_late and not active.is_late_told:
+            active.is_late_told = True
+            self._not_resized(active.number // PER_GANG, active.why_late, is_late=True)
         if active.failure:
             self._give_up_resize(active)
         elif active.step is Step.DONE:
@@ -694,8 +697,8 @@ class Supervisor:
             self._not_resized(target.gang_generation, "its ranks cannot be resized in place now")
         return target.in_place
 
-    def _not_resized(self, number: int, why: str) -> None:
-        self._reports.write("not resized", {"number": number, "why": why})
+    def _not_resized(self, number: int, why: str, *, is_late: bool = False) -> None:
+        self._reports.write("not resized", {"number": number, "why": why, "is_late": is_late})
 
     def _tell_ability(self) -> None:
         """Once for each way in which its ranks were started."""

@@ -89,6 +89,8 @@ class Part:
     """Whether all its ranks wait to join the others."""
     ready: int = 0
     """The shape for which it is ready."""
+    late: int = 0
+    """The shape for which its ranks have not come in time."""
     formed: Reshaped | None = None
     """Its ranks are in the new group of the resize that is under way."""
     timed: ResizeTimed | None = None
@@ -346,9 +348,12 @@ def _resize_ready(gang: Gang, index: int, part: Part, report: Report) -> Folded:
 
 
 def _not_resized(gang: Gang, index: int, part: Part, report: Report) -> Folded:
+    """Where ranks are late, one of another part may be writing a checkpoint: until all are late."""
     assert isinstance(report, NotResized)
-    gang = _with(gang, index, part)
-    if report.number == gang.shape:
+    gang = _with(gang, index, replace(part, late=report.number))
+    asked = [each for each in gang.member_parts if each.over is None and each.formed is None]
+    is_lost = not report.is_late or all(each.late == gang.shape for each in asked)
+    if report.number == gang.shape and is_lost:
         gang = _restarting(gang, report.why)
     return gang, None
 
