@@ -32,9 +32,11 @@ POLICIES: dict[str, dict[str, str]] = {
 }
 
 
-def train(daemon: LiveDaemon, folder: Path, gpus: object, sleep: float) -> str:
+def train(
+    daemon: LiveDaemon, folder: Path, gpus: object, sleep: float, *, steps: int = STEPS
+) -> str:
     folder.mkdir()
-    command = [sys.executable, str(JOB), str(folder), str(STEPS), str(sleep)]
+    command = [sys.executable, str(JOB), str(folder), str(steps), str(sleep)]
     return daemon.submit(
         name="elastic",
         command=command,

@@ -142,6 +142,8 @@ class Gang:
     """The first part that failed, or was lost."""
     is_resizing: bool = False
     """Whether it is to go on with other parts once these have ended."""
+    is_changing: bool = False
+    """Whether the one node that it is on has been told to resize it, and has not."""
     has_ended: bool = False
 
     @property
@@ -195,6 +197,13 @@ def fold(gang: Gang, index: int, number: int, report: Report) -> Folded:
 def resizing(gang: Gang) -> Gang:
     """It is to go on with other parts: the present ones have to save and leave."""
     return replace(gang, is_resizing=True)
+
+
+def changing(gang: Gang, devices: Sequence[int]) -> Gang:
+    """The one node that it is on resizes it, to these devices."""
+    (index,) = gang.members
+    part = replace(gang.parts[index], devices=tuple(devices))
+    return replace(_with(gang, index, part), is_changing=True)
 
 
 def ending(gang: Gang) -> Gang:
@@ -330,7 +339,7 @@ def _reshaped(gang: Gang, index: int, part: Part, report: Report) -> Folded:
     part = replace(part, ranks=len(report.pids), numbers=report.numbers or ())
     if not report.in_place:
         part = replace(part, may_lose=None)
-    return _with(gang, index, part), report
+    return replace(_with(gang, index, part), is_changing=False), report
 
 
 def _can_resize(gang: Gang, index: int, part: Part, report: Report) -> Folded:

@@ -19,6 +19,7 @@ from trainmaster.engines.local.run_follower import REPORTS, report_of
 from trainmaster.engines.ray.gang import (
     Gang,
     Part,
+    changing,
     fold,
     next_generation,
     resizing,
@@ -107,10 +108,10 @@ class GangJournal:
         """Another resize follows the one in place that is under way."""
         self._write(SUPERSEDED, {})
 
-    def resize_there(self, placement: str, held: Reservation) -> None:
+    def resize_there(self, part: Part, placement: str, held: Reservation) -> None:
         """It is resized by the one node that it is on."""
         said = {"placement": placement, "held": [dict(held.gpus), dict(held.cpus)]}
-        self._write(RESIZED, said)
+        self._write(RESIZED, said | {"devices": part.devices})
 
     def hear(self, index: int, number: int, report: Report) -> None:
         """A part of the present generation has reported that."""
@@ -172,6 +173,8 @@ class GangJournal:
         elif what == RESIZED and self.launched is not None:
             held = Reservation(*entry["held"])
             self.launched = replace(self.launched, placement=entry["placement"], held=held)
+            if self.gang is not None:
+                self.gang = changing(self.gang, entry.get("devices", ()))
         elif what == IN_PLACE and self.gang is not None and self.launched is not None:
             target, shape = _parts_in(entry), self.gang.shape + 1
             self.gang = resizing_in_place(self.gang, shape, target)

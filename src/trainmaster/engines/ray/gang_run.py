@@ -273,6 +273,8 @@ class GangRun:
                 self._placements = by_node(order.placement, self._cluster.topology())
                 self._launch_parts(gang)
         elif self.stays(gang, order.placement):
+            if launched.placement == wanted and not gang.is_changing:
+                return  # it is done
             self._standing = order
             self._start(self._reshape_there(order))
         elif launched.placement != wanted:
@@ -382,8 +384,10 @@ class GangRun:
     async def _reshape_there(self, order: Reshape) -> None:
         """What it gets is reserved first; what it gives up is given back once it is resized."""
         assert self._spec is not None
-        held = reservation(order.placement, self._spec, self._cluster.topology())
-        self._journal.resize_there(repr(order.placement.slices), held)
+        topology = self._cluster.topology()
+        held = reservation(order.placement, self._spec, topology)
+        (part,) = parts_of(by_node(order.placement, topology), self._spec.ranks)
+        self._journal.resize_there(part, repr(order.placement.slices), held)
         grows = any(held.gpus.get(node, 0) > had for node, had in self._held.gpus.items())
         self._held = held
         if not grows or await self._reserve_for(order):
