@@ -95,8 +95,8 @@ unit: .stamps/dev ## Run the tests (TESTS=path narrows them); the few that fail 
 test-ray: .stamps/ray ## Test on Ray clusters of this machine, or on yours: TRAINMASTER_TEST_RAY_ADDRESS (TESTS=path)
 	@$(BIN)/python -m tests.ray --quiet -n0 $(TESTS)
 
-resizes: .stamps/dev ## Resize live jobs in place: all cases, each policy, each library (10 minutes)
-	@TRAINMASTER_TEST_ALL_RESIZES=1 $(BIN)/python -m pytest --quiet -n0 tests/live/test_elastic_*.py
+resizes: .stamps/dev ## Resize live jobs in place: all cases, over nodes, each policy, each library (12 minutes)
+	@TRAINMASTER_TEST_ALL_RESIZES=1 $(BIN)/python -m pytest --quiet -n0 tests/live/test_elastic_*.py tests/contract/test_elastic_machines.py
 
 chaos: .stamps/dev ## Run jobs under 29 kinds of fault, on SQLite and on PostgreSQL (MINUTES=30 SEED=N)
 	@$(BIN)/python -m tests.live.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))

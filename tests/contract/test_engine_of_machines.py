@@ -19,13 +19,6 @@ import pytest
 
 from tests.live.loopback import LoopbackLink, LoopbackNode, node_of, ray_engine
 from tests.live.stage import Stage, is_last, kill_remains, nothing_left, placed, supervisors, until
-from tests.live.test_elastic_engine import (
-    check_every_sample_once_in_each_epoch,
-    hurry,
-    recipe_of,
-    resized,
-    stepped,
-)
 from trainmaster.engines.local import runfile
 from trainmaster.engines.ray import gang_run
 from trainmaster.engines.ray.engine import RayEngine
@@ -249,21 +242,6 @@ def test_a_gang_that_stays_on_its_two_nodes_goes_on_as_one(tmp_path: Path) -> No
         await stage.order(Halt(RUN), spec)
         await stage.ended(RUN)
         assert [type(report) for report in stage.of(RUN)] == [Started, Reshaped, Ended]
-
-    perform(tmp_path, act)
-
-
-def test_a_gang_on_one_node_is_resized_there_in_place(tmp_path: Path) -> None:
-    async def act(stage: Cluster) -> None:
-        spec = recipe_of(stage)
-        await stage.order(Launch(RUN, placed(1), 0), spec)
-        await stepped(stage, 1)
-        told = await resized(stage, spec, 2, which=0)
-        assert told.in_place, told.why
-        assert stage.link.held == {RUN: {"n0": 2000}}
-        hurry(stage)
-        assert (await stage.ended(RUN)).code == 0
-        check_every_sample_once_in_each_epoch(stage)
 
     perform(tmp_path, act)
 
