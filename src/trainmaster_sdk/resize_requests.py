@@ -71,6 +71,8 @@ class Resizing:
         self._handled = 0
         self._called_off = 0
         self._request: ResizeRequest | None = None
+        self._wait_until = -math.inf
+        """Until when it waits after an exchange has failed, where a machine does not answer."""
         self._resumed_at: float | None = None
         """When it went on after a resize; None: its first step after that has been told."""
 
@@ -97,6 +99,8 @@ class Resizing:
             self._request = _request_of(said, number)
         elif said.get("ask") == "call off":
             self._called_off = number
+        elif said.get("ask") == "wait":
+            self._wait_until = time.monotonic() + number
 
     @property
     def request(self) -> ResizeRequest | None:
@@ -143,7 +147,7 @@ class Resizing:
     def wait_for_loss(self, hear: Callable[[], None], must_stop: Callable[[], bool]) -> bool:
         """After an exchange that failed: whether a rank was lost, and the others are asked to go on."""
         until = time.monotonic() + (LOST_S if self.may_lose else -math.inf)
-        while time.monotonic() < until and not must_stop():
+        while time.monotonic() < max(until, self._wait_until) and not must_stop():
             hear()
             if self.request is not None:
                 assert self._resizer is not None

@@ -434,6 +434,10 @@ def test_where_a_whole_node_is_lost_the_others_go_on(tmp_path: Path) -> None:
         lost = await stage.heard(RUN, ReplicaLost)
         assert (lost.rank, lost.pids, lost.tail) == (0, pids[1:], "The node n0 is dead.")
         await until(lambda: stage.link.held == {RUN: {"n1": 2000}})
+        waits = [stage.workdir / f"waits-{pid}" for pid in pids[1:]]
+        assert [each.read_text() for each in waits] == ["600"] * 2, (
+            "until the node is known to be dead"
+        )
         await stage.link.come_back("n0")
         back = await resized(stage, spec, slots(1, 4, 5))
         assert back.pids[1:] == pids[1:]

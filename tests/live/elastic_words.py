@@ -59,6 +59,8 @@ class Rank:
                 self.request = said
             elif said.get("ask") == "call off":
                 self.called_off = said["n"]
+            elif said.get("ask") == "wait":
+                (self.folder / f"waits-{os.getpid()}").write_text(str(said["n"]))
 
     def has(self, name: str) -> bool:
         return (self.folder / name).exists()

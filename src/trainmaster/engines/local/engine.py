@@ -306,6 +306,11 @@ class LocalEngine:
         if run in self._followers:
             self._followers[run].send(said)
 
+    def hold(self, run: Run, seconds: int) -> None:
+        """Its ranks wait so long where an exchange has failed, and may have been lost on another machine."""
+        if run in self._followers:
+            self._followers[run].say({"order": "wait", "s": seconds})
+
     def tell_gpu_use(self, run: Run, util_ppm: int) -> None:
         if run in self._followers:
             self._followers[run].say({"say": "gpu use", "util_ppm": util_ppm})

@@ -578,6 +578,8 @@ class Supervisor:
             self._resizing.regroup(self._run, said, self._folder)
         elif order == "leave":
             self._resizing.leave(self._run, said, self._folder)
+        elif order == "wait" and isinstance(seconds := said.get("s"), int):
+            self._control.send_to_ranks({"ask": "wait", "n": seconds})
         elif order == "fail" and self._resizing.lost_rank is not None:
             self._failed = self._resizing.lost_rank
             self._stop(StopCause.FAILURE)

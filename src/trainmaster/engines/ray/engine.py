@@ -523,11 +523,15 @@ class RayEngine:
         elif isinstance(news, NodeSilent):
             self._silent[news.name] = news.why
             self._tell_node(NodeFell(news.name, now_ms, news.why))
+            for gang in [*self._runs.values()]:
+                gang.node_silent(news.name)
         elif isinstance(news, NodeGone):
             self._node_gone(news, now_ms)
 
     def _has_come(self, name: str) -> None:
-        self._silent.pop(name, None)
+        if self._silent.pop(name, None) is not None:
+            for gang in [*self._runs.values()]:
+                gang.node_silent(name, is_back=True)
         self._tell_node(NodeCame(self._nodes[name], time.time_ns() // 1_000_000))
 
     def _node_gone(self, news: NodeGone, now_ms: int) -> None:

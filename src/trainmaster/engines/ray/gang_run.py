@@ -64,6 +64,8 @@ log = structlog.get_logger(__name__)
 SHORT_RETRY_S = 0.05
 RETRY_S = 0.5
 LONG_RETRY_S = 5.0
+LONGEST_ABSENCE_S = 600
+"""How long ranks wait for what becomes of a node that does not answer: its fence should have passed by then."""
 RESERVE_S = 10.0
 """How long a launch waits for resources that others on the cluster hold."""
 NOWHERE = Placement((), 0)
@@ -598,6 +600,15 @@ class GangRun:
         part = self.gang.parts[index]
         self._journal.hear(index, part.seen + 1, Lost(self.run, _now_ms(), why))
         self._follow_up()
+
+    def node_silent(self, node: str, *, is_back: bool = False) -> None:
+        """It may be dead: ranks elsewhere whose exchange has failed wait until that is known."""
+        gang = self.gang
+        if gang is None or all(part.node != node for part in gang.member_parts):
+            return
+        for part in gang.member_parts:
+            if part.node != node and part.over is None and part.may_lose:
+                self._post(part, "hold", self.run, 0 if is_back else LONGEST_ABSENCE_S)
 
     def _hear_of_gone_nodes(self) -> None:
         for part in self._former_parts():

@@ -210,6 +210,10 @@ class Launcher:
         self._confirm(session)
         self._local.steer(run, said)
 
+    async def hold(self, session: int, run: Run, seconds: int) -> None:
+        self._confirm(session)
+        self._local.hold(run, seconds)
+
     async def observe(
         self, session: int, runs: Mapping[Run, Seen], known: Mapping[str, KnownJob]
     ) -> tuple[StrayRun, ...]:
