@@ -65,7 +65,7 @@ SHORT_RETRY_S = 0.05
 RETRY_S = 0.5
 LONG_RETRY_S = 5.0
 LONGEST_ABSENCE_S = 600
-"""How long ranks wait for what becomes of a node that does not answer: its fence should have passed by then."""
+"""How long ranks wait for what becomes of a node that does not answer: longer than its fence."""
 RESERVE_S = 10.0
 """How long a launch waits for resources that others on the cluster hold."""
 NOWHERE = Placement((), 0)
