@@ -43,6 +43,8 @@ The supervisor asks a program (every rank that has said hello; again on a new he
      "host": "127.0.0.1", "port": 41233}                     take this place at the end of a step that all
                                                              who are asked have heard; "rank": null: leave
     {"ask": "call off", "n": 2000}                           the others did not come: save and leave
+    {"ask": "wait", "n": 600}                                so many seconds after an exchange that failed: a
+                                                             machine with other ranks does not answer
     {"ask": "pace", "pace": 50}                              0 to 100: wait after each step (pacing.py); also
                                                              asked of programs whose steps are counted
 The manager sends to the supervisor:
@@ -52,6 +54,12 @@ The manager sends to the supervisor:
     {"say": "gpu use", "util_ppm": 980000}                   how busy its GPUs are; sent now and then
     {"order": "reshape", "generation": 2, "ordered_ms": 1763200000000}
                                                              go on as the run's file of that number says
+    {"order": "regroup", "number": 3, "first": 2, "world": 4, "host": "10.0.0.7", "port": 41233}
+                                                             all parts of the gang are ready for the resize of
+                                                             that number, or go on without a lost rank
+    {"order": "leave", "number": 3}                          the gang goes on on other machines
+    {"order": "fail"}                                        it does not go on without the rank that was lost
+    {"order": "wait", "s": 600}                              to be asked of its ranks
 The supervisor answers `follow` with the lines of its journal, each
     {"n": 8, "at_ms": 1763200000000, "what": "started", ...}
 """

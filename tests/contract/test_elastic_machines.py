@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -22,6 +25,8 @@ from tests.live.test_elastic_engine import (
     stepped,
     undisturbed,
 )
+from trainmaster.engines.ray.engine import RayEngine
+from trainmaster.engines.ray.gang import Gang
 from trainmaster.model.actions import Freeze, Halt, Kill, Launch, Reshape, Thaw
 from trainmaster.model.engine_reports import (
     Ended,
@@ -64,13 +69,9 @@ async def ready(stage: Cluster, world: int) -> None:
     """All parts have said that they can be resized."""
 
     def said() -> bool:
-        run = stage.engine._runs.get(RUN)  # type: ignore[attr-defined]
-        gang = None if run is None else run.gang
-        return (
-            gang is not None
-            and gang.world == world
-            and all(part.may_lose is not None for part in gang.member_parts)
-        )
+        gang = gang_of(stage)
+        is_able = all(part.may_lose is not None for part in gang.member_parts)
+        return gang.world == world and is_able
 
     await until(said)
 
@@ -401,6 +402,88 @@ def test_it_is_frozen_once_it_is_resized(tmp_path: Path) -> None:
         await over(stage)
 
     perform(tmp_path, act)
+
+
+async def disturb(stage: Cluster, spec: LaunchSpec, chance: random.Random) -> Cluster:
+    """A node is cut off for a moment, a launcher or the manager is another one."""
+    node = chance.choice(["n0", "n1"])
+    if chance.random() < 0.4:
+        stage.link.nodes[node].is_cut_off = True
+    elif chance.random() < 0.3:
+        await stage.link.restart_launcher(node)
+    if chance.random() < 0.6:
+        (stage.workdir / "joiners-wait").unlink(missing_ok=True)
+    await asyncio.sleep(chance.random() * 0.5)
+    stage.link.nodes[node].is_cut_off = False
+    if chance.random() < 0.7:
+        return stage
+    seen = stage.reports[-1][1]
+    await stage.engine.close()
+    again = stage.another()
+    again.reports = stage.reports
+    await again.__aenter__()
+    await again.engine.observe({RUN: seen})
+    return again
+
+
+@in_full
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_disturbs_it_it_gets_to_the_size_that_was_ordered_last(
+    tmp_path: Path, seed: int
+) -> None:
+    async def act(stage: Cluster) -> None:
+        chance, spec = random.Random(seed), words(stage)
+        await up(stage, spec, slots(3))
+        for _ in range(5):
+            (stage.workdir / "joiners-wait").touch()
+            for _ in range(chance.choice([1, 1, 2])):
+                where = slots(*sorted(chance.sample(range(8), chance.randint(1, 5))))
+                await stage.order(Reshape(RUN, where), spec)
+            is_to_freeze = chance.random() < 0.3
+            if is_to_freeze:
+                await stage.order(Freeze(RUN), spec)
+            before = stage
+            stage = await disturb(stage, spec, chance)
+            if stage is not before:  # what is not answered is ordered again
+                await stage.order(Reshape(RUN, where), spec)
+                if is_to_freeze:
+                    await stage.order(Freeze(RUN), spec)
+            (stage.workdir / "joiners-wait").unlink(missing_ok=True)
+            if is_to_freeze:
+                await until(lambda stage=stage: gang_of(stage).is_frozen)
+                await stage.order(Thaw(RUN), spec)
+            await until(lambda stage=stage, where=where: is_as_wanted(stage, where))
+            await ready(stage, len(where.slices))
+        await stage.order(Kill(RUN), spec)
+        await over(stage)
+        assert kinds(stage).count(Started) == 1
+        await stage.engine.close()
+
+    perform(tmp_path, act)
+
+
+def gang_of(stage: Cluster) -> Gang:
+    gang = cast(RayEngine, stage.engine)._runs[RUN].gang
+    assert gang is not None
+    return gang
+
+
+def is_as_wanted(stage: Cluster, where: Placement) -> bool:
+    """It has a rank on each of these slots, and nothing else."""
+    gang, run = gang_of(stage), cast(RayEngine, stage.engine)._runs[RUN]
+    ranks = Counter(f"n{piece.node}" for piece in where.slices)
+    parts = {part.node: part.ranks for part in gang.member_parts if part.over is None}
+    held = {node: 1000 * count for node, count in ranks.items()}
+    launched = run._journal.launched
+    return (
+        parts == ranks
+        and launched is not None
+        and launched.placement == repr(where.slices)
+        and gang.is_up
+        and not (gang.resize or gang.is_resizing or gang.is_changing or gang.is_frozen)
+        and len(stage.alive(RUN)) == sum(ranks.values())
+        and stage.link.held == {RUN: held}
+    )
 
 
 # -- losses --------------------------------------------------------------------------------------------

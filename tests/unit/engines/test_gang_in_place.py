@@ -11,6 +11,7 @@ from trainmaster.engines.ray.gang import (
     Gang,
     Part,
     can_resize_in_place,
+    changing,
     due,
     ending,
     fold,
@@ -194,6 +195,15 @@ def test_two_resizes_are_answered_once() -> None:
     gang, own = told(gang, (A, formed(10, 11)), (B, formed(20, 21)), (C, formed(30)))
     assert own == []
     assert (gang.world, gang.resize) == (5, None)
+
+
+def test_a_resize_by_one_node_is_answered_by_the_one_over_nodes_that_follows_it() -> None:
+    gang = Gang(RUN, (Part("n0", 0, 1),), is_up=True)
+    gang = superseded(changing(gang, (0, 1)))
+    gang, own = told(gang, (A, formed(10, 11)))
+    assert not superseded(superseded(growing()), is_again_wanted=True).is_superseded
+    assert (own, gang.is_superseded, gang.parts[A].devices) == ([], False, (0, 1))
+    assert not superseded(gang).is_superseded, "nothing is under way"
 
 
 def test_how_long_a_resize_took_is_told_once_by_what_was_longest() -> None:

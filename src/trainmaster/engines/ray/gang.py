@@ -110,8 +110,6 @@ class Resize:
     """... and which they are, by their index."""
     is_asked: bool = False
     """Whether all parts were ready, so that they are told to regroup."""
-    is_superseded: bool = False
-    """Whether another one follows it, which answers both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +142,8 @@ class Gang:
     """Whether it is to go on with other parts once these have ended."""
     is_changing: bool = False
     """Whether the one node that it is on has been told to resize it, and has not."""
+    is_superseded: bool = False
+    """Whether another resize follows the one that is under way, and answers both."""
     has_ended: bool = False
 
     @property
@@ -280,10 +280,11 @@ def resizing_in_place(gang: Gang, shape: int, target: Sequence[Part]) -> Gang:
     return replace(gang, parts=tuple(parts), shape=shape, order=order, resize=resize)
 
 
-def superseded(gang: Gang) -> Gang:
-    """Another resize was ordered, which follows the one that is under way."""
-    resize = gang.resize
-    return gang if resize is None else replace(gang, resize=replace(resize, is_superseded=True))
+def superseded(gang: Gang, *, is_again_wanted: bool = False) -> Gang:
+    """Another resize was ordered, which follows the one that is under way; or that one itself once more."""
+    if is_again_wanted:
+        return replace(gang, is_superseded=False)
+    return replace(gang, is_superseded=gang.resize is not None or gang.is_changing)
 
 
 def left_after_loss(gang: Gang) -> tuple[Part, ...]:
@@ -339,7 +340,8 @@ def _reshaped(gang: Gang, index: int, part: Part, report: Report) -> Folded:
     part = replace(part, ranks=len(report.pids), numbers=report.numbers or ())
     if not report.in_place:
         part = replace(part, may_lose=None)
-    return replace(_with(gang, index, part), is_changing=False), report
+    own = None if gang.is_superseded else report
+    return replace(_with(gang, index, part), is_changing=False, is_superseded=False), own
 
 
 def _can_resize(gang: Gang, index: int, part: Part, report: Report) -> Folded:
@@ -373,7 +375,7 @@ def _restarting(gang: Gang, why: str) -> Gang:
         return gang
     if gang.loss is not None:
         return replace(gang, resize=None, first=gang.loss)
-    return replace(gang, resize=None, is_resizing=True, why=why)
+    return replace(gang, resize=None, is_resizing=True, why=why, is_superseded=False)
 
 
 def _formed(gang: Gang, at_ms: int) -> Folded:
@@ -402,9 +404,9 @@ def _formed(gang: Gang, at_ms: int) -> Folded:
         )
     for index in set(gang.members) - set(resize.members):
         parts[index] = replace(parts[index], is_out=True)
-    own = None if resize.is_superseded else _regrouped(gang, formed, at_ms)
+    own = None if gang.is_superseded else _regrouped(gang, formed, at_ms)
     gang = replace(gang, parts=tuple(parts), order=resize.members, formed=gang.shape)
-    return replace(gang, resize=None, loss=None), own
+    return replace(gang, resize=None, loss=None, is_superseded=False), own
 
 
 def _regrouped(gang: Gang, formed: Sequence[Reshaped], at_ms: int) -> Report:
@@ -475,6 +477,7 @@ def _without(gang: Gang, index: int | None, ranks: int) -> Gang:
         parts=parts,
         order=gang.members,
         resize=None,
+        is_superseded=False,
         loss=index,
         lost=gang.lost + ranks,
     )

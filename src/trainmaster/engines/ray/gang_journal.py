@@ -104,9 +104,9 @@ class GangJournal:
         """It goes on with these parts, without being started again where that can be."""
         self._write(IN_PLACE, _said_of(target, launched))
 
-    def supersede(self) -> None:
-        """Another resize follows the one in place that is under way."""
-        self._write(SUPERSEDED, {})
+    def supersede(self, *, is_again_wanted: bool = False) -> None:
+        """Another resize follows the one that is under way; or that one is ordered once more."""
+        self._write(SUPERSEDED, {"is_again_wanted": is_again_wanted})
 
     def resize_there(self, part: Part, placement: str, held: Reservation) -> None:
         """It is resized by the one node that it is on."""
@@ -182,7 +182,7 @@ class GangJournal:
             self.launched = replace(self.launched, meeting=meeting, held=held)
             self.next_placement = entry["placement"]
         elif what == SUPERSEDED and self.gang is not None:
-            self.gang = superseded(self.gang)
+            self.gang = superseded(self.gang, is_again_wanted=entry["is_again_wanted"])
         elif what == RESIZING and self.gang is not None:
             self.gang, self.next_placement = resizing(self.gang), entry["placement"]
         elif "part" in entry and self.gang is not None:

@@ -265,6 +265,7 @@ class GangRun:
         elif gang.resize is not None or gang.loss is not None:
             self._standing = order
             if gang.loss is None and self._journal.next_placement == wanted:
+                self._want_again(gang)
                 self._placements = by_node(order.placement, self._cluster.topology())
                 self._prepare_parts()
             elif gang.loss is None:
@@ -274,9 +275,13 @@ class GangRun:
             if self._bringing_up is None:  # an earlier manager's launches may not have arrived
                 self._placements = by_node(order.placement, self._cluster.topology())
                 self._launch_parts(gang)
+        elif gang.is_changing and not self.stays(gang, order.placement):
+            self._standing = order
+            self._journal.supersede()
         elif self.stays(gang, order.placement):
             if launched.placement == wanted and not gang.is_changing:
                 return  # it is done
+            self._want_again(gang)
             self._standing = order
             self._start(self._reshape_there(order))
         elif launched.placement != wanted:
@@ -285,6 +290,11 @@ class GangRun:
                 self._plan(self._begin_in_place(order))
             else:
                 self._restart(order.placement)
+
+    def _want_again(self, gang: Gang) -> None:
+        """The resize that is under way answers the order again."""
+        if gang.is_superseded:
+            self._journal.supersede(is_again_wanted=True)
 
     def _restart(self, placement: Placement) -> None:
         """Its parts save and end; it goes on with others from its checkpoint."""
@@ -575,10 +585,11 @@ class GangRun:
         index = self._index_of(node)
         if index is None or self.is_over:
             return
-        before = None if self.gang is None else self.gang.resize
+        before = self.gang
         self._journal.hear(index, said.number, said.report)
         self._keep_file(index, said)
-        if before is not None and before.is_superseded and self.gang and self.gang.resize is None:
+        gang = self.gang
+        if before is not None and before.is_superseded and gang and not gang.is_superseded:
             self._start(self._carry_on())
         self._follow_up()
 
