@@ -341,7 +341,7 @@ class GangRun:
         while any(part.node in new and part.over is None for part in self._former_parts()):
             await asyncio.sleep(SHORT_RETRY_S)  # it was to join before, and is leaving
         try:
-            misfit = await self._cluster.misfit(spec, new) if new else None
+            misfit = await self._cluster.misfit(self.run, spec, new) if new else None
             meeting = await self._meeting(parts)
         except NodeIsGone as gone:
             misfit, meeting = Misfit(f"the node {gone} is gone", (str(gone),)), Meeting("", 0)
