@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.live.daemons import LiveDaemon, until
 from tests.ray.conftest import OWN_CLUSTER
+from trainmaster.cli.diagnosis.cluster import cluster_facts
+from trainmaster.cli.support.engine_option import remember_engine
+from trainmaster.engines.engine_settings import EngineChoice
+from trainmaster.engines.protocol import EngineError
 from trainmaster.engines.ray import local_cluster
+from trainmaster.engines.ray.admission import MODE, PATH
+from trainmaster.engines.ray.gateway_client import Gateway
 
 pytestmark = OWN_CLUSTER
 
 
-def test_it_runs_a_gang_outlives_the_manager_and_ends_when_told_to(tmp_path: Path) -> None:
+def test_it_runs_a_gang_outlives_the_manager_and_ends_when_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = tmp_path / "data"
     daemon = LiveDaemon(data, "--engine", "ray", "--nodes", "2", "--slots", "2")
     daemon.start()
@@ -33,6 +44,7 @@ def test_it_runs_a_gang_outlives_the_manager_and_ends_when_told_to(tmp_path: Pat
         again.until_active()
         assert local_cluster.running(data) == there
         assert again.job(job)["state"] == "succeeded"
+        assert_asks_for_its_token(there.address, tmp_path, monkeypatch)
         again.kill()
         assert local_cluster.stop(data) > 0
         assert list(local_cluster.processes_of(there)) == []
@@ -41,3 +53,19 @@ def test_it_runs_a_gang_outlives_the_manager_and_ends_when_told_to(tmp_path: Pat
     finally:
         daemon.kill()
         local_cluster.stop(data)
+
+
+def assert_asks_for_its_token(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `up --address` and `doctor` say without it, and with another one."""
+    other = folder / "other-token"
+    other.write_text("0" * 64)
+    for environ, why in (
+        ({}, f"asks for a token: set {MODE}=token"),
+        ({MODE: "token", PATH: str(other)}, "does not accept the token"),
+    ):
+        with pytest.raises(EngineError, match=why):
+            asyncio.run(Gateway(address, "s1", environ=environ).connect())
+    remember_engine(folder, EngineChoice("ray", address))
+    found = cluster_facts(folder)
+    assert found is not None
+    assert "asks for a token" in found.refusal

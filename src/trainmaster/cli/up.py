@@ -270,12 +270,13 @@ def _print_unit(folder: Path, arguments: Sequence[str], is_system: bool) -> None
     from trainmaster.cli.support.console import remark, write
     from trainmaster.cli.support.database_option import VARIABLE
     from trainmaster.cli.support.service_unit import unit_text
+    from trainmaster.engines.ray.admission import SETTINGS
 
     if os.environ.get(VARIABLE):
         remark("Note", (f"{VARIABLE} is not in the unit: use --database-file",))
     named = [os.path.abspath(word) if Path(word).is_file() else word for word in arguments]
     command = [sys.executable, "-m", "trainmaster", "up", "--data", str(folder), *named]
-    kept = {HOSTS: os.environ[HOSTS]} if os.environ.get(HOSTS) else {}
+    kept = {name: os.environ[name] for name in (HOSTS, *SETTINGS) if os.environ.get(name)}
     text = unit_text(command, folder, kept, for_root=os.geteuid() == ROOT, is_system=is_system)
     write(text)
 

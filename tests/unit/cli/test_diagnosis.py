@@ -196,6 +196,16 @@ CASES: list[tuple[Facts, str, Verdict, str]] = [
     (with_gpu(others=((99, 1 << 30),)), "gpu-other-programs", Verdict.WARNING, "Process 99"),
     (with_cluster(answers=False), "cluster", Verdict.FAULT, "10.0.0.1:6379 does not answer"),
     (with_cluster(has_client=False), "cluster", Verdict.FAULT, "Ray is not installed"),
+    (with_cluster(refusal="It asks for a token."), "cluster", Verdict.WARNING, "asks for a token"),
+    (
+        replace(
+            with_cluster(refusal="It asks for a token."),
+            manager=replace(WELL.manager, by_socket=None, by_port=None),
+        ),
+        "cluster",
+        Verdict.FAULT,
+        "asks for a token",
+    ),
     (
         with_place(trouble="is not there"),
         "job-folders",

@@ -656,6 +656,9 @@ def cluster(facts: Facts) -> Said | None:
             f"The Ray cluster{where} does not answer: runs on it end when its head is away for long.",
             "Start its head again, or name another one: `trainmaster up --engine ray --address HOST:PORT`.",
         )
+    if found.refusal:
+        advice = "The shell or the service that starts the manager needs the same."
+        return (fault if _answer(facts) is None else warning)(found.refusal, advice)
     return ok(f"The Ray cluster at {found.address} answers.")
 
 

@@ -201,6 +201,8 @@ class Cluster:
     has_client: bool
     """Whether the engine's own library is installed here."""
     answers: bool
+    refusal: str = ""
+    """Why it does not let programs of this shell in: one sentence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,10 @@ def _connect(said: Connect) -> str:
     """Be a client of the cluster; why that cannot be, or empty."""
     import ray
 
+    from trainmaster.engines.ray.admission import refusal
+
+    if why := refusal(said.address):
+        return why
     try:
         ray.init(
             address=said.address,
