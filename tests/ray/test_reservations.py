@@ -13,9 +13,10 @@ import pytest
 from ray.util.placement_group import PlacementGroup
 
 from trainmaster.engines.ray import reservations
+from trainmaster.engines.ray.held_devices import CPU, GPU
 from trainmaster.engines.ray.node_link import NotReserved
 from trainmaster.engines.ray.ray_state import Free
-from trainmaster.engines.ray.reservations import CREATED, GPU, Held, Reservations, _group_id
+from trainmaster.engines.ray.reservations import CREATED, Held, Reservations, _group_id
 from trainmaster.model.job import Run
 
 ONE, TWO = Run("1", 1), Run("2", 1)
@@ -233,11 +234,11 @@ def test_groups_that_are_removed_are_forgotten_once_their_devices_are_free(
         (first,) = store.rows
         await ours.reserve(ONE, Counter())
         still = Free({GPU: 8.0}, {GPU: 4.0, f"GPU_group_{first}": 4.0})
-        assert ours.of_others("i1", still) == 0.0
+        assert ours.of_others(still, GPU) == 0.0
         monkeypatch.setattr(reservations, "REMEMBERED_S", 0.0)
         await ours.reserve(TWO, FOUR)
         await ours.reserve(TWO, Counter())
-        assert ours.of_others("i1", still) == 4.0
+        assert ours.of_others(still, GPU) == 4.0
         assert len(ours._removed) == 1
         assert not ours._ids
         assert not [*ours._locks]
@@ -251,6 +252,8 @@ def test_what_others_hold_is_what_is_in_no_group_of_ours(store: Store) -> None:
         await ours.reserve(ONE, FOUR)
         (id_,) = store.rows
         left = {GPU: 1.0, f"GPU_group_{id_}": 4.0, f"GPU_group_0_{id_}": 4.0, "GPU_group_ff": 2.0}
-        assert ours.of_others("i1", Free({GPU: 8.0}, left)) == 3.0
+        assert ours.of_others(Free({GPU: 8.0}, left), GPU) == 3.0
+        cores = Free({CPU: 8.0}, {CPU: 2.0, f"CPU_group_{id_}": 4.0, "CPU_group_ff": 2.0})
+        assert ours.of_others(cores, CPU) == 2.0
 
     asyncio.run(act())

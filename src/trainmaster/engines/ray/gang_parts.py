@@ -9,11 +9,9 @@ from trainmaster.engines.ray.gang import Due, Gang, Part
 from trainmaster.model.actions import Launch, Order, Rebind, Reshape, Thaw
 from trainmaster.model.launch_spec import GangPart, LaunchSpec, Ranks
 from trainmaster.model.placement import Placement, Role, Sharing
-from trainmaster.model.topology import CPU_TYPE, Topology
+from trainmaster.model.topology import Topology
 from trainmaster.model.units import WHOLE
 from trainmaster_sdk.wire import Message
-
-CORE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +150,7 @@ def steering(gang: Gang, index: int, what: Due, meeting: Meeting) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What is taken on the cluster for a run, by node, in thousandths of a GPU and of a core."""
+    """What is taken on the cluster for a run, by node, in thousandths of a device and of a core."""
 
     gpus: Mapping[str, int]
     cpus: Mapping[str, int]
@@ -168,12 +166,10 @@ def reservation(placement: Placement, spec: LaunchSpec, topology: Topology) -> R
     gpus: dict[str, int] = {}
     cpus: dict[str, int] = {}
     for part in parts_of(local := by_node(placement, topology), spec.ranks):
-        node, own = topology.node_by_name[part.node], local[part.node]
-        if node.type.name == CPU_TYPE:
-            cpus[part.node] = CORE * len(own.slices)
-            continue
         is_shared = placement.sharing is not Sharing.EXCLUSIVE
-        gpus[part.node] = sum(piece.share if is_shared else WHOLE for piece in own.slices)
+        gpus[part.node] = sum(
+            piece.share if is_shared else WHOLE for piece in local[part.node].slices
+        )
         if spec.cpus is not None:
             cpus[part.node] = spec.cpus * part.ranks
     return Reservation(gpus, cpus)

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -30,6 +29,8 @@ from trainmaster.engines.ray.gateway_messages import (
     Reserve,
     Withdraw,
 )
+from trainmaster.engines.ray.held_devices import wanted
+from trainmaster.engines.ray.node_facts import NodeFacts
 from trainmaster.engines.ray.node_link import NotReserved, Unreachable
 from trainmaster.model.job import Run
 
@@ -125,16 +126,16 @@ class _Gateway:
         return await self._reserved()
 
     async def _reserve(self, request: Reserve) -> None:
-        wanted: Counter[tuple[str, str]] = Counter()
-        for what, each in (("GPU", request.thousandths), ("CPU", request.cpus)):
-            for node, much in each.items():
-                incarnation = self._members.incarnation_of(node)
-                facts = None if incarnation is None else self._members.facts_of(incarnation)
-                if facts is None:
-                    raise Unreachable(f"Ray has no living node {node}.")
-                if what == "CPU" or facts.gpus > 0:
-                    wanted[(facts.incarnation, what)] += much
-        await self._reservations.reserve(request.run, wanted)
+        nodes = [self._facts(node) for node in {**request.thousandths, **request.cpus}]
+        held = wanted(nodes, request.thousandths, request.cpus)
+        await self._reservations.reserve(request.run, held)
+
+    def _facts(self, node: str) -> NodeFacts:
+        incarnation = self._members.incarnation_of(node)
+        facts = None if incarnation is None else self._members.facts_of(incarnation)
+        if facts is None:
+            raise Unreachable(f"Ray has no living node {node}.")
+        return facts
 
     async def _reserved(self) -> dict[Run, dict[str, int]]:
         found: dict[Run, dict[str, int]] = {}

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ray
@@ -16,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainmaster import __version__
 from trainmaster.engines.ray import ray_state
 from trainmaster.engines.ray.gateway_messages import Looked
+from trainmaster.engines.ray.held_devices import taken
 from trainmaster.engines.ray.launcher_actor import LauncherActor, Refusal, Start, Welcome
 from trainmaster.engines.ray.node_facts import NodeFacts
 from trainmaster.engines.ray.node_link import Unreachable
@@ -53,7 +55,7 @@ class _Member:
     failures: int = 0
     """Starts in a row of which nobody knows how far they came."""
     taken: int = 0
-    """GPUs that others hold, ..."""
+    """Devices that others hold, ..."""
     taken_before: int = 0
     """... and at the look before: Ray hears of changes one by one, so it counts when it is seen twice."""
 
@@ -66,8 +68,8 @@ class Membership:
     """The longest that any manager of the store has had."""
     serves_users: bool
     launcher: str
-    others_have: Callable[[str, Free], float]
-    """GPUs of a node that others hold."""
+    others_have: Callable[[Free, str], float]
+    """What of a resource of a node others hold."""
     _members: dict[str, _Member] = field(default_factory=dict)
     """By incarnation."""
     _deaths: dict[str, Sight] = field(default_factory=dict)
@@ -87,7 +89,8 @@ class Membership:
             member = self._members.setdefault(incarnation, _Member(row.facts))
             self._deaths.pop(row.facts.name, None)
             if incarnation in free:
-                _note_taken(member, round(self.others_have(incarnation, free[incarnation]) + 0.499))
+                others = partial(self.others_have, free[incarnation])
+                _note_taken(member, taken(row.facts, others))
             self._start_where_needed(member)
         await asyncio.sleep(0)
         sights = [_sight(each) for each in self._members.values()]

@@ -49,6 +49,12 @@ class NodeFacts:
         """Whether runs could be there at all: a head without GPUs is not looked at."""
         return self.gpus > 0 or SLOTS_LABEL in self.labels
 
+    @property
+    def slots(self) -> int:
+        """CPU slots that stand in for GPUs; 0 where there are none."""
+        said = self.labels.get(SLOTS_LABEL, "")
+        return int(said) if said.isdecimal() else 0
+
 
 def machine_on(facts: NodeFacts, environ: Mapping[str, str]) -> Machine:
     """The devices of the node that this process is on; `environ` is that of its raylet."""
@@ -74,12 +80,12 @@ def machine_on(facts: NodeFacts, environ: Mapping[str, str]) -> Machine:
 
 
 def _slots(facts: NodeFacts) -> Machine:
-    said = facts.labels[SLOTS_LABEL]
-    if not said.isdecimal() or int(said) == 0:
+    count = facts.slots
+    if not count:
+        said = facts.labels[SLOTS_LABEL]
         raise UnusableNode(
             f"The label {SLOTS_LABEL}={said} of {facts.name} is not a number from 1."
         )
-    count = int(said)
     type_ = GpuType(facts.labels.get(TYPE_LABEL, SLOT_TYPE), facts.memory // (4 * count))
     spec = NodeSpec(
         name=facts.name,

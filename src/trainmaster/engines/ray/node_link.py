@@ -87,8 +87,9 @@ class NodeLink(Protocol):
     async def reserve(
         self, run: Run, thousandths: Mapping[str, int], cpus: Mapping[str, int]
     ) -> None:
-        """Take so many thousandths of a GPU, and of a core, on these nodes, so that other users of the
-        cluster see them taken. What the run held before is replaced; nothing: it is given back.
+        """Take so many thousandths of a device, and of a core, on these nodes, so that other users of the
+        cluster see them taken: CPU slots as their part of the node's cores. What the run held before is
+        replaced; nothing: it is given back.
 
         NotReserved: others hold them; what it held before is as it was.
         """

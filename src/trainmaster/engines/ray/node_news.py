@@ -35,7 +35,7 @@ class Sight:
     why: str = ""
     """Why it cannot be used; empty while its launcher is being started."""
     taken: int = 0
-    """GPUs that other users of the cluster hold."""
+    """Devices that other users of the cluster hold."""
     former: tuple[FormerNode, ...] = ()
     """What its machine was before, under other names."""
     is_fence_as_it_was: bool = False

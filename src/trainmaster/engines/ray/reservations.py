@@ -23,13 +23,13 @@ from ray.util.placement_group import (
 )
 
 from trainmaster.engines.ray import ray_state
+from trainmaster.engines.ray.held_devices import GPU
 from trainmaster.engines.ray.node_link import NotReserved
 from trainmaster.engines.ray.ray_state import Free
 from trainmaster.model.job import Run
 
-GPU, CPU = "GPU", "CPU"
-OF_GROUP = f"{GPU}_group_"
-"""Before a group's id: the GPUs of a node that are in the group."""
+OF_GROUP = "{}_group_"
+"""Before a group's id: what of this resource of a node is in the group."""
 NODE_ID = "ray.io/node-id"
 PATIENCE_S = 5.0
 """How long what others hold may take to become free: Ray hears of what was given back a moment later."""
@@ -127,14 +127,15 @@ class Reservations:
             await self._remove(groups)
         self._groups = {}
 
-    def of_others(self, node: str, free: Free) -> float:
-        """GPUs of a node that neither we hold nor nobody: what others have of it."""
+    def of_others(self, free: Free, what: str) -> float:
+        """What of this resource of a node neither we hold nor nobody: what others have of it."""
+        of_group = OF_GROUP.format(what)
         ours = sum(
             much
             for name, much in free.left.items()
-            if name.startswith(OF_GROUP) and self._is_ours(name.removeprefix(OF_GROUP))
+            if name.startswith(of_group) and self._is_ours(name.removeprefix(of_group))
         )
-        return max(0.0, free.total.get(GPU, 0.0) - free.left.get(GPU, 0.0) - ours)
+        return max(0.0, free.total.get(what, 0.0) - free.left.get(what, 0.0) - ours)
 
     async def _reserve(self, run: Run, wanted: Held) -> None:
         kept, dropped = _kept(self._groups.get(run, []), wanted)
