@@ -43,7 +43,10 @@ def without_token() -> str:
 
 def not_let_in(address: str, environ: Mapping[str, str]) -> str:
     if environ.get(MODE, "").lower() != "token":
-        return f"The Ray cluster at {address} asks for a token: set {MODE}=token here, with its token {PLACES}."
+        return (
+            f"The Ray cluster at {address} asks for a token: set {MODE}=token here, and put its token"
+            f" {PLACES}."
+        )
     return (
         f"The Ray cluster at {address} does not accept the token of this machine: put the one of its head"
         f" {PLACES}."
