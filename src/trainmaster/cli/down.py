@@ -6,11 +6,12 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from trainmaster.cli.support.address import is_alive, is_process_of
-from trainmaster.cli.support.client import Client, RequestRefused, Unreachable, job_path
+from trainmaster.cli.support.address import URL, is_alive, is_process_of
+from trainmaster.cli.support.client import Client, Json, RequestRefused, Unreachable, job_path
 from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.errors import Failed
 from trainmaster.cli.support.format import found_again, left_jobs
@@ -18,11 +19,14 @@ from trainmaster.cli.support.job_table import list_jobs
 from trainmaster.cli.support.options import AsJson, option
 from trainmaster.cli.support.polling import pause, poll
 from trainmaster.model.job_state import LIVE_STATES, JobState
-from trainmaster.text.formatting import plural
+from trainmaster.text.formatting import exact_length, plural
+
+if TYPE_CHECKING:
+    from trainmaster.engines.ray.withdraw import Withdrawn
 
 RAY = (
     "Take back from Ray what the manager has there: launchers and reservations, or the cluster that `up"
-    " --nodes` has started. Jobs that still run there end."
+    " --nodes` has started; also where no manager runs any more. Jobs that still run there end."
 )
 LONGEST_S = 60.0
 NO_RAY = "It was not on Ray."
@@ -42,8 +46,17 @@ def down(
         trainmaster down
         trainmaster down --jobs
         trainmaster down --jobs --ray
+        trainmaster down --ray
     """
-    answer = client.get("/status")
+    try:
+        answer = client.get("/status")
+    except (Unreachable, Failed) as nobody:
+        if not ray or isinstance(nobody, RequestRefused):
+            raise
+        done = _withdraw_alone(client, nobody)
+        about: Json = {"url": None, "pid": None, "jobs": None, "cancelled": 0, "standbys": []}
+        show_answer({**about, "ray": asdict(done)}, as_json, done.sentence)
+        return
     cancelled = _cancel_all(client) if jobs else 0
     is_leader = answer["role"] == "active"
     try:
@@ -51,43 +64,91 @@ def down(
         unknown = ""
     except (RequestRefused, Unreachable) as error:  # it can be stopped all the same
         states, unknown = [], f"{error} Jobs go on."
-    left = len(states)
+    left, folder = len(states), Path(answer["folder"])
     _end(client, answer["pid"])
-    standbys = _managers_of(answer["folder"]) if is_leader else []
+    standbys = _managers_of(folder) if is_leader else []
+    withdrawn, trouble = _withdraw(folder, standbys) if ray else (None, "")
     said = [f"{plural(cancelled, 'job')} cancelled."] if jobs else []
-    said += [_go_on(states, answer["folder"], bool(standbys))] if left else []
+    if withdrawn is not None and states:
+        said += [end_without_nodes(states, withdrawn.fence_s)]
+    elif states:
+        said += [_go_on(states, folder, bool(standbys))]
     said += [unknown] if unknown else []
     said += [f"The manager at {client.url} has stopped."]
     said += [_takes_over(standbys)] if standbys else []
-    said += [_withdraw(Path(answer["folder"]))] if ray else []
-    about = {"url": client.url, "pid": answer["pid"], "jobs": left, "standbys": standbys}
-    show_answer(about, as_json, " ".join(said))
+    said += [trouble if withdrawn is None else withdrawn.sentence] if ray else []
+    counts = {"jobs": left, "cancelled": cancelled, "standbys": standbys}
+    report: Json = {"url": client.url, "pid": answer["pid"], **counts}
+    if ray:
+        report["ray"] = {"trouble": trouble} if withdrawn is None else asdict(withdrawn)
+    show_answer(report, as_json, " ".join(said))
 
 
-def _withdraw(folder: Path) -> str:
-    """Without its engine's cluster the manager has stopped all the same."""
+def _withdraw_alone(client: Client, nobody: Failed) -> Withdrawn:
+    """What managers that do not run any more have left; `nobody` says that none runs."""
+    folder = _folder_of(client)
+    if folder is None or not folder.is_dir() or _managers_of(folder):
+        raise nobody
+    withdrawn, trouble = _withdraw(folder, ())
+    if withdrawn is None:
+        raise Failed(f"No Trainmaster runs in {folder}. {trouble}")
+    return withdrawn
+
+
+def _folder_of(client: Client) -> Path | None:
+    """The data folder that is meant, though no manager runs there; None where an address is."""
+    from trainmaster.cli.support.own_store import managed_folder
+
+    url, data = client.stated
+    return None if url or (data is None and os.environ.get(URL)) else managed_folder(data)
+
+
+def _withdraw(folder: Path, standbys: Sequence[int]) -> tuple[Withdrawn | None, str]:
+    """What is not on Ray any more, or why nothing was taken back: the manager has stopped all the same."""
     import asyncio
 
+    from trainmaster.cli.support.background import LOG
     from trainmaster.cli.support.engine_option import RAY as NAME
     from trainmaster.cli.support.engine_option import remembered_engine, store_name
+    from trainmaster.cli.support.manager_log import log_to
     from trainmaster.engines.protocol import EngineError
+    from trainmaster.engines.ray import local_cluster
     from trainmaster.engines.ray.withdraw import withdraw
 
+    if standbys:
+        return None, "Nothing was taken back from Ray: that manager needs it."
     choice = remembered_engine(folder)
-    if choice.name != NAME:
-        return NO_RAY
+    if choice.name != NAME and not (folder / local_cluster.FILE).exists():
+        return None, NO_RAY
+    log_to(folder / LOG)
     try:
-        return asyncio.run(withdraw(folder, store_name(folder), choice))
+        return asyncio.run(withdraw(folder, store_name(folder), choice)), ""
     except EngineError as error:
-        return f"Nothing was taken back from Ray: {error}"
+        return None, f"Nothing was taken back from Ray: {error}"
 
 
-def _go_on(states: Sequence[str], folder: str, has_standby: bool) -> str:
+def end_without_nodes(states: Sequence[str], fence_s: float) -> str:
+    """What becomes of jobs whose nodes were taken from them."""
+    running = states.count(JobState.RUNNING)
+    if not running:
+        return f"{left_jobs(0, len(states))} for the next `trainmaster up`."
+    ends = "ends" if running == 1 else "end"
+    again = "it" if running == 1 else "them"
+    said = (
+        f"{plural(running, 'job')} {ends} within {exact_length(round(1000 * fence_s))}: the next"
+        f" `trainmaster up` starts {again} again from the last checkpoint"
+    )
+    return (
+        f"{said}; {left_jobs(0, len(states) - running)}." if len(states) > running else f"{said}."
+    )
+
+
+def _go_on(states: Sequence[str], folder: Path, has_standby: bool) -> str:
     running = states.count(JobState.RUNNING)
     waiting = len(states) - running
     if has_standby:
         return f"{left_jobs(running, waiting)}."
-    return found_again(running, waiting, Path(folder))
+    return found_again(running, waiting, folder)
 
 
 def _takes_over(standbys: Sequence[int]) -> str:
@@ -96,12 +157,12 @@ def _takes_over(standbys: Sequence[int]) -> str:
     return f"{who} takes over: `trainmaster down` stops that one too."
 
 
-def _managers_of(folder: str) -> list[int]:
+def _managers_of(folder: Path) -> list[int]:
     """Processes of the managers that use a data folder."""
     from trainmaster.daemon.folder_lock import LOCK
     from trainmaster.engines.local.processes import lock_holders
 
-    return sorted(lock_holders(str(Path(folder) / LOCK)))
+    return sorted(lock_holders(str(folder / LOCK)))
 
 
 def _cancel_all(client: Client) -> int:

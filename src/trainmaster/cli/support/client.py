@@ -160,6 +160,11 @@ class Client:
         """Where it is, for people."""
         return self.place.url
 
+    @property
+    def stated(self) -> tuple[str | None, Path | None]:
+        """The address and the data folder that its user has named."""
+        return self._stated
+
     def caller(self) -> Json:
         """Who the user is to this manager: `user`, `role` and how it knows."""
         if self._caller is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 
 MODE = "RAY_AUTH_MODE"
 PATH = "RAY_AUTH_TOKEN_PATH"
@@ -21,7 +22,6 @@ PLACES = f"in ~/.ray/auth_token, or in a file that {PATH} names"
 def refusal(address: str) -> str:
     """One sentence; empty where nothing is known that keeps it out."""
     from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
-    from ray._raylet import GcsClient
     from ray.exceptions import AuthenticationError
 
     try:
@@ -29,7 +29,7 @@ def refusal(address: str) -> str:
     except AuthenticationError:
         return without_token()
     try:
-        GcsClient(address=address)
+        import_module("ray._raylet").GcsClient(address=address)
     except AuthenticationError:
         return not_let_in(address, os.environ)
     except Exception:  # whatever Ray raises: `ray.init` says it
