@@ -35,6 +35,7 @@ from trainmaster.daemon.response_models import (
     DeviceRow,
     GpuRow,
     InputRow,
+    LeftOutNode,
     NodeRow,
     PolicyRow,
     PricesRow,
@@ -159,6 +160,7 @@ class MemoryService:
         """Limits of users and prices."""
         self.devices = devices
         self.device_type = "gpu"
+        self.left_out_nodes: list[LeftOutNode] = []
         self.role, self.trouble = "active", ""
         self.node_state = "up"
         self.kept_free: dict[int, ReservationRow] = {
@@ -527,6 +529,9 @@ class MemoryService:
                 remarks=["Memory is not limited here."],
             )
         ]
+
+    def left_out(self) -> Sequence[LeftOutNode]:
+        return self.left_out_nodes
 
     def reservations(self) -> Sequence[ReservationRow]:
         self._needs_lead()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ LONGEST_S = 300.0
 
 
 def members_of_s1() -> Membership:
-    return Membership("s1", 60.0, LONGEST_S, False, "", lambda node, free: 0.0)
+    return Membership("s1", 60.0, LONGEST_S, False, "", lambda free, what: 0.0)
 
 
 @dataclass
@@ -101,6 +101,28 @@ def test_two_raylets_of_one_name_on_one_host_are_told_when_they_stay(
     monkeypatch.setattr(membership, "NOTICED_S", 0.0)
     (trouble,) = look([row("i1", 1), row("i2", 2)], cluster=cluster).troubles
     assert trouble.startswith("Two raylets on h1 are called n0: the older one is not used")
+
+
+def test_all_that_is_there_and_not_used_is_listed_at_once(cluster: Cluster) -> None:
+    head = NodeRow(NodeFacts("head", "i8", "h1", 0, 4, 0), True, 0, is_head=True)
+    manager = NodeRow(NodeFacts("manager", "i9", "h1", 0, 0, 0), True, 0)
+    cpus = NodeRow(NodeFacts("c1", "i7", "h2", 0, 4, 0), True, 0)
+    dead = NodeRow(NodeFacts("d1", "i6", "h2", 4, 4, 0), False, 0)
+    same = replace(row("i3", 3), facts=NodeFacts("n1", "i3", "h3", 4, 4, 0))
+    rows = [row("i1", 1), row("i2", 2), same, row("i4", 4, "h4"), cpus, head, manager, dead]
+    assert sorted(look(rows, cluster=cluster).alive) == [
+        ("c1", membership.NO_DEVICES),
+        ("n0", ""),
+        ("n0", membership.REPLACED.format("h1")),
+        (
+            "n0",
+            "Two nodes of the Ray cluster are called n0, at h1 and at h4: the second one is not used; give it"
+            " another --node-name.",
+        ),
+        ("n1", ""),
+    ]
+    refused = look([row("i1", 1)], [row("i1", 1)], cluster=cluster).alive
+    assert refused == (("n0", "It is not started here."),)
 
 
 def test_of_two_hosts_the_first_is_used_and_the_other_is_told(cluster: Cluster) -> None:

@@ -60,6 +60,7 @@ def show_nodes(client: Client, devices: bool, as_json: bool) -> None:
         rows = [(*_row(node), *(_sums(_gpus(node)) if has_gpus else ())) for node in found]
         show_table((*HEADINGS, *more), rows)
     remark("Note", (f"{node['name']}: {line}" for node in found for line in node["remarks"]))
+    remark("Left out", (f"{node['name']}: {node['why']}" for node in answer.get("left_out", ())))
 
 
 def _speed(node: dict[str, Any]) -> str:

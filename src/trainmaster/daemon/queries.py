@@ -33,6 +33,7 @@ from trainmaster.daemon.response_models import (
     ChangeRow,
     DeviceRow,
     InputRow,
+    LeftOutNode,
     NodeRow,
     PolicyRow,
     PricesRow,
@@ -646,6 +647,13 @@ class Queries:
             )
             for node in known_nodes(state)
         ]
+
+    def left_out(self) -> Sequence[LeftOutNode]:
+        """Nodes of the cluster that are not used; one that was used before is among the nodes, and away."""
+        state = self._driver.controller.state
+        away = {node.name for node in known_nodes(state) if node.index in state.away}
+        found = self._driver.engine.abilities.left_out
+        return [LeftOutNode(name, why) for name, why in sorted(found) if name not in away]
 
     def _node_state(self, node: int) -> str:
         state = self._driver.controller.state

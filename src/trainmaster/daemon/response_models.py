@@ -449,8 +449,17 @@ class NodeRow(ResponseModel):
     remarks: list[str]
 
 
+class LeftOutNode(ResponseModel):
+    """A node of the cluster that is there, and takes nothing."""
+
+    name: str
+    """A node that is used may have the same one."""
+    why: str
+
+
 class NodeList(ResponseModel):
     nodes: list[NodeRow]
+    left_out: list[LeftOutNode]
 
 
 class AuditRow(ResponseModel):

@@ -48,6 +48,8 @@ class Abilities:
     """One sentence for each thing that a user would expect and this machine does not let us do."""
     node_remarks: tuple[tuple[str, str], ...] = ()
     """The same of single nodes: its name, and the sentence."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Nodes of the cluster that are there and take nothing: its name, and why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,8 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
         **answers(models.NodeList, 503),
     )
     async def nodes() -> Response:
-        return JsonAnswer(models.NodeList(list(service.queries.nodes())))
+        found = service.queries.nodes()
+        return JsonAnswer(models.NodeList(list(found), list(service.queries.left_out())))
 
     @router.get(
         "/queues",

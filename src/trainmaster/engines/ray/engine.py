@@ -173,6 +173,7 @@ class RayEngine:
             shares_files=all(each.sees_folder for each in self._sessions.values()),
             spans_machines=True,
             node_remarks=tuple(self._node_remarks()),
+            left_out=tuple(self._left_out()),
         )
 
     def _node_remarks(self) -> Iterator[tuple[str, str]]:
@@ -184,11 +185,17 @@ class RayEngine:
                 said.append(APART.format(self._folder.parent))
             yield from ((name, each) for each in dict.fromkeys(said))
 
+    def _left_out(self) -> list[tuple[str, str]]:
+        """Nodes that are there, and why they take nothing."""
+        said = ((name, why or self._silent.get(name, "")) for name, why in self._link.alive())
+        return [(name, why) for name, why in said if why]
+
     def troubles(self) -> Sequence[str]:
         silent = [
             f"The node {name} takes nothing: {why}"
-            for name, why in self._silent.items()
-            if name not in self._numbers.node_by_name  # of others the manager says it
+            for name, why in self._left_out()
+            if name in self._silent
+            and name not in self._numbers.node_by_name  # of others the manager says it
         ]
         other = [
             f"Another manager gives orders to the node {each.name}."

@@ -85,6 +85,7 @@ class Gateway:
         self._refused = ""
         self._trouble = ""
         self._troubles: tuple[str, ...] = ()
+        self._alive: tuple[tuple[str, str], ...] = ()
 
     @property
     def nodes(self) -> tuple[ClusterNode, ...]:
@@ -149,6 +150,9 @@ class Gateway:
         """Take back what is on the cluster: launchers and reservations. Runs are ended by their fences."""
         await self._ask(Withdraw(next(self._numbers)))
 
+    def alive(self) -> tuple[tuple[str, str], ...]:
+        return self._alive
+
     def troubles(self) -> tuple[str, ...]:
         return (*((self._trouble,) if self._trouble else ()), *self._troubles)
 
@@ -212,6 +216,7 @@ class Gateway:
             return
         if said.looked is not None:
             self._last, self._troubles = said.looked.sights, said.looked.troubles
+            self._alive = said.looked.alive
             if said.looked.is_settled:
                 self._settled.set()
         if self._noted_fence_s is not None:

@@ -74,6 +74,8 @@ class Looked:
     troubles: tuple[str, ...]
     is_settled: bool
     """Whether no launcher is being started."""
+    alive: tuple[tuple[str, str], ...] = ()
+    """Nodes that are there, and why each is not used; empty where it is."""
 
 
 @dataclass(frozen=True, slots=True)

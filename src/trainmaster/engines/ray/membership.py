@@ -19,7 +19,7 @@ from trainmaster.engines.ray import ray_state
 from trainmaster.engines.ray.gateway_messages import Looked
 from trainmaster.engines.ray.held_devices import taken
 from trainmaster.engines.ray.launcher_actor import LauncherActor, Refusal, Start, Welcome
-from trainmaster.engines.ray.node_facts import NodeFacts
+from trainmaster.engines.ray.node_facts import SLOTS_LABEL, NodeFacts
 from trainmaster.engines.ray.node_link import Unreachable
 from trainmaster.engines.ray.node_news import MARGIN_MS, Sight
 from trainmaster.engines.ray.ray_state import Free, NodeRow
@@ -35,6 +35,11 @@ AGAIN_S = 15.0
 """After which a node that could not be used is tried again."""
 NOTICED_S = 75.0
 """Ray takes a minute to notice that a raylet hangs: until then two of one name are one that was restarted."""
+REPLACED = "Another raylet at {} has this name, and is newer: that one is used."
+NO_DEVICES = (
+    f"Ray knows of no GPUs there (`ray start --num-gpus`), and no label {SLOTS_LABEL}=N makes N slots of its"
+    " cores."
+)
 FENCE_PAST_S = 2 * MARGIN_MS / 1000
 """After its fence a node is counted as gone."""
 
@@ -80,8 +85,10 @@ class Membership:
     async def look(self) -> Looked:
         rows = await asyncio.to_thread(ray_state.node_rows)
         free = await asyncio.to_thread(ray_state.free_resources)
-        usable = [row for row in rows if row.is_alive and row.facts.has_devices]
-        chosen, replaced, troubles = _one_of_each_name(usable)
+        living = [row for row in rows if row.is_alive]
+        usable = [row for row in living if row.facts.has_devices]
+        chosen, replaced, second = _one_of_each_name(usable)
+        troubles = [why for _, why in second]
         here = {row.facts.incarnation: row for row in chosen}
         self._bury(here, rows)
         troubles += await self._end_replaced(replaced)
@@ -95,7 +102,13 @@ class Membership:
         await asyncio.sleep(0)
         sights = [_sight(each) for each in self._members.values()]
         is_settled = all(each.starting is None for each in self._members.values())
-        return Looked((*sights, *self._deaths.values()), tuple(troubles), is_settled)
+        alive = (
+            *((each.facts.name, _why_refused(each)) for each in self._members.values()),
+            *((row.facts.name, REPLACED.format(row.facts.host)) for row in replaced),
+            *second,
+            *((row.facts.name, NO_DEVICES) for row in living if _is_without_devices(row)),
+        )
+        return Looked((*sights, *self._deaths.values()), tuple(troubles), is_settled, alive)
 
     async def call(self, node: str, method: str, words: bytes) -> bytes:
         member = self._of_name(node)
@@ -242,6 +255,15 @@ def _end_named(actor: str) -> None:
         return
 
 
+def _why_refused(member: _Member) -> str:
+    return member.welcome.why if isinstance(member.welcome, Refusal) else ""
+
+
+def _is_without_devices(row: NodeRow) -> bool:
+    """Not of a head, nor of a node that is to run nothing, as where the manager is."""
+    return not (row.facts.has_devices or row.is_head) and row.facts.cpus > 0
+
+
 def _sight(member: _Member) -> Sight:
     facts, said = member.facts, member.welcome
     if isinstance(said, Welcome) and not member.is_doubtful:
@@ -267,9 +289,9 @@ def _note_taken(member: _Member, seen: int) -> None:
 
 def _one_of_each_name(
     rows: Iterable[NodeRow],
-) -> tuple[list[NodeRow], list[NodeRow], list[str]]:
+) -> tuple[list[NodeRow], list[NodeRow], list[tuple[str, str]]]:
     """Of nodes with one name on one host the newest, and those whose place it took; of those on several
-    hosts the first."""
+    hosts the first, and why not the others."""
     chosen: dict[str, NodeRow] = {}
     replaced: list[NodeRow] = []
     troubles: dict[str, str] = {}
@@ -283,7 +305,7 @@ def _one_of_each_name(
         else:
             replaced += [] if other is None else [other]
             chosen[name] = row
-    return list(chosen.values()), replaced, list(troubles.values())
+    return list(chosen.values()), replaced, list(troubles.items())
 
 
 def _why_not_started(node: str, error: RayError) -> str:

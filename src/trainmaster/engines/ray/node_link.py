@@ -6,7 +6,7 @@ loaded; tests keep it by launchers in their own process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -97,6 +97,10 @@ class NodeLink(Protocol):
 
     async def reserved(self) -> Mapping[Run, Mapping[str, int]]:
         """Thousandths of GPUs by run and node, as the cluster has them reserved for us."""
+        ...
+
+    def alive(self) -> Sequence[tuple[str, str]]:
+        """The nodes that are there by the last look, and why each is not used; empty where it is."""
         ...
 
     def troubles(self) -> tuple[str, ...]:

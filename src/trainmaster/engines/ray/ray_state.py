@@ -25,6 +25,7 @@ class NodeRow:
     """When its raylet was started."""
     why: str = ""
     """Of its death."""
+    is_head: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def _row(info: GcsNodeInfo) -> NodeRow:
     )
     is_alive = info.state == GcsNodeInfo.ALIVE
     why = " ".join(info.death_info.reason_message.split())
-    return NodeRow(facts, is_alive, info.start_time_ms, why)
+    return NodeRow(facts, is_alive, info.start_time_ms, why, info.is_head_node)
 
 
 def _client() -> Any:
