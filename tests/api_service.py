@@ -373,6 +373,9 @@ class MemoryService:
             pid=1,
             folder=str(self.folder),
             database="memory",
+            engine="local",
+            cluster=None,
+            fence_s=None,
             policy=self.chosen.name,
             devices=self.devices,
             used=0,
@@ -515,6 +518,8 @@ class MemoryService:
         return [
             NodeRow(
                 name="n0",
+                host=None,
+                domains={},
                 type=self.device_type,
                 speed=1.0,
                 speed_source="assumed",

@@ -44,17 +44,20 @@ def show_nodes(client: Client, devices: bool, as_json: bool) -> None:
         for node in found:
             node["type"] += f" ({_speed(node)})"
     if devices:
+        levels = sorted({level for node in found for level in node.get("domains", ())})
+        where = (*(["host"] if any(node.get("host") for node in found) else ()), *levels)
         rows = [
             (
                 *(node["name"], str(device["name"]), node["type"], _state(node, device)),
                 *(_read(device.get("gpu") or {}) if has_gpus else ()),
                 device["jobs"],
+                *(_where(node, each) for each in where),
             )
             for node in found
             for device in node["devices"]
         ]
         read = READ_HEADINGS if has_gpus else ()
-        show_table((*DEVICE_HEADINGS, *read, "jobs"), rows)
+        show_table((*DEVICE_HEADINGS, *read, "jobs", *where), rows)
     else:
         more = GPU_HEADINGS if has_gpus else ()
         rows = [(*_row(node), *(_sums(_gpus(node)) if has_gpus else ())) for node in found]
@@ -66,6 +69,11 @@ def show_nodes(client: Client, devices: bool, as_json: bool) -> None:
 def _speed(node: dict[str, Any]) -> str:
     """`0.33x`; with a question mark where nobody knows it."""
     return f"{node['speed']:g}x{'?' if node['speed_source'] == 'assumed' else ''}"
+
+
+def _where(node: dict[str, Any], what: str) -> str:
+    """Its host, or the name of its domain at a level."""
+    return str((node["host"] if what == "host" else node["domains"].get(what)) or NOTHING)
 
 
 def _state(node: dict[str, Any], device: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from trainmaster.cli.support.errors import FAILED
 from trainmaster.cli.support.format import state_label
 from trainmaster.cli.support.options import AsJson
 from trainmaster.model.topology import SLOT_TYPE
+from trainmaster.text.formatting import exact_length
 
 
 def status(client: Client, as_json: AsJson = False) -> None:
@@ -52,6 +53,7 @@ def pairs_of(answer: Json, url: str) -> dict[str, str]:
         **({"certificate": answer["fingerprint"]} if answer.get("fingerprint") else {}),
         "state in": answer["folder"],
         "database": answer["database"],
+        **({"engine": _engine(answer)} if answer.get("cluster") else {}),
     }
     if answer["policy"] is None:
         return found
@@ -62,6 +64,11 @@ def pairs_of(answer: Json, url: str) -> dict[str, str]:
         "devices": f"{answer['used']} of {answer['devices']} {unit} in use",
         "jobs": "not known now" if counts is None else _listed(counts),
     }
+
+
+def _engine(answer: Json) -> str:
+    fence = exact_length(round(1000 * answer["fence_s"]))
+    return f"{answer['engine']}, cluster at {answer['cluster']}, fence {fence}"
 
 
 def _listed(counts: Json) -> str:

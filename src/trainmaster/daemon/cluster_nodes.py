@@ -139,6 +139,11 @@ class ClusterNodes:
         state = self._state()
         return jobs_on(state, state.topology.node_by_name[name].index)
 
+    def host_of(self, name: str) -> str | None:
+        """The address of a node that is there."""
+        node = self.present.get(name)
+        return None if node is None else node.host
+
     def is_this_machine(self, name: str) -> bool:
         """Whether a node has an address of the manager's machine."""
         node = self.present.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -91,6 +92,7 @@ FOLDED = (
 )
 """The state of an array is the first of these that one of its jobs is in."""
 MOST_ELEMENTS = 100_000
+NUMBERS = re.compile(r"(\d+)")
 MOST_FORECAST = 1000
 """Jobs that a forecast takes into account; with more, copying the state alone would take too long."""
 PIECE = 250
@@ -620,6 +622,8 @@ class Queries:
         return [
             NodeRow(
                 name=node.name,
+                host=self._driver.nodes.host_of(node.name),
+                domains=state.topology.names_around(node),
                 type=node.type.name,
                 speed=node.type.speed_ppm / NOMINAL,
                 speed_source=_speed_source(state, node.type.name),
@@ -645,7 +649,7 @@ class Queries:
                     *self._maintained(node, kept_free),
                 ],
             )
-            for node in known_nodes(state)
+            for node in sorted(known_nodes(state), key=lambda each: _by_number(each.name))
         ]
 
     def left_out(self) -> Sequence[LeftOutNode]:
@@ -820,3 +824,8 @@ def _speed_source(state: State, kind: str) -> str:
     if kind in state.stated_speeds:
         return "stated"
     return "measured" if kind in state.type_speeds.by_type() else "assumed"
+
+
+def _by_number(name: str) -> list[str | int]:
+    """A key by which n2 comes before n10."""
+    return [int(part) if part.isdecimal() else part for part in NUMBERS.split(name)]

@@ -434,6 +434,10 @@ class GpuUse(ResponseModel):
 
 class NodeRow(ResponseModel):
     name: str
+    host: str | None
+    """The address of a node of a cluster; null while it is away."""
+    domains: dict[str, str]
+    """Names of the domains around it, such as its rack, where it was given any."""
     type: str
     speed: float
     """How fast devices of this type count, relative to the nominal type: 1."""
@@ -709,6 +713,12 @@ class StatusRow(ResponseModel):
     """Its data folder."""
     database: str
     """Without a password."""
+    engine: str
+    """What runs the jobs: local, this machine, or ray, the nodes of a Ray cluster."""
+    cluster: str | None
+    """The address of that cluster."""
+    fence_s: float | None
+    """After so long a node that the cluster does not know to be alive ends its jobs."""
     policy: str | None
     devices: int | None
     used: int | None

@@ -48,6 +48,10 @@ class Abilities:
     """One sentence for each thing that a user would expect and this machine does not let us do."""
     node_remarks: tuple[tuple[str, str], ...] = ()
     """The same of single nodes: its name, and the sentence."""
+    cluster: str | None = None
+    """The address of the cluster; None: it has none."""
+    fence_s: float | None = None
+    """After so long a node that the cluster does not know to be alive ends its runs."""
     left_out: tuple[tuple[str, str], ...] = ()
     """Nodes of the cluster that are there and take nothing: its name, and why."""
 

@@ -140,6 +140,14 @@ class Topology:
     def node_by_name(self) -> Mapping[str, Node]:
         return {node.name: node for node in self.nodes}
 
+    def names_around(self, node: Node) -> dict[str, str]:
+        """Names of the domains around a node, by level, where they were given any."""
+        found, around = {}, ""
+        for level, names, index in zip(self.levels, self.domain_names, node.domains, strict=False):
+            found[level] = names[index].removeprefix(f"{around}/")  # a name has those around it
+            around = names[index]
+        return {level: name for level, name in found.items() if name}
+
     @cached_property
     def domain_masks(self) -> tuple[tuple[int, ...], ...]:
         """For each level down to `node`, for each domain there: a bit per node inside it."""

@@ -228,7 +228,9 @@ def test_a_manager_comes_back_while_nodes_are_away(tmp_path: Path, is_killed: bo
             await tm.until_nodes(n1="away", n2="up", n3="draining", n0="up")
             topology = tm.driver.controller.state.topology
             assert [node.name for node in topology.nodes] == ["n1", "n2", "n3", "n0"]
-            assert tm.daemon.queries.nodes()[0].remarks[0].startswith("It has not been there")
+            rows = tm.daemon.queries.nodes()
+            assert [row.name for row in rows] == ["n0", "n1", "n2", "n3"]
+            assert rows[1].remarks[0].startswith("It has not been there")
             cluster.came(a_node("n1"))
             await tm.until_nodes(n1="up", n2="up", n3="draining", n0="up")
             assert {record.id for record in tm.driver.controller.state.jobs.values()} == {"1", "2"}

@@ -77,6 +77,13 @@ def test_racks_of_one_name_in_two_zones_are_two() -> None:
     assert racks(topology) == [0, 1, 0]
     assert topology.levels[topology.span_of_nodes((0, 1))] == "cluster"
     assert topology.levels[topology.span_of_nodes((0, 2))] == "rack"
+    assert topology.names_around(topology.nodes[1]) == {"zone": "y", "rack": "r1"}
+
+
+def test_a_node_that_does_not_say_where_it_is_has_no_names_around_it() -> None:
+    topology = topology_of([a_node("n1", rack="a"), a_node("n2")])
+    around = [topology.names_around(node) for node in topology.nodes]
+    assert around == [{"rack": "a"}, {}]
 
 
 def test_levels_stay_when_a_later_node_names_others() -> None:

@@ -122,7 +122,10 @@ class RayEngine:
         link: NodeLink,
         nodes: Sequence[ClusterNode] = (),
         limits: RunLimits = DEFAULT_RUN_LIMITS,
+        address: str | None = None,
+        fence_s: float | None = None,
     ) -> None:
+        self._address, self._fence_s = address, fence_s
         self._folder = Path(os.path.abspath(folder)) / "runs"
         self._link = link
         self._limits = limits
@@ -173,6 +176,8 @@ class RayEngine:
             shares_files=all(each.sees_folder for each in self._sessions.values()),
             spans_machines=True,
             node_remarks=tuple(self._node_remarks()),
+            cluster=self._address,
+            fence_s=self._fence_s,
             left_out=tuple(self._left_out()),
         )
 

@@ -39,4 +39,6 @@ async def make(settings: EngineSettings) -> RayEngine:
         noted_fence_s=partial(noted_fence_s, settings.folder),
     )
     await link.connect()
-    return RayEngine(settings.folder, link, link.nodes, settings.limits)
+    return RayEngine(
+        settings.folder, link, link.nodes, settings.limits, address, choice.fence_s
+    )
