@@ -111,6 +111,9 @@ class LoopbackLink:
     async def reserved(self) -> Mapping[Run, Mapping[str, int]]:
         return dict(self.held)
 
+    async def settled(self) -> None:
+        return
+
     def alive(self) -> tuple[tuple[str, str], ...]:
         return tuple((name, "") for name, node in self.nodes.items() if node.launcher is not None)
 

@@ -43,6 +43,8 @@ class EngineSettings:
     say: Callable[[str], None]
     """Tells the user what takes a while."""
     limits: RunLimits
+    was_there: bool = False
+    """Whether the manager of this folder was on that cluster before: then it may be away now."""
     serves_users: bool = False
 
 

@@ -28,7 +28,7 @@ from trainmaster.cli.support.background import LOG, unusable_folder
 from trainmaster.cli.support.connection import Place
 from trainmaster.cli.support.console import is_private, say
 from trainmaster.cli.support.demo import demonstrate, end_demonstration
-from trainmaster.cli.support.engine_option import remember_engine, store_name
+from trainmaster.cli.support.engine_option import remember_engine, remembered_engine, store_name
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.link_profiling import LINKS
 from trainmaster.cli.support.manager_log import log_to
@@ -247,6 +247,7 @@ async def _engine(start: StartOptions) -> Engine:
             fork_server_silence_s=limits.fork_server_silence / 1000,
             most_pids=limits.pids,
         ),
+        was_there=remembered_engine(start.folder).address == start.engine.address,
         serves_users=start.runs_as_user,
     )
     make: MakeEngine = engine_maker(start.engine.name)

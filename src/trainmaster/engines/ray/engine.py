@@ -489,6 +489,7 @@ class RayEngine:
 
     async def _lose_when_gone(self, run: Run, seen: int) -> None:
         """A run without records here is lost once no node has it any more."""
+        await self._link.settled()
         for name in sorted(self._nodes.keys() - self._silent.keys()):
             with suppress(NodeIsGone):
                 while run in cast(tuple[Run, ...], await self._session(name).ask("live")):

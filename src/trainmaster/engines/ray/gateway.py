@@ -158,7 +158,7 @@ class _Gateway:
                 log.warning("Ray's control store does not answer", why=str(error))
                 if misses > MOST_MISSES or "WrongClusterID" in str(error):
                     return
-                self._answers.write(framed(Nodes(None, "Ray's control store does not answer.")))
+                self._answers.write(framed(Nodes(None, is_answered=False)))
             await self._answers.drain()
             await asyncio.sleep(LOOK_S)
 

@@ -35,6 +35,7 @@ from trainmaster.engines.ray.node_link import NodeNews, NotReserved, Unreachable
 from trainmaster.engines.ray.node_news import NodeBook, Sight
 from trainmaster.model.engine_reports import ClusterNode
 from trainmaster.model.job import Run
+from trainmaster.text.formatting import exact_length, utc_time
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +49,13 @@ AGAIN_S = (0.2, 1.0, 2.0, 5.0)
 LOG_BYTES = 1 << 22
 NO_RAY = "The Ray engine needs Ray: pip install 'trainmaster[ray]'."
 AWAY = "The connection to the Ray cluster is lost; it is made again."
+SILENT = "Ray's head at {} does not answer since {}: nothing is started, and nodes are as they were then."
+END = " Jobs end at {} unless it answers before; they are started again when it is back."
+ENDED = " Jobs have ended at {}; they are started again when it is back."
+NOT_SEEN = (
+    "Ray's head at {} has not answered since this manager started: jobs and their logs can be looked at, and"
+    " nothing is started. Jobs end once it is away for {}; they are started again when it is back."
+)
 
 
 class Gateway:
@@ -67,6 +75,7 @@ class Gateway:
         noted_fence_s: Callable[[], float] | None = None,
     ) -> None:
         self.address = address
+        self._fence_s = fence_s
         longest_s = max(fence_s, longest_fence_s)
         self._connect = Connect(address, store, fence_s, longest_s, serves_users, launcher)
         self._environ = dict(environ or {})
@@ -83,7 +92,12 @@ class Gateway:
         self._keeping: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._refused = ""
-        self._trouble = ""
+        self._seen_ms: int | None = None
+        """When the cluster answered last, by the wall clock."""
+        self._is_away = False
+        """Whether the cluster has not answered since then, ..."""
+        self._is_lost = False
+        """... and whether there is no gateway to it."""
         self._troubles: tuple[str, ...] = ()
         self._alive: tuple[tuple[str, str], ...] = ()
 
@@ -96,13 +110,23 @@ class Gateway:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    async def connect(self) -> None:
-        """Until the cluster answers and its launchers have started; EngineError where it does not."""
+    async def connect(self, *, may_be_away: bool = False) -> None:
+        """Until the cluster answers and its launchers have started; EngineError where it does not.
+
+        With `may_be_away` a head that nothing listens at is waited for while there are no nodes.
+        """
         if self._keeping is not None:
             return
         if not has_ray():
             raise EngineError(NO_RAY)
-        await self._reach()
+        try:
+            await self._reach()
+        except EngineError:
+            if not may_be_away:
+                raise
+            self._is_away = True
+            self._keeping = asyncio.create_task(self._keep_when_reached())
+            return
         self._keeping = asyncio.create_task(self._keep())
         settled = asyncio.create_task(self._settled.wait())
         done, _ = await asyncio.wait(
@@ -153,8 +177,21 @@ class Gateway:
     def alive(self) -> tuple[tuple[str, str], ...]:
         return self._alive
 
+    async def settled(self) -> None:
+        await self._settled.wait()
+
     def troubles(self) -> tuple[str, ...]:
-        return (*((self._trouble,) if self._trouble else ()), *self._troubles)
+        if self._is_away:
+            return (self._absence(), *self._troubles)
+        lost = " ".join(filter(None, [AWAY, self._refused]))
+        return (*((lost,) if self._is_lost else ()), *self._troubles)
+
+    def _absence(self) -> str:
+        if self._seen_ms is None:
+            return NOT_SEEN.format(self.address, exact_length(round(1000 * self._fence_s)))
+        end_ms = self._seen_ms + round(1000 * self._fence_s)
+        end = ENDED if time.time() * 1000 > end_ms else END
+        return SILENT.format(self.address, utc_time(self._seen_ms)) + end.format(utc_time(end_ms))
 
     async def close(self) -> None:
         if self._keeping is not None:
@@ -167,7 +204,15 @@ class Gateway:
 
     # -- the process ---------------------------------------------------------------------------------------
 
-    async def _keep(self) -> None:
+    async def _keep_when_reached(self) -> None:
+        while True:
+            with contextlib.suppress(EngineError):
+                await self._reach()
+                break
+            await asyncio.sleep(AGAIN_S[1])
+        await self._keep(is_patient=True)
+
+    async def _keep(self, *, is_patient: bool = False) -> None:
         """A gateway, and another one whenever it has ended."""
         for attempt in count():
             if attempt:
@@ -179,9 +224,9 @@ class Gateway:
                 self._refused = f"The gateway to Ray failed: {str(error) or type(error).__name__}."
             finally:
                 await self._end()
-            self._trouble = AWAY
+            self._is_lost = True
             self._fail("The connection to the Ray cluster was lost.")
-            if self._refused and not self._settled.is_set():
+            if self._refused and not (self._settled.is_set() or is_patient):
                 return
             log.error("the gateway to Ray has ended and is started again", why=self._refused)
 
@@ -211,9 +256,10 @@ class Gateway:
             self._look(said)
 
     def _look(self, said: Nodes) -> None:
-        self._trouble, self._refused = said.trouble, ""
-        if said.trouble:
+        self._is_away, self._is_lost, self._refused = not said.is_answered, False, ""
+        if not said.is_answered:
             return
+        self._seen_ms = time.time_ns() // 1_000_000
         if said.looked is not None:
             self._last, self._troubles = said.looked.sights, said.looked.troubles
             self._alive = said.looked.alive

@@ -83,8 +83,8 @@ class Nodes:
     """What a look has found; None: the same as the last one."""
 
     looked: Looked | None
-    trouble: str = ""
-    """Why there was none."""
+    is_answered: bool = True
+    """Whether Ray's control store has answered."""
 
 
 Request = Call | Reserve | AskReserved | Withdraw

@@ -38,7 +38,9 @@ async def make(settings: EngineSettings) -> RayEngine:
         longest_fence_s=longest_fence_s(settings.folder, choice.fence_s),
         noted_fence_s=partial(noted_fence_s, settings.folder),
     )
-    await link.connect()
+    await link.connect(may_be_away=settings.was_there)
+    for trouble in link.troubles():
+        settings.say(f"Note: {trouble}")
     return RayEngine(
         settings.folder, link, link.nodes, settings.limits, address, choice.fence_s
     )

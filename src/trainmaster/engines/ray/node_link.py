@@ -99,6 +99,10 @@ class NodeLink(Protocol):
         """Thousandths of GPUs by run and node, as the cluster has them reserved for us."""
         ...
 
+    async def settled(self) -> None:
+        """Until the cluster has answered once, and its launchers have started."""
+        ...
+
     def alive(self) -> Sequence[tuple[str, str]]:
         """The nodes that are there by the last look, and why each is not used; empty where it is."""
         ...
