@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.daemons import LiveDaemon, until
+from tests.ray.cluster import environ_of, kill, program_of
 from tests.ray.conftest import OWN_CLUSTER
 from trainmaster.cli.diagnosis.cluster import cluster_facts
 from trainmaster.cli.support.engine_option import remember_engine
@@ -38,11 +39,14 @@ def test_it_runs_a_gang_outlives_the_manager_and_ends_when_told_to(
         assert daemon.stop() == 0
         there = local_cluster.running(data)
         assert there is not None
+        assert local_cluster.nodes_of(there) == {"0", "1"}
+        end_raylet_of(there, "1")
         assert oct((data / local_cluster.TOKEN).stat().st_mode & 0o777) == "0o600"
         again = LiveDaemon(data)  # with the same engine, as it is remembered
         again.start()
         again.until_active()
         assert local_cluster.running(data) == there
+        assert local_cluster.nodes_of(there) == {"0", "1"}
         assert again.job(job)["state"] == "succeeded"
         assert_asks_for_its_token(there.address, tmp_path, monkeypatch)
         again.kill()
@@ -53,6 +57,14 @@ def test_it_runs_a_gang_outlives_the_manager_and_ends_when_told_to(
     finally:
         daemon.kill()
         local_cluster.stop(data)
+
+
+def end_raylet_of(cluster: local_cluster.LocalCluster, node: str) -> None:
+    for pid in local_cluster.processes_of(cluster):
+        environ = environ_of(pid)
+        if program_of(pid) == "raylet" and environ.get(local_cluster.NODE) == node:
+            kill(pid)
+    assert local_cluster.nodes_of(cluster) == {"0", "1"} - {node}
 
 
 def assert_asks_for_its_token(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

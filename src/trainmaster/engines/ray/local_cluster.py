@@ -27,6 +27,7 @@ from trainmaster.engines.local.worker_environment import RUN
 from trainmaster.engines.protocol import EngineError
 from trainmaster.engines.ray.node_facts import SLOTS_LABEL
 from trainmaster.gpu.devices import cores, find_gpus, host_memory, visible
+from trainmaster.text.formatting import plural
 from trainmaster_sdk.process_tree import all_pids
 
 FILE = "ray-cluster.json"
@@ -34,11 +35,15 @@ FILE = "ray-cluster.json"
 TOKEN = "ray-token"
 HOST = "127.0.0.1"
 MARK = "TRAINMASTER_LOCAL_RAY"
+NODE = "TRAINMASTER_LOCAL_RAY_NODE"
+"""In the environment of a node's raylet, and of what it starts: the node's number."""
+RAYLET = "raylet"
 PORTS = range(6379, 10000)
 """Ray gives those from 10002 on to its workers."""
 STORE_BYTES = 80_000_000
 START_S = 120.0
-MOST_NODES = 64
+Share = tuple[dict[str, str], tuple[str, ...]]
+"""What a node is started with: variables, and words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class LocalCluster:
     nodes: int
     token: str
     """The file with what Ray asks for."""
+    slots: int | None = None
+    """CPU slots of each node; None: its part of the GPUs or cores."""
 
     @property
     def environ(self) -> dict[str, str]:
@@ -79,24 +86,27 @@ def running(folder: Path) -> LocalCluster | None:
 
 
 def start(folder: Path, nodes: int, slots: int | None, say: Callable[[str], None]) -> LocalCluster:
-    """The cluster that is there, or a new one of so many nodes."""
+    """The cluster that is there, with the nodes that have died since, or a new one of so many nodes."""
     found = running(folder)
-    if found is not None and found.nodes != nodes:
-        raise EngineError(
-            f"A local Ray of {found.nodes} nodes runs already: `trainmaster down --ray` ends it."
-        )
     if found is not None:
+        if (found.nodes, found.slots) != (nodes, slots):
+            raise EngineError(
+                f"A local Ray of {_described(found)} runs already, and what it has does not change while it"
+                " runs: `trainmaster down --ray` ends it."
+            )
+        _start_missing(found, say)
         return found
     stop(folder)  # what a crash has left of it
-    say(f"Starting a Ray cluster of {nodes} nodes on this machine...")
+    say(f"Starting a Ray cluster of {plural(nodes, 'node')} on this machine...")
     token = folder / TOKEN
     if not token.exists():
         write_whole(token, secrets.token_hex(32), 0o600)
     port = next(each for each in PORTS if _is_free(each))
-    cluster = LocalCluster(f"{HOST}:{port}", mkdtemp(prefix="tm-ray-"), nodes, str(token))
+    place = mkdtemp(prefix="tm-ray-")
+    cluster = LocalCluster(f"{HOST}:{port}", place, nodes, str(token), slots)
     write_whole(folder / FILE, json.dumps(asdict(cluster)))
     try:
-        _start_all(cluster, port, slots)
+        _start_all(cluster, port, say)
     except BaseException:
         stop(folder)
         raise
@@ -130,17 +140,28 @@ def processes_of(cluster: LocalCluster) -> Iterator[int]:
             yield pid
 
 
+def nodes_of(cluster: LocalCluster) -> set[str]:
+    """The numbers of those whose raylets run."""
+    raylets = (pid for pid in processes_of(cluster) if _name_of(pid) == RAYLET)
+    return {said[0] for pid in raylets if (said := variables_of(pid, (NODE,))) is not None}
+
+
 def announced(cluster: LocalCluster) -> str:
     """What it listens on."""
     return (
-        f"A Ray cluster of {cluster.nodes} nodes runs at {cluster.address}, for trying out. Ray listens on"
+        f"A Ray cluster of {_described(cluster)} runs at {cluster.address}, for trying out. Ray listens on"
         f" all interfaces of this machine and asks for the token in {cluster.token}: keep this machine behind"
         " a firewall all the same. It goes on when the manager stops; `trainmaster down --ray` ends it."
     )
 
 
-def _start_all(cluster: LocalCluster, port: int, slots: int | None) -> None:
-    rows = list(_shares(cluster.nodes, slots))
+def _described(cluster: LocalCluster) -> str:
+    slots = "" if cluster.slots is None else f" with {plural(cluster.slots, 'CPU slot')} each"
+    return f"{plural(cluster.nodes, 'node')}{slots}"
+
+
+def _start_all(cluster: LocalCluster, port: int, say: Callable[[str], None]) -> None:
+    rows = list(_shares(cluster.nodes, cluster.slots))
     _ray_start(
         cluster,
         {},
@@ -148,13 +169,27 @@ def _start_all(cluster: LocalCluster, port: int, slots: int | None) -> None:
         *("--include-dashboard=false", f"--temp-dir={cluster.temp_dir}"),
         f"--ray-client-server-port={_free_port()}",
     )
-    for number, (environ, words) in enumerate(rows):
-        _ray_start(
-            cluster, environ, f"--address={cluster.address}", f"--node-name=node{number}", *words
-        )
+    for number, row in enumerate(rows):
+        say(f"Its head and {number} of its {plural(len(rows), 'node')} run.")
+        _start_node(cluster, number, row)
 
 
-def _shares(nodes: int, slots: int | None) -> Iterator[tuple[dict[str, str], tuple[str, ...]]]:
+def _start_missing(cluster: LocalCluster, say: Callable[[str], None]) -> None:
+    """Nodes whose raylets have died."""
+    there = nodes_of(cluster)
+    for number, row in enumerate(_shares(cluster.nodes, cluster.slots)):
+        if str(number) not in there:
+            say(f"Starting node{number} again, whose raylet has died...")
+            _start_node(cluster, number, row)
+
+
+def _start_node(cluster: LocalCluster, number: int, row: Share) -> None:
+    environ, words = row
+    named = (f"--address={cluster.address}", f"--node-name=node{number}")
+    _ray_start(cluster, environ | {NODE: str(number)}, *named, *words)
+
+
+def _shares(nodes: int, slots: int | None) -> Iterator[Share]:
     """Environment and words of each node: its part of the GPUs, or CPU slots."""
     gpus = () if slots else visible(find_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     cpus = max(1, cores() // nodes)
