@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.console import NOTHING, remark, show_table, write_json
-from trainmaster.cli.support.format import percent
+from trainmaster.cli.support.format import by_sentence, percent
 from trainmaster.cli.support.options import AsJson, option
 from trainmaster.model.units import GIB
 
@@ -62,7 +62,8 @@ def show_nodes(client: Client, devices: bool, as_json: bool) -> None:
         more = GPU_HEADINGS if has_gpus else ()
         rows = [(*_row(node), *(_sums(_gpus(node)) if has_gpus else ())) for node in found]
         show_table((*HEADINGS, *more), rows)
-    remark("Note", (f"{node['name']}: {line}" for node in found for line in node["remarks"]))
+    said = ((node["name"], line) for node in found for line in node["remarks"])
+    remark("Note", by_sentence(said))
     remark("Left out", (f"{node['name']}: {node['why']}" for node in answer.get("left_out", ())))
 
 

@@ -643,6 +643,7 @@ class Queries:
                 remarks=[
                     *filter(None, [self._driver.nodes.why_away(node.name)]),
                     *able.remarks,
+                    *able.user_remarks,
                     *remarks.get(node.name, ()),
                     *self._driver.readings.notes([node]),
                     *self._aside(node),

@@ -46,6 +46,8 @@ class Abilities:
     """Whether its nodes are machines of their own, which come and go."""
     remarks: tuple[str, ...] = ()
     """One sentence for each thing that a user would expect and this machine does not let us do."""
+    user_remarks: tuple[str, ...] = ()
+    """Those that matter only where jobs run as the users who submit them."""
     node_remarks: tuple[tuple[str, str], ...] = ()
     """The same of single nodes: its name, and the sentence."""
     cluster: str | None = None

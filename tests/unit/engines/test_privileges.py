@@ -50,12 +50,10 @@ def test_a_manager_of_users_names_an_interpreter_that_they_cannot_run(
 ) -> None:
     python = installed(place)
     monkeypatch.setattr(sys, "executable", str(python))
-    said = (
-        f"cannot run {python} leads to {python.resolve()}, and {place / 'home'} is closed to them"
-    )
+    said = f"cannot run {python}, which leads to {python.resolve()}: {place / 'home'} is closed to them."
     assert said in interpreter_remark()
     for serves_users in (False, True):
         engine = LocalEngine(tmp_path, parse_shorthand("1x1"), serves_users=serves_users)
-        assert (said in " ".join(engine.abilities.remarks)) is serves_users
+        assert (said in " ".join(engine.abilities.user_remarks)) is serves_users
     (place / "home").chmod(0o755)
     assert interpreter_remark() == ""

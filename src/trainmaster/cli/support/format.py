@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +13,13 @@ from trainmaster.cli.support.address import state_folder, user_data_folder
 from trainmaster.cli.support.console import NOTHING
 from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.plain_table import Cell, Coloured
-from trainmaster.text.formatting import exact_length, plural, short_length
+from trainmaster.text.formatting import exact_length, first_of, plural, short_length
 
 if TYPE_CHECKING:
     from trainmaster.daemon.job_rows import JobRow
 
+MOST_NAMES = 8
+"""Of nodes that are named before a sentence."""
 COLOURS = {
     "running": "green",
     "succeeded": "dim",
@@ -114,6 +116,14 @@ def found_again(running: int, waiting: int, folder: Path) -> str:
     where = "" if is_default else f" --data {shlex.quote(str(folder))}"
     them = "it" if running + waiting == 1 else "them"
     return f"{left_jobs(running, waiting)}; `trainmaster up{where}` finds {them} again."
+
+
+def by_sentence(said: Iterable[tuple[str, str]]) -> list[str]:
+    """What is said of nodes, each sentence once: `n0 and n1: Memory is not limited.`"""
+    nodes: dict[str, list[str]] = {}
+    for node, sentence in said:
+        nodes.setdefault(sentence, []).append(node)
+    return [f"{first_of(names, MOST_NAMES)}: {sentence}" for sentence, names in nodes.items()]
 
 
 def seconds_of(text: str, option: str) -> float:

@@ -30,6 +30,7 @@ from trainmaster.cli.support.console import is_private, say
 from trainmaster.cli.support.demo import demonstrate, end_demonstration
 from trainmaster.cli.support.engine_option import remember_engine, remembered_engine, store_name
 from trainmaster.cli.support.errors import BadInput, Failed, system_reason
+from trainmaster.cli.support.format import by_sentence
 from trainmaster.cli.support.link_profiling import LINKS
 from trainmaster.cli.support.manager_log import log_to
 from trainmaster.cli.support.private_folder import keep_private, open_to_users
@@ -196,7 +197,7 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
         start.links.keep(folder / LINKS)
         (folder / RESTORED).unlink(missing_ok=True)  # what it asks for is done
         able = engine.abilities
-        for missing in (*able.remarks, *(f"{node}: {said}" for node, said in able.node_remarks)):
+        for missing in (*able.remarks, *able.user_remarks, *by_sentence(able.node_remarks)):
             say(f"Note: {missing}")
         if start.demo:
             await demonstrate(active, folder)

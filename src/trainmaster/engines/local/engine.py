@@ -138,10 +138,11 @@ class LocalEngine:
         remarks = [*self.probed.remarks, *self._mps.remarks]
         if self._has_gpus and self.host.minors is None:
             remarks.append(cgroup_probe.UNFILTERED)
+        of_users = []
         if self._serves_users and (closed := privileges.interpreter_remark()):
-            remarks.append(f"{closed} Install Trainmaster with a Python that everybody can run.")
+            of_users.append(f"{closed} Install Trainmaster with a Python that everybody can run.")
         if self._serves_users and privileges.closed_place(PATH_ENTRY):
-            remarks.append(
+            of_users.append(
                 f"Other users cannot read {PATH_ENTRY}: optimizer steps of their programs are not counted."
                 " Install Trainmaster where everybody can read it."
             )
@@ -153,6 +154,7 @@ class LocalEngine:
             limits_cpus=bool(plan.cpus_in),
             can_move_frozen=self._gpu_freezing.can_move,
             remarks=tuple(remarks),
+            user_remarks=tuple(of_users),
         )
 
     def troubles(self) -> Sequence[str]:

@@ -73,10 +73,10 @@ def interpreter_remark() -> str:
     if not closed:
         return ""
     real = os.path.realpath(sys.executable)
-    leads = f" leads to {real}, and" if real != sys.executable else ":"
+    leads = f", which leads to {real}" if real != sys.executable else ""
     return (
-        f"Other users cannot run {sys.executable}{leads} {closed} is closed to them, so `trainmaster` and"
-        ' jobs that use this Python end with "Permission denied".'
+        f"Other users cannot run {sys.executable}{leads}: {closed} is closed to them. `trainmaster` and jobs"
+        ' that use this Python end with "Permission denied".'
     )
 
 

@@ -124,8 +124,11 @@ class RayEngine:
         limits: RunLimits = DEFAULT_RUN_LIMITS,
         address: str | None = None,
         fence_s: float | None = None,
+        *,
+        serves_users: bool = False,
     ) -> None:
         self._address, self._fence_s = address, fence_s
+        self._serves_users = serves_users
         self._folder = Path(os.path.abspath(folder)) / "runs"
         self._link = link
         self._limits = limits
@@ -186,6 +189,8 @@ class RayEngine:
             session = self._sessions.get(name)
             able = None if session is None else session.abilities
             said = [*self._remarks.get(name, ()), *(() if able is None else able.remarks)]
+            if able is not None and self._serves_users:
+                said += able.user_remarks
             if session is not None and not session.sees_folder:
                 said.append(APART.format(self._folder.parent))
             yield from ((name, each) for each in dict.fromkeys(said))

@@ -42,5 +42,6 @@ async def make(settings: EngineSettings) -> RayEngine:
     for trouble in link.troubles():
         settings.say(f"Note: {trouble}")
     return RayEngine(
-        settings.folder, link, link.nodes, settings.limits, address, choice.fence_s
+        *(settings.folder, link, link.nodes, settings.limits, address, choice.fence_s),
+        serves_users=settings.serves_users,
     )
