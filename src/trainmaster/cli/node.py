@@ -8,10 +8,10 @@ from urllib.parse import quote
 import typer
 
 from trainmaster.cli.nodes import Devices, show_nodes
-from trainmaster.cli.support.client import Client
+from trainmaster.cli.support.client import Client, Json, RequestRefused
 from trainmaster.cli.support.command import command, group
-from trainmaster.cli.support.console import show_answer, show_table, write_json
-from trainmaster.cli.support.errors import FAILED, BadInput
+from trainmaster.cli.support.console import screen, show_answer, show_table, write_json
+from trainmaster.cli.support.errors import FAILED, BadInput, print_error
 from trainmaster.cli.support.options import AsJson, argument, option
 from trainmaster.cli.support.reservations import (
     Cancel,
@@ -27,6 +27,7 @@ from trainmaster.cli.support.reservations import (
 from trainmaster.text.formatting import plural
 
 Name = Annotated[str, argument("NODE", "Name of the node; `trainmaster nodes` lists them.")]
+Names = Annotated[list[str], argument("NODE...", "Names of nodes; `trainmaster nodes` lists them.")]
 Place = Annotated[
     str,
     argument(
@@ -98,17 +99,31 @@ def undrain(client: Client, name: Name, as_json: AsJson = False) -> None:
 
 
 @command(app)
-def forget(client: Client, name: Name, as_json: AsJson = False) -> None:
-    """Remove a node of a cluster that is away and does not come back.
+def forget(client: Client, names: Names, as_json: AsJson = False) -> None:
+    """Remove nodes of a cluster that are away and do not come back.
 
     A node that left the cluster is kept, with its drain, for the day of its return, and jobs may be submitted
     that only it can hold. A forgotten one is a new node when it comes again.
 
     Examples:
         trainmaster node forget n7
+        trainmaster node forget n7 n8
     """
-    answer = client.post(f"/nodes/{quote(name, safe='')}/forget")
-    show_answer(answer, as_json, f"Node {name} is forgotten.")
+    results: list[Json] = []
+    for name in dict.fromkeys(names):
+        try:
+            client.post(f"/nodes/{quote(name, safe='')}/forget")
+        except RequestRefused as no:
+            print_error(str(no))
+            results.append({"node": name, "done": False, "error": str(no)})
+            continue
+        results.append({"node": name, "done": True})
+        if not as_json:
+            screen().print(f"Node {name} is forgotten.", markup=False)
+    if as_json:
+        write_json({"nodes": results})
+    if not all(each["done"] for each in results):
+        raise typer.Exit(FAILED)
 
 
 @command(app)

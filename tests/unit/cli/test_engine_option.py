@@ -57,6 +57,8 @@ def test_the_next_start_has_the_same_engine(tmp_path: Path) -> None:
     ("stated", "says"),
     [
         ({"name": "rya"}, r"there is no engine 'rya'; did you mean.*ray"),
+        ({"name": "kubernetes"}, r"there are local, ray\.$"),
+        ({"name": "ray", "address": "ray://10.0.0.1:10001"}, r"Ray Client, which is not used"),
         ({"name": "ray"}, r"--engine ray needs --address HOST:PORT .* or --nodes N"),
         ({"name": "ray", "address": "host"}, r"--address host: give it as HOST:PORT"),
         ({"name": "ray", "address": AT, "nodes": 2}, r"say one of them"),

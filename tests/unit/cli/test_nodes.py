@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+import typer
 
+from trainmaster.cli.node import forget
 from trainmaster.cli.nodes import show_nodes
-from trainmaster.cli.support.client import Client
+from trainmaster.cli.support.client import Client, RequestRefused
 
 LEFT_OUT = {"name": "gpu13", "why": "Trainmaster is not installed there."}
 
@@ -20,6 +22,11 @@ class Answers:
 
     def get(self, path: str) -> dict[str, Any]:
         return self.answer
+
+    def post(self, path: str) -> dict[str, Any]:
+        if "n1" in path:
+            raise RequestRefused("node n1 is there.", 409)
+        return {}
 
 
 def shown(*nodes: dict[str, Any], devices: bool = False) -> None:
@@ -47,3 +54,26 @@ def test_devices_are_shown_with_the_host_and_the_rack_of_their_node(
     headings, first, second = (line.split() for line in capsys.readouterr().out.splitlines())
     assert headings[-2:] == ["host", "rack"]
     assert (first[-2:], second[-2:]) == (["10.0.0.1", "r1"], ["-", "-"])
+
+
+def test_what_is_true_of_several_nodes_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    low, own = "Jobs have a low priority.", "It is away."
+    shown(
+        node("n0", "", None) | {"remarks": [low]},
+        node("n1", "", None) | {"remarks": [own, low]},
+        devices=True,
+    )
+    said = capsys.readouterr().err
+    assert said.count(low) == 1
+    assert f"n0, n1: {low}" in said
+    assert f"n1: {own}" in said
+
+
+def test_nodes_are_forgotten_together_as_far_as_they_may_be(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(typer.Exit):
+        forget(cast(Client, Answers()), ["n0", "n1", "n2"])
+    said = capsys.readouterr()
+    assert said.out == "Node n0 is forgotten.\nNode n2 is forgotten.\n"
+    assert "node n1 is there" in said.err

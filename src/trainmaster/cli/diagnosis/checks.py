@@ -648,7 +648,7 @@ def cluster(facts: Facts) -> Said | None:
     if not found.has_client:
         return fault(
             "The manager was last started on a Ray cluster, and Ray is not installed here.",
-            "Install it: pip install 'trainmaster[ray]'.",
+            "Install it: pip install 'ray[default]', the same version as on the nodes.",
         )
     if not found.answers:
         where = f" at {found.address}" if found.address else ""

@@ -18,6 +18,7 @@ from trainmaster.text.formatting import as_sentence
 FILE = "engine.json"
 """In the data folder: what the command line said at the last start."""
 LOCAL, RAY = "local", "ray"
+CLIENT = "ray://"
 LEAST_FENCE_S = 5.0
 STORE_NAME = 12
 """Characters of the data folder's name that stand for it on other machines."""
@@ -36,7 +37,7 @@ def engine_choice(
     try:
         engine_maker(choice.name)
     except CatalogError as error:
-        raise BadInput(f"--engine {choice.name}: {error}.") from None
+        raise BadInput(as_sentence(f"--engine {choice.name}: {error}")) from None
     except ImportError as error:
         raise BadInput(f"--engine {choice.name} cannot be loaded: {error}.") from None
     if choice.name == LOCAL:
@@ -60,6 +61,11 @@ def _of_cluster(
             "--address names a cluster that is there, and --nodes starts one: say one of them."
         )
     if address is not None:
+        if address.startswith(CLIENT):
+            raise BadInput(
+                f"--address {address} is of Ray Client, which is not used: start the manager on a node of the"
+                " cluster, and give the address of its head as HOST:PORT, such as 10.0.0.1:6379."
+            )
         if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdecimal():
             raise BadInput(f"--address {address}: give it as HOST:PORT, such as 10.0.0.1:6379.")
         choice = replace(choice, address=address, nodes=None, slots=None)
