@@ -47,7 +47,10 @@ REACH_S = 5.0
 AGAIN_S = (0.2, 1.0, 2.0, 5.0)
 """Pauses before a gateway that has ended is started again; the last one from then on."""
 LOG_BYTES = 1 << 22
-NO_RAY = "The Ray engine needs Ray: pip install 'trainmaster[ray]'."
+NO_RAY = (
+    "The Ray engine needs Ray, and this Python does not have it: pip install 'ray[default]', the same version"
+    " as on the nodes."
+)
 AWAY = "The connection to the Ray cluster is lost; it is made again."
 SILENT = "Ray's head at {} does not answer since {}: nothing is started, and nodes are as they were then."
 END = " Jobs end at {} unless it answers before; they are started again when it is back."

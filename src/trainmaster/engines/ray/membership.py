@@ -311,8 +311,8 @@ def _one_of_each_name(
 def _why_not_started(node: str, error: RayError) -> str:
     if "No module named 'trainmaster" in str(error):
         return (
-            f"Trainmaster is not installed in the Python of Ray on {node}: install `trainmaster[ray]`"
-            f" {__version__} there."
+            f"Trainmaster is not installed in the Python of Ray on {node}: install it there as here"
+            f" ({__version__}; `pip install ./sdk .` in its checkout)."
         )
     return f"The launcher of {node} could not be started: {first_line(error)}"
 
