@@ -176,6 +176,31 @@ def test_orders_may_come_twice_and_late(play: Play) -> None:
     play(act)
 
 
+def test_a_launch_and_a_freeze_that_come_again_from_a_new_manager_change_nothing(
+    play: Play,
+) -> None:
+    """Nothing was heard of the run, so the new one does not know whether they arrived."""
+
+    async def act(stage: Stage) -> None:
+        recipe = stage.shell("echo once; sleep 600")
+        await stage.launch(RUN, recipe)
+        await stage.order(Freeze(RUN), recipe)
+        await stage.heard(RUN, Frozen)
+        said = [*stage.reports]
+        await stage.engine.close()
+        async with stage.another() as again:
+            await again.engine.observe({RUN: 0})
+            await again.launch(RUN, recipe)
+            await again.order(Freeze(RUN), recipe)
+            await again.order(Thaw(RUN), recipe)
+            await again.heard(RUN, Thawed)
+            assert {*again.reports} == {*said, again.reports[-1]}
+            await until(lambda: again.log(RUN))
+            assert again.log(RUN) == b"once\n"
+
+    play(act)
+
+
 def test_a_frozen_run_goes_on_at_other_slots_and_so_does_a_running_one(play: Play) -> None:
     async def act(stage: Stage) -> None:
         if not stage.engine.abilities.can_freeze:

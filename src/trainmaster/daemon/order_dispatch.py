@@ -16,7 +16,7 @@ from trainmaster.daemon.lease import Lease
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.engines.protocol import Engine
 from trainmaster.failures.reason_table import FailureReason, ReasonTable
-from trainmaster.model.actions import Kill, Order, Rebind
+from trainmaster.model.actions import Freeze, Kill, Launch, Order, Rebind
 from trainmaster.model.failure import HUNG_REASON
 from trainmaster.model.launch_spec import PRERUN_MS, LaunchSpec
 from trainmaster.model.placement import Placement
@@ -139,7 +139,17 @@ class OrderDispatcher:
     async def resend(self, state: State) -> None:
         """After a restart: send again what may not have reached the engine."""
         self.standing = {id: each for id, each in self.standing.items() if id in state.jobs}
-        await self.send([each for each in self.standing.values() if _is_open(each, state)])
+        standing = [each for each in self.standing.values() if _is_open(each, state)]
+        await self.send([order for each in standing for order in self._with_launch(each, state)])
+
+    def _with_launch(self, order: Order, state: State) -> Iterable[Order]:
+        """A run on CPU slots may be frozen before it has started. Its launch does not stand any more then,
+        so it goes with the freeze until something is heard of the run."""
+        record, history = state.jobs[order.run.job], self._jobs[order.run.job].history
+        is_heard_of = history.attempt == order.run.attempt and history.seen > 0
+        if isinstance(order, Freeze) and record.frozen is not None and not is_heard_of:
+            yield Launch(order.run, record.frozen, record.work)
+        yield order
 
 
 def _speeds(placement: Placement | None, topology: Topology) -> tuple[tuple[str, int], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -352,3 +353,52 @@ def test_new_slots_are_told_after_a_manager_was_killed_before_it_told_them(
     place = driver.controller.state.jobs["a"].placement
     assert place in (on(fewer, 0), on(fewer, 1))
     assert driver.dispatcher.standing == {"a": a.Rebind(Run("a", 1), place)}
+
+
+# -- killed before a launch got through ------------------------------------------------------------------
+
+
+class Remembering(LocalEngine):
+    """It executes nothing, and remembers what was ordered."""
+
+    def __init__(self, folder: Path, topology: Topology) -> None:
+        super().__init__(folder, topology)
+        self.executed: list[a.Order] = []
+
+    async def execute(self, order: a.Order, spec: LaunchSpec) -> None:
+        self.executed.append(order)
+
+
+def sent_again(manager: Manager) -> list[a.Order]:
+    """What a new manager orders."""
+    engine = Remembering(manager.folder, manager.topology)
+    driver, _ = driver_of(manager, engine)
+    asyncio.run(driver.dispatcher.resend(driver.controller.state))
+    return engine.executed
+
+
+def frozen_before_it_started(store: Store, folder: Path) -> tuple[Manager, list[a.Order]]:
+    """A job on slots is launched, and frozen before anything is heard of its run."""
+    manager = Manager(store, folder, policy=Scripted())
+    script(manager, a.Start("a", on(manager.topology, 3)))
+    launched = manager.step(e.JobSubmitted(a_job("a", gpus(1))))
+    script(manager, a.Suspend("a"))
+    return manager, [*launched, *manager.step()]
+
+
+def test_a_launch_that_may_not_have_arrived_is_sent_again_before_a_freeze(
+    store: Store, tmp_path: Path
+) -> None:
+    manager, ordered = frozen_before_it_started(store, tmp_path)
+    assert [type(order) for order in ordered] == [a.Launch, a.Freeze]
+    assert sent_again(manager) == ordered
+
+
+def test_a_launch_of_which_something_was_heard_is_not_sent_again_before_a_freeze(
+    store: Store, tmp_path: Path
+) -> None:
+    manager, (_, freeze) = frozen_before_it_started(store, tmp_path)
+    (row,) = manager.rows()
+    history = json.loads(row.record_json) | {"attempt": 1, "seen": 2}
+    with_row(manager, replace(row, record_json=json.dumps(history)))
+    assert sent_again(manager) == [freeze]
