@@ -11,13 +11,16 @@ from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import State
 from trainmaster.daemon.clock import Clock
 from trainmaster.daemon.failure_table import built_in_table
+from trainmaster.daemon.found_jobs import TURNS
 from trainmaster.daemon.launch_record import Beyond, LaunchRecord, placed_nodes
 from trainmaster.daemon.lease import Lease
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.engines.protocol import Engine
 from trainmaster.failures.reason_table import FailureReason, ReasonTable
-from trainmaster.model.actions import Freeze, Kill, Launch, Order, Rebind
+from trainmaster.model.actions import Freeze, Kill, Launch, Order, Rebind, Thaw
+from trainmaster.model.engine_reports import Frozen
 from trainmaster.model.failure import HUNG_REASON
+from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import PRERUN_MS, LaunchSpec
 from trainmaster.model.placement import Placement
 from trainmaster.model.stop_reasons import EndCode, EndReason
@@ -140,16 +143,26 @@ class OrderDispatcher:
         """After a restart: send again what may not have reached the engine."""
         self.standing = {id: each for id, each in self.standing.items() if id in state.jobs}
         standing = [each for each in self.standing.values() if _is_open(each, state)]
-        await self.send([order for each in standing for order in self._with_launch(each, state)])
+        await self.send([order for each in standing for order in self._with_start(each, state)])
 
-    def _with_launch(self, order: Order, state: State) -> Iterable[Order]:
-        """A run on CPU slots may be frozen before it has started. Its launch does not stand any more then,
-        so it goes with the freeze until something is heard of the run."""
+    def _with_start(self, order: Order, state: State) -> Iterable[Order]:
+        """A run on CPU slots may be frozen before it has started, or gone on. The order to do that does not
+        stand any more then, so it goes with the freeze until something is heard of it."""
         record, history = state.jobs[order.run.job], self._jobs[order.run.job].history
-        is_heard_of = history.attempt == order.run.attempt and history.seen > 0
-        if isinstance(order, Freeze) and record.frozen is not None and not is_heard_of:
-            yield Launch(order.run, record.frozen, record.work)
+        if isinstance(order, Freeze) and record.frozen is not None:
+            seen = history.seen if history.attempt == order.run.attempt else 0
+            if seen == 0:
+                yield Launch(order.run, record.frozen, record.work)
+            elif self._is_still_frozen(order.run, seen):
+                yield Thaw(order.run, record.frozen)
         yield order
+
+    def _is_still_frozen(self, run: Run, seen: int) -> bool:
+        """Whether it was frozen by an earlier order: that was taken in, and it has not gone on since."""
+        recorded = self._engine.recorded(run)
+        found = () if recorded is None else recorded.reports
+        turns = [(report, number) for report, number in found if isinstance(report, TURNS)]
+        return bool(turns) and isinstance(turns[-1][0], Frozen) and turns[-1][1] <= seen
 
 
 def _speeds(placement: Placement | None, topology: Topology) -> tuple[tuple[str, int], ...]:

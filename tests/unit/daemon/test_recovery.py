@@ -30,6 +30,7 @@ from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.protocol import RecordedRun
 from trainmaster.model import actions as a
 from trainmaster.model import codec
+from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.job import Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
@@ -355,50 +356,83 @@ def test_new_slots_are_told_after_a_manager_was_killed_before_it_told_them(
     assert driver.dispatcher.standing == {"a": a.Rebind(Run("a", 1), place)}
 
 
-# -- killed before a launch got through ------------------------------------------------------------------
+# -- killed before a start got through -------------------------------------------------------------------
 
 
 class Remembering(LocalEngine):
     """It executes nothing, and remembers what was ordered."""
 
-    def __init__(self, folder: Path, topology: Topology) -> None:
+    def __init__(self, folder: Path, topology: Topology, *reports: r.Report) -> None:
         super().__init__(folder, topology)
         self.executed: list[a.Order] = []
+        self.reports = reports
+        """What the run's files tell."""
 
     async def execute(self, order: a.Order, spec: LaunchSpec) -> None:
         self.executed.append(order)
 
+    def recorded(self, run: Run) -> RecordedRun | None:
+        numbered = tuple((report, number) for number, report in enumerate(self.reports, 1))
+        return RecordedRun("", numbered, has_begun=bool(numbered))
 
-def sent_again(manager: Manager) -> list[a.Order]:
-    """What a new manager orders."""
-    engine = Remembering(manager.folder, manager.topology)
+
+def sent_again(manager: Manager, *reports: r.Report, seen: int = 0) -> list[a.Order]:
+    """What a new manager orders; `seen`: how many of the reports the last one has stored."""
+    (row,) = manager.rows()
+    history = json.loads(row.record_json) | {"attempt": 1, "seen": seen}
+    with_row(manager, replace(row, record_json=json.dumps(history)))
+    engine = Remembering(manager.folder, manager.topology, *reports)
     driver, _ = driver_of(manager, engine)
     asyncio.run(driver.dispatcher.resend(driver.controller.state))
     return engine.executed
 
 
-def frozen_before_it_started(store: Store, folder: Path) -> tuple[Manager, list[a.Order]]:
-    """A job on slots is launched, and frozen before anything is heard of its run."""
+A1 = Run("a", 1)
+STARTED, FROZEN, THAWED = r.Started(A1, 1_000), r.Frozen(A1, 2_000), r.Thawed(A1, 3_000)
+
+
+def on_a_slot(store: Store, folder: Path) -> tuple[Manager, tuple[a.Order, ...]]:
     manager = Manager(store, folder, policy=Scripted())
     script(manager, a.Start("a", on(manager.topology, 3)))
-    launched = manager.step(e.JobSubmitted(a_job("a", gpus(1))))
+    return manager, manager.step(e.JobSubmitted(a_job("a", gpus(1))))
+
+
+def frozen(manager: Manager) -> tuple[a.Order, ...]:
     script(manager, a.Suspend("a"))
-    return manager, [*launched, *manager.step()]
+    orders = manager.step()
+    assert [type(order) for order in orders] == [a.Freeze]
+    return orders
 
 
 def test_a_launch_that_may_not_have_arrived_is_sent_again_before_a_freeze(
     store: Store, tmp_path: Path
 ) -> None:
-    manager, ordered = frozen_before_it_started(store, tmp_path)
-    assert [type(order) for order in ordered] == [a.Launch, a.Freeze]
-    assert sent_again(manager) == ordered
+    manager, launched = on_a_slot(store, tmp_path)
+    ordered = (*launched, *frozen(manager))
+    assert sent_again(manager) == [*ordered]
 
 
 def test_a_launch_of_which_something_was_heard_is_not_sent_again_before_a_freeze(
     store: Store, tmp_path: Path
 ) -> None:
-    manager, (_, freeze) = frozen_before_it_started(store, tmp_path)
-    (row,) = manager.rows()
-    history = json.loads(row.record_json) | {"attempt": 1, "seen": 2}
-    with_row(manager, replace(row, record_json=json.dumps(history)))
-    assert sent_again(manager) == [freeze]
+    manager, _ = on_a_slot(store, tmp_path)
+    ordered = frozen(manager)
+    assert sent_again(manager, STARTED, seen=1) == [*ordered]
+
+
+@pytest.mark.parametrize(
+    ("since", "has_gone_on"), [((), False), ((THAWED,), True), ((THAWED, FROZEN), True)]
+)
+def test_a_thaw_is_sent_again_before_a_freeze_where_the_run_has_not_gone_on(
+    store: Store, tmp_path: Path, since: tuple[r.Report, ...], has_gone_on: bool
+) -> None:
+    manager, _ = on_a_slot(store, tmp_path)
+    manager.step(e.RunStarted(A1, NOMINAL))
+    frozen(manager)
+    manager.step(e.RunSuspended(A1, 0, frozen=True))
+    place = on(manager.topology, 3)
+    script(manager, a.Start("a", place))
+    assert [type(order) for order in manager.step()] == [a.Thaw]
+    (freeze,) = frozen(manager)
+    thaw = [] if has_gone_on else [a.Thaw(A1, place)]
+    assert sent_again(manager, STARTED, FROZEN, *since, seen=2) == [*thaw, freeze]
