@@ -259,13 +259,19 @@ def test_a_run_is_lost_with_its_node_once_nothing_of_it_is_left(tmp_path: Path) 
         spec = stage.shell("sleep 600")
         await stage.order(Launch(RUN, BOTH, 0), spec)
         await stage.heard(RUN, Started)
+        stage.link.nodes["n1"].is_cut_off = True
+        await stage.engine.save(RUN)  # the next call that it does not answer
+        session = cast(RayEngine, stage.engine)._sessions["n1"]
+        since_ms = await until(lambda: session.silent_ms)
+        await asyncio.sleep(0.01)
         await stage.link.die("n1", switch_off)
         last = await until(lambda: next((r for r in stage.of(RUN) if is_last(r)), None))
         assert isinstance(last, Lost)
-        assert last.why == "The node n1 is dead."
+        assert (last.why, last.alive_ms) == ("The node n1 is dead.", since_ms)
         assert stage.alive(RUN) == []
         assert stage.link.held == {}
         assert [type(report) for report in stage.nodes] == [NodeCame, NodeCame, NodeFell]
+        stage.link.nodes["n1"].is_cut_off = False
         await stage.link.come_back("n1")
         second = Run(RUN.job, 2)
         await stage.order(Launch(second, BOTH, 0), stage.shell("true"))

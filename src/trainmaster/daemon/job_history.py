@@ -195,7 +195,7 @@ class JobHistory:
     preemptions: int = 0
     migrations: int = 0
     lost_ms: int = 0
-    """Work, as time at nominal speed, that was done and lost."""
+    """Work that was done and lost, as the time that its runs trained for it."""
     gpu_ms: int = 0
     """Thousandths of a GPU x ms that it has held."""
     charged_ms: int = 0

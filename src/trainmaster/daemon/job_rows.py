@@ -208,7 +208,7 @@ class JobRow(Holder):
     restarts: int
     preemptions: int
     lost_s: float
-    """Work that it did and lost because it was ended, in seconds at nominal speed."""
+    """How long it trained, in seconds, for work that was lost because it was ended."""
     exit_code: int | None
     end_reason: JobEnd | None
     """Why it failed, timed out or was cancelled."""

@@ -49,7 +49,7 @@ class Metrics:
             "how",
         )
         self.lost_work = self._counter(
-            "lost_work_seconds", "Work at nominal speed that was done and lost."
+            "lost_work_seconds", "Time that runs trained for work that was lost."
         )
         self.packing_slowdown = self._histogram(
             "packing_slowdown_ratio",

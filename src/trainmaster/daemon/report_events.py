@@ -668,11 +668,14 @@ def _took(record: JobRecord, then: int) -> dict[str, object]:
 
 
 def lost_work(record: JobRecord, then: int, saved: int | None = None) -> dict[str, float]:
-    """Work that is lost with its run and must be done again; `saved`: what is left of it."""
-    if record.is_prerun:
+    """How long it trained for work that is lost and must be done again; `saved`: what is left of it.
+
+    On four devices a job of one may do four times as much work: people ask for the time that is gone.
+    """
+    if record.is_prerun or not record.speed_ppm:
         return {}
     left = record.saved_work if saved is None else saved
-    lost = round((_work_at(record, then) - left) / NOMINAL / SECOND, 3)
+    lost = round((_work_at(record, then) - left) / record.speed_ppm / SECOND, 3)
     return {"lost_s": lost} if lost > 0 else {}
 
 

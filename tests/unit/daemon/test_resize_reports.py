@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from tests.unit.daemon.test_freeze_reports import live
@@ -21,12 +23,12 @@ RUN = Run("a", 1)
 DEMAND = gpus(1, minimum=1, maximum=4)
 
 
-def grown(stage: Strings) -> LiveJob:
-    """It ran for 10 s on one device, and has been ordered to run on two."""
+def grown(stage: Strings, *gpus: int) -> LiveJob:
+    """It ran for 10 s on one device, and has been ordered to run on these, by default on two."""
     stage.submit("a", DEMAND).start("a", 0).later(10)
     job = replace(live(stage), job=a_job("a", DEMAND))
     job.history = replace(job.history, since_ms=0, steps_per_s=10.0)
-    stage.plan(a.Resize("a", stage.on(0, 1)))
+    stage.plan(a.Resize("a", stage.on(*(gpus or (0, 1)))))
     return job
 
 
@@ -53,6 +55,24 @@ def test_from_a_checkpoint_it_has_the_work_that_was_saved() -> None:
     assert isinstance(logged.event, e.RunResized)
     assert logged.event.work == 0
     assert logged.detail == {"pids": [3, 4], "lost_s": 10.0, "why": "It died."}
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_what_is_lost_after_a_resize_is_the_time_since_its_last_checkpoint(in_place: bool) -> None:
+    """On four devices it is assumed to be four times as fast: people ask for the time."""
+    stage = Strings("1x4")
+    job = grown(stage, 0, 1, 2, 3)
+    stage.later(5)
+    report = r.Reshaped(RUN, stage.now, (3, 4, 5, 6), in_place=in_place, pause_ms=0)
+    stage.tell(*(logged.event for logged in told(report, job, stage)))
+    assert stage.job("a").speed_ppm == 4 * NOMINAL
+    stage.later(20)
+    stage.tell(*(logged.event for logged in told(r.Saved(RUN, stage.now, 50), job, stage)))
+    job.history = replace(job.history, lost_ms=0)
+    stage.later(7)
+    (lost,) = told(r.Lost(RUN, stage.now, "Its node is gone."), job, stage)
+    assert lost.detail["lost_s"] == 7.0
+    assert job.history.lost_ms == 7 * SECOND
 
 
 def test_what_it_measures_at_the_new_size_is_its_speed_there() -> None:

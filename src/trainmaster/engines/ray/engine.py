@@ -554,14 +554,16 @@ class RayEngine:
 
     def _node_gone(self, news: NodeGone, now_ms: int) -> None:
         """Only now nothing of it is left: its runs are lost."""
-        self._session(news.name).gone()
+        session = self._session(news.name)
+        alive_ms = session.silent_ms
+        session.gone()
         if news.name not in self._silent:
             self._tell_node(NodeFell(news.name, now_ms, news.why))
         self._silent[news.name] = news.why
         for gang in [*self._runs.values()]:
             if news.name in gang.nodes:
                 why = self._with_loss(gang.run, news.why)
-                hear = partial(gang.node_gone, news.name, why)
+                hear = partial(gang.node_gone, news.name, why, alive_ms)
                 self._over_there(gang, news.name, hear, is_lost=True)
 
     def _session(self, name: str) -> NodeSession:

@@ -603,13 +603,14 @@ class GangRun:
         """Whether all its other parts are over."""
         return set(self.nodes) <= {node}
 
-    def node_gone(self, node: str, why: str) -> None:
-        """Nothing of it is left on this node."""
+    def node_gone(self, node: str, why: str, alive_ms: int | None = None) -> None:
+        """Nothing of it is left on this node, of which the last sign of life was then."""
         index = self._index_of(node)
         if index is None or self.is_over or self.gang is None:
             return
         part = self.gang.parts[index]
-        self._journal.hear(index, part.seen + 1, Lost(self.run, _now_ms(), why))
+        said = Lost(self.run, _now_ms(), why, alive_ms=alive_ms)
+        self._journal.hear(index, part.seen + 1, said)
         self._follow_up()
 
     def node_silent(self, node: str, *, is_back: bool = False) -> None:

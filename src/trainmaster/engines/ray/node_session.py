@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -59,6 +60,8 @@ class NodeSession:
         self.sees_folder = True
         """Whether it sees the manager's folder; else the files of jobs are sent there."""
         self.is_gone = False
+        self.silent_ms: int | None = None
+        """Since when it has not answered; None: it answers."""
         self.is_superseded = False
         """Whether another manager gives orders to it now."""
         self._link = link
@@ -147,7 +150,7 @@ class NodeSession:
     async def _begin(self) -> None:
         begun = await self._link.call(self.name, "begin", self._limits)
         assert isinstance(begun, Begun)
-        self._session, self.abilities = begun.session, begun.abilities
+        self._session, self.abilities, self.silent_ms = begun.session, begun.abilities, None
         try:
             await self._begun(self)
         except BaseException:
@@ -183,7 +186,13 @@ class NodeSession:
     async def _call(self, method: str, *words: object) -> object:
         if self._session is None:
             raise Unreachable
-        return await self._link.call(self.name, method, self._session, *words)
+        try:
+            answer = await self._link.call(self.name, method, self._session, *words)
+        except Unreachable:
+            self.silent_ms = self.silent_ms or time.time_ns() // 1_000_000
+            raise
+        self.silent_ms = None
+        return answer
 
     def _forget_session(self) -> None:
         self._session, self.is_usable = None, False
