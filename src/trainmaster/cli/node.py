@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 from urllib.parse import quote
 
@@ -76,15 +77,22 @@ def drain(client: Client, name: Name, as_json: AsJson = False) -> None:
         trainmaster node drain n1
     """
     answer = client.post(f"/nodes/{quote(name, safe='')}/drain")
-    jobs = {job for device in answer["devices"] for job in device["jobs"]}
-    there = f"{plural(len(jobs), 'job')} there now: moved where there is room, or until the end."
-    stopped = plural(len(answer["frozen"]), "job")
-    frozen = f"{stopped} suspended in memory there: a program that cannot save waits for `undrain`."
-    said = [there] if jobs else []
-    said += [frozen] if answer["frozen"] else []
-    show_answer(
-        answer, as_json, f"Node {name} takes nothing new. {' '.join(said) or 'It is free.'}"
-    )
+    said = f"Node {name} takes nothing new. {' '.join(still_there(answer)) or 'It is free.'}"
+    show_answer(answer, as_json, said)
+
+
+def still_there(node: Json) -> Iterator[str]:
+    """What is still on a drained node, and what becomes of it."""
+    leaving = set(node.get("leaving") or ())
+    staying = {job for device in node["devices"] for job in device["jobs"]} - leaving
+    if leaving:
+        they = "it is" if len(leaving) == 1 else "they are"
+        yield f"{plural(len(leaving), 'job')} there now: {they} being moved or ended."
+    if staying:
+        yield f"{plural(len(staying), 'job')} there now: moved where there is room, or until the end."
+    if node["frozen"]:
+        stopped = plural(len(node["frozen"]), "job")
+        yield f"{stopped} suspended in memory there: a program that cannot save waits for `undrain`."
 
 
 @command(app)

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
 
+from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import State
 from trainmaster.daemon.device_health import is_aside_for, set_aside
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
 from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.engine_reports import ClusterNode, DevicesTaken, NodeCame, NodeReport
+from trainmaster.model.placement import Slice
 from trainmaster.model.topology import Node, Topology
 from trainmaster.model.topology_growth import forgotten, grown, has_other_devices
 from trainmaster.text.formatting import as_sentence, listing, plural
@@ -185,6 +187,19 @@ def jobs_on(state: State, node: int) -> list[str]:
     }
     leaving = (run for run, slices in state.leaving.items() if node in {s.node for s in slices})
     return sorted(found | {run.job for run in leaving})
+
+
+def leaving_runs(state: State) -> list[tuple[Slice, str]]:
+    """Jobs whose processes still have devices of which they are told to leave all, on that node."""
+    found = []
+    for run, slices in state.leaving.items():
+        record = state.jobs.get(run.job)
+        kept: Sequence[int] = ()
+        if record is not None and record.run == run and record.placement is not None:
+            is_going = record.is_moving or record.phase is Phase.STOPPING
+            kept = () if is_going else record.placement.nodes
+        found += [(piece, run.job) for piece in slices if piece.node not in kept]
+    return found
 
 
 def is_held(state: State, node: int) -> bool:

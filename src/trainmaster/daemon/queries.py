@@ -14,7 +14,7 @@ from trainmaster.config.quotas import prices_as_stated
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.reservations import left_running
 from trainmaster.core.state import JobRecord, State
-from trainmaster.daemon.cluster_nodes import devices_of, known_nodes
+from trainmaster.daemon.cluster_nodes import devices_of, known_nodes, leaving_runs
 from trainmaster.daemon.data_folder import restored_without_runs
 from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.device_names import device_name
@@ -613,6 +613,10 @@ class Queries:
             elif record.frozen is not None:
                 for node in record.frozen.nodes:
                     frozen.setdefault(node, []).append(record.id)
+        leaving = leaving_runs(state)
+        for piece, job in leaving:
+            if job not in on.setdefault(piece.gpu, []):
+                on[piece.gpu].append(job)
         able = self._driver.engine.abilities
         remarks: dict[str, list[str]] = {}
         for name, said in able.node_remarks:
@@ -638,6 +642,7 @@ class Queries:
                     for each in range(node.first_gpu, node.first_gpu + node.gpus)
                 ],
                 frozen=frozen.get(node.index, []),
+                leaving=sorted({job for piece, job in leaving if piece.node == node.index}),
                 cpus=amount(node.cpus),
                 memory_bytes=node.memory,
                 remarks=[

@@ -448,6 +448,8 @@ class NodeRow(ResponseModel):
     devices: list[DeviceRow]
     frozen: list[str]
     """Jobs that are suspended in memory here."""
+    leaving: list[str]
+    """Jobs whose processes still run here, and are told to leave."""
     cpus: float
     memory_bytes: int
     remarks: list[str]

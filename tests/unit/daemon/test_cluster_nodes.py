@@ -23,7 +23,9 @@ from trainmaster.daemon.live_job import LiveJob, StoredSubmission
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.request_errors import BadStart, Conflict, NotFound
 from trainmaster.engines.protocol import Engine
+from trainmaster.model import actions as a
 from trainmaster.model import events as e
+from trainmaster.model.engine_reports import HeedsStops
 from trainmaster.model.job import Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.topology import CPU_TYPE, GpuType
@@ -209,6 +211,29 @@ def test_a_node_that_returns_is_used_again_and_stays_drained(tmp_path: Path) -> 
             assert cluster.on("n2") == [run]
             await tm.control.undrain("n1")
             assert tm.free() == 2
+
+    perform(scene)
+
+
+def test_what_is_moved_off_a_drained_node_is_there_until_it_has_left(tmp_path: Path) -> None:
+    async def scene() -> None:
+        cluster = cluster_of("n1", "n2")
+        async with manager(tmp_path, cluster) as tm:
+            run = await tm.submit("1", 2)
+            await tm.until_runs(run)
+            (at,) = {node for node, _ in cluster.runs[run].devices}
+            cluster.report(run, HeedsStops(run, 0))
+            await tm.until(lambda: not tm.driver.controller.state.jobs["1"].cannot_save)
+            halts: list[a.Order] = []
+            carry_out, cluster.carry_out = cluster.carry_out, lambda order, _: halts.append(order)  # type: ignore[method-assign]
+            await tm.control.drain(at)
+            await tm.until(lambda: halts)
+            row = next(row for row in tm.daemon.queries.nodes() if row.name == at)
+            assert (row.leaving, [each.jobs for each in row.devices]) == (["1"], [["1"], ["1"]])
+            carry_out(halts[0], cluster.runs[run])
+            await tm.until_runs(Run("1", 2))
+            row = next(row for row in tm.daemon.queries.nodes() if row.name == at)
+            assert (row.leaving, [each.jobs for each in row.devices]) == ([], [[], []])
 
     perform(scene)
 
