@@ -529,6 +529,7 @@ class MemoryService:
                     for number, jobs in enumerate(on)
                 ],
                 frozen=[],
+                leaving=[],
                 cpus=8,
                 memory_bytes=64 * GIB,
                 remarks=["Memory is not limited here."],

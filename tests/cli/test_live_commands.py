@@ -606,6 +606,7 @@ def test_nodes(tm: Tm, daemon: Counterpart) -> None:
         "state": "up",
         "devices": [{"name": "n0:0", "jobs": ["2", "3"]}, {"name": "n0:1", "jobs": []}],
         "frozen": ["4"],
+        "leaving": [],
         "cpus": 16,
         "memory_bytes": 64 << 30,
         "remarks": ["CPU limits need cgroups."],
@@ -669,6 +670,7 @@ def test_nodes_with_gpus_say_what_is_in_use(tm: Tm, daemon: Counterpart) -> None
             {"name": f"n0:{number}", "jobs": [], "gpu": gpu} for number, gpu in enumerate(gpus)
         ],
         "frozen": [],
+        "leaving": [],
         "remarks": [],
     }
     daemon.on("GET", "/nodes", {"nodes": [node]})

@@ -139,7 +139,7 @@ def test_prices_are_added_and_taken_back(tm: Tm, daemon: Counterpart) -> None:
     assert "EUR per GPU-hour" in tm("price").out
     node: dict[str, Any] = {"name": "n0", "type": "H200", "state": "up", "devices": []}
     node |= {"speed": 1.0, "speed_source": "assumed"}
-    node |= {"frozen": [], "cpus": 16, "memory_bytes": 1 << 36, "remarks": []}
+    node |= {"frozen": [], "leaving": [], "cpus": 16, "memory_bytes": 1 << 36, "remarks": []}
     daemon.on("GET", "/nodes", {"nodes": [node]})
     said = tm("price set H200=3.20 V100=none")
     assert (said.code, said.err) == (0, "")

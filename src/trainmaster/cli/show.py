@@ -59,7 +59,7 @@ def pairs_of(answer: Json) -> dict[str, str]:
         "folder": str(spec.get("workdir") or ""),
         "ran in" if row.start_s is not None else "will run in": str(answer.get("ran_in") or ""),
         "may run for": words.stated_length(limit) if (limit := spec.get("max_runtime")) else "",
-        "gpus": f"{row.gpus:g}",
+        "gpus": row.size,
         "pre-run": row.prerun.sentence if row.prerun is not None else "",
         "runs on": ", ".join(row.devices) or ", ".join(row.nodes),
         "GPU memory": ", ".join(

@@ -54,6 +54,7 @@ from trainmaster.daemon.order_dispatch import OrderDispatcher
 from trainmaster.daemon.preruns import Preruns
 from trainmaster.daemon.quota_rows import budget_warnings
 from trainmaster.daemon.report_events import LoggedEvent, events_of
+from trainmaster.daemon.resize_recording import note_sizes
 from trainmaster.daemon.retries import RetryTerms
 from trainmaster.daemon.run_gpu_use import holders_of
 from trainmaster.daemon.run_times import RunTimes
@@ -624,7 +625,9 @@ class Driver:
         charges = self._charges(touched, now)
         self._record_notices(decision.notices, touched)
         topology = self.controller.state.topology
-        entries = story_of(events, decision.orders, decision.notices, self.jobs, topology, now, seq)
+        state, orders = self.controller.state, decision.orders
+        resizes = note_sizes(orders, self.jobs, state, self.policy.name)
+        entries = story_of(events, orders, decision.notices, self.jobs, topology, now, seq, resizes)
         stories = tuple(thinned(entries, self.jobs, self.site_limits.story_rows))
         return Batch(
             step=StepRow(

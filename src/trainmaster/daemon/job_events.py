@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import is_on_slots
@@ -13,6 +14,7 @@ from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.deadline_notices import DeadlineNotice
+from trainmaster.model.job import Run
 from trainmaster.model.placement import Placement, Sharing
 from trainmaster.model.topology import Topology
 from trainmaster.store.rows import StoryRow
@@ -76,6 +78,7 @@ def story_of(
     topology: Topology,
     now: int,
     step: int,
+    resizes: Mapping[Run, Mapping[str, object]] = MappingProxyType({}),
 ) -> Iterator[StoryRow]:
     """All entries of one step, in order; the jobs are as they are after it."""
     for logged in events:
@@ -92,7 +95,7 @@ def story_of(
         detail = {name: getattr(notice, name) for name in times}
         yield StoryRow(notice.job, now, step, f"deadline {notice.what.value}", _json(detail))
     for order in orders:
-        detail = {"attempt": order.run.attempt}
+        detail = {"attempt": order.run.attempt, **resizes.get(order.run, {})}
         placement = getattr(order, "placement", None)
         what = ORDERED[type(order)]
         if isinstance(order, a.Launch) and order.is_prerun:

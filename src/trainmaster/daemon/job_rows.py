@@ -195,6 +195,12 @@ class JobRow(Holder):
     start_s: float | None
     """Its first start."""
     finish_s: float | None
+    gpus_now: float | None
+    """GPUs that it has now; null while it has none."""
+    min_gpus: float | None
+    """GPUs that it may have at least; null: it has one size, or has ended, ..."""
+    max_gpus: float | None
+    """... and at most."""
     queue_s: float
     """How long it waited for its first start, in seconds."""
     waiting_s: float | None
@@ -261,8 +267,11 @@ class JobRow(Holder):
 
     @property
     def size(self) -> str:
-        """GPUs that it asks for, for a column."""
-        return f"{self.gpus:g}"
+        """GPUs that it asks for, for a column: `2`; of an elastic job what it has and may have: `4 (1-8)`."""
+        if self.min_gpus is None or self.max_gpus is None:
+            return f"{self.gpus:g}"
+        may_have = f"{self.min_gpus:g}-{self.max_gpus:g}"
+        return f"{self.gpus_now:g} ({may_have})" if self.gpus_now else may_have
 
     @property
     def has_failed(self) -> bool:

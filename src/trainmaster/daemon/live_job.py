@@ -105,6 +105,8 @@ class LiveJob:
     """The run and the work of its last reported save: the controller may take it in later than its end."""
     program: str | None = None
     """Its program's id in the store, where that is known."""
+    size: int = 0
+    """Devices that it was ordered to have last; 0: it has had none."""
     _history_at: tuple[JobHistory | None, tuple[Any, ...], JobHistory | None] = (None, (), None)
     """A cache: lists ask for it of thousands of jobs, of which most have not changed."""
     _spec_json: str = ""
@@ -299,6 +301,7 @@ def from_row(row: StoredJob, record: JobRecord | None) -> LiveJob:
         record=record,
         history=history,
         program=row.program,
+        size=0 if record is None or record.placement is None else len(record.placement.slices),
     )
 
 
@@ -322,6 +325,14 @@ def named_devices(placement: Placement | None, topology: Topology) -> tuple[str,
 def named_nodes(placement: Placement | None, topology: Topology) -> tuple[str, ...]:
     """The nodes that it is on."""
     return () if placement is None else tuple(topology.nodes[each].name for each in placement.nodes)
+
+
+def size_range(record: JobRecord) -> tuple[int, int] | None:
+    """Thousandths of GPUs that it may have at least and at most; None: it has one size."""
+    demand = record.demand_after_prerun or record.demand
+    if not demand.is_elastic:
+        return None
+    return demand.min_count * demand.nominal.share, demand.max_count * demand.nominal.share
 
 
 def shared_by(live: LiveJob, topology: Topology) -> str:

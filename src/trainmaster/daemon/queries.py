@@ -24,7 +24,14 @@ from trainmaster.daemon.freeze_remarks import freeze_remarks, obstacle_sentence
 from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
 from trainmaster.daemon.hang_remarks import hang_remarks, hung_jobs
 from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
-from trainmaster.daemon.live_job import Hold, LiveJob, named_devices, named_nodes, shared_by
+from trainmaster.daemon.live_job import (
+    Hold,
+    LiveJob,
+    named_devices,
+    named_nodes,
+    shared_by,
+    size_range,
+)
 from trainmaster.daemon.memory_forecasts import memory_calibration_of
 from trainmaster.daemon.memory_overuse import memory_words, reserved_memory
 from trainmaster.daemon.policies import effective_options
@@ -79,7 +86,7 @@ from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProg
 from trainmaster.text.deadlines import DEADLINE_OF_HELD, expected_end_sentence
 from trainmaster.text.formatting import length, listing, plural, utc_time
 from trainmaster.text.memory_estimates import host_memory_sentence, memory_sentence
-from trainmaster.text.messages import pace_sentence, straggler_sentence
+from trainmaster.text.messages import elastic_sentence, pace_sentence, straggler_sentence
 from trainmaster.text.packing import packing_sentence
 from trainmaster.text.run_times import BASES, run_time_sentence
 
@@ -254,6 +261,8 @@ class Queries:
             nodes=named_nodes(placement, topology),
             reason=self._reason(live, record),
             transition=live.transition,
+            gpus_now=0 if placement is None else placement.total_share,
+            may_have=size_range(record),
             waiting_since_ms=record.waiting_since_ms if state in WAITING_STATES else None,
             failure_reason=self._failure_reason(live.history),
         )
@@ -358,7 +367,7 @@ class Queries:
         lost_ms = live.history.lost_ms
         said = (LOST.format(lost=length(lost_ms)),) if lost_ms >= SECOND else ()
         said = (*said, *self._drained()) if record.phase in WAITING else said
-        said = (*said, *self._straggler(live.id), *self._kept_free_of(record))
+        said = (*said, *self._sizes(record), *self._straggler(live.id), *self._kept_free_of(record))
         is_unjudged = live.job.deadline_ms is not None and live.history.deadline is None
         if live.holds and is_unjudged and self.policy().judges_deadlines:
             said = (*said, DEADLINE_OF_HELD)
@@ -378,7 +387,8 @@ class Queries:
                 said = (*said, expected_end_sentence(finish, deadline, now))
         forecast = self._driver.run_times.forecast(live, self._driver.clock.now())
         if forecast is not None:
-            said = (*said, run_time_sentence(forecast, is_running=record.phase is Phase.RUNNING))
+            is_running = record.phase in (Phase.RUNNING, Phase.RESIZING)
+            said = (*said, run_time_sentence(forecast, is_running=is_running))
         if not self._driver.raised and record.phase in WAITING | {Phase.RUNNING}:
             scores = self._driver.controller.packing_scores(record.id)
             said = (*said, *map(packing_sentence, scores))
@@ -396,6 +406,15 @@ class Queries:
         if progress is not None and progress.total_steps:
             return (*said, room)
         return (*said, NO_REPORTS if progress is None else STEPS_COUNTED, room)
+
+    def _sizes(self, record: JobRecord) -> tuple[str, ...]:
+        """How many devices an elastic job has, and may have."""
+        may_have = size_range(record)
+        if may_have is None:
+            return ()
+        has = 0 if record.placement is None else record.placement.total_share
+        is_resizing = record.phase is Phase.RESIZING
+        return (elastic_sentence(*may_have, has, self._driver.policy.name, is_resizing),)
 
     def _drained(self) -> tuple[str, ...]:
         """Nodes and devices that it cannot be started on, whatever is free there."""

@@ -132,6 +132,10 @@ class JobStatus:
     """How the booked memory of a GPU that it shares is enforced; empty for a job that shares none."""
     reserved_memory: int = 0
     """Bytes that are booked for it on each GPU that it may share; 0: none are."""
+    gpus_now: int = 0
+    """Thousandths of GPUs that it has."""
+    may_have: tuple[int, int] | None = None
+    """At least and at most, in thousandths of GPUs; None: it has one size, or has ended."""
     failure_reason: FailureReason | None = None
     """What the table of reasons says about its last failure (`history.failed_by`)."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from trainmaster.model.stop_reasons import EndCode
 from trainmaster.model.units import DAY, SECOND
-from trainmaster.text.formatting import length, listing, plural, size, utc_time, when
+from trainmaster.text.formatting import gpus, length, listing, plural, size, utc_time, when
 from trainmaster.text.reasons import names
 
 
@@ -335,6 +335,27 @@ def _adopted(detail: Detail) -> Opening:
     return opening, (*worded_keys, "frozen")
 
 
+def _resizing(detail: Detail) -> Opening:
+    """`Resizing from 4 devices to 2 for job 3 (train), by the policy max-min, on vm:0 vm:1`."""
+    before, after, room_for = detail.get("from"), detail.get("to"), detail.get("for")
+    if not isinstance(before, int):
+        return _on_devices("resizing to run")(detail)
+    said = f"resizing from {plural(before, 'device')} to {after}"
+    if isinstance(room_for, list) and room_for:
+        said += f" for {names([str(each) for each in room_for])}"
+    said += f", by the policy {detail.get('by')}, on {_detail('', detail.get('on', ''))}"
+    return said, ("from", "to", "for", "by", "on")
+
+
+def elastic_sentence(low: int, high: int, has: int, policy: str, is_resizing: bool) -> str:
+    """`It may have 1 to 4 GPUs and has 4 now: the policy max-min decides how many.`"""
+    now = f" and has {gpus(has)} now" if has else ""
+    now = f" and is being resized to {gpus(has)}" if is_resizing else now
+    return (
+        f"It may have {gpus(low)} to {gpus(high)} GPUs{now}: the policy {policy} decides how many."
+    )
+
+
 RESIZE_PARTS: Mapping[str, str] = {
     "order_ms": "the order on its way",
     "warm_up_ms": "new ranks warming up beside the others",
@@ -414,7 +435,7 @@ OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
     "thaw ordered": _on_devices("resuming", "attempt"),
     "resumed": lambda _: ("running again", ("attempt",)),
     "sharing changed": _sharing,
-    "resize ordered": _on_devices("resizing to run"),
+    "resize ordered": _resizing,
     "end ordered": lambda _: ("stopping", ("attempt",)),
 }
 """By what happened, as stores have it: in the words of people."""

@@ -14,6 +14,7 @@ import pytest
 
 from tests.builders import a_job
 from tests.fake_cluster import ClusterEngine, FakeCluster, a_node
+from trainmaster.api.serializers import job_row
 from trainmaster.core.invariants import check
 from trainmaster.daemon.cluster_control import ClusterControl
 from trainmaster.daemon.daemon import Daemon
@@ -494,5 +495,20 @@ def test_the_log_of_a_cluster_that_grew_gives_the_same_orders_again(tmp_path: Pa
             steps = list(replay(lines))
             assert any("NodesAdded" in line for line in lines)
             assert all(step.is_same for step in steps)
+
+    perform(scene)
+
+
+def test_an_elastic_job_says_its_size_its_range_and_who_decides(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with manager(tmp_path, FakeCluster({"n1": a_node("n1", 4)})) as tm:
+            run = await tm.submit("1", 1, most=4)
+            await tm.until_runs(run)
+            status = await tm.daemon.queries.job("1")
+            has = len(tm.cluster.runs[run].devices)
+            row = job_row(status, tm.daemon.queries.now_ms())
+            assert row.size == f"{has} (1-4)"
+            said = f"It may have 1 to 4 GPUs and has {has} now: the policy trainmaster decides how many."
+            assert said in status.remarks
 
     perform(scene)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -10,14 +11,17 @@ from tests.builders import a_job
 from tests.unit.core.stage import Strings
 from tests.unit.daemon.test_freeze_reports import live
 from trainmaster.config.limits import Limits
+from trainmaster.daemon.job_events import story_of
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.report_events import LoggedEvent, events_of
+from trainmaster.daemon.resize_recording import note_sizes
 from trainmaster.model import actions as a
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
 from trainmaster.model.job import Run, gpus
 from trainmaster.model.units import NOMINAL, SECOND
+from trainmaster.text.messages import story_sentence
 
 RUN = Run("a", 1)
 DEMAND = gpus(1, minimum=1, maximum=4)
@@ -137,3 +141,19 @@ def test_a_lost_rank_and_the_times_of_a_resize_are_in_its_story() -> None:
     assert lost.detail == {"rank": 1, "left": 2, "code": 9, "tail": "Oh."}
     (timed,) = told(r.ResizeTimed(RUN, stage.now, regroup_ms=40, first_step_ms=50), job, stage)
     assert timed.detail == {"regroup_ms": 0.04, "first_step_ms": 0.05}
+
+
+def test_a_resize_says_from_and_to_how_many_devices_for_whom_and_who_decided() -> None:
+    stage = Strings("1x4")
+    stage.submit("a", DEMAND).start("a", 0, 1, 2, 3).submit("b", 2)
+    job, other = live(stage), replace(live(stage), job=a_job("b"), name="b")
+    jobs = {"a": job, "b": other}
+    placed = a.Launch(RUN, stage.on(0, 1, 2, 3), 0)
+    assert note_sizes([placed], jobs, stage.state, "max-min") == {}
+    orders = stage.plan(a.Resize("a", stage.on(0, 1)), a.Start("b", stage.on(2, 3)))
+    found = note_sizes(orders, jobs, stage.state, "max-min")
+    assert found == {RUN: {"from": 4, "to": 2, "by": "max-min", "for": ["b (b)"]}}
+    (row,) = story_of([], orders, [], jobs, stage.topology, stage.now, 7, found)
+    assert story_sentence(row.what, json.loads(row.detail_json)).startswith(
+        "Resizing from 4 devices to 2 for job b (b), by the policy max-min, on "
+    )

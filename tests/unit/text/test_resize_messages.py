@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.text.messages import story_sentence
+from trainmaster.model.units import WHOLE
+from trainmaster.text.messages import elastic_sentence, story_sentence
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,24 @@ from trainmaster.text.messages import story_sentence
             {"attempt": 1, "pids": [3], "why": "a new rank ended with 9 before it had joined"},
             "Resized, from its checkpoint (process 3): a new rank ended with 9 before it had joined",
         ),
+        (
+            "resize ordered",
+            {
+                "attempt": 1,
+                "from": 4,
+                "to": 2,
+                "by": "max-min",
+                "for": ["3 (train)"],
+                "on": ["a:0", "a:1"],
+            },
+            "Resizing from 4 devices to 2 for job 3 (train), by the policy max-min, on a:0 a:1 (attempt 1)",
+        ),
+        (
+            "resize ordered",
+            {"from": 1, "to": 2, "by": "max-min", "on": ["a:0", "a:1"]},
+            "Resizing from 1 device to 2, by the policy max-min, on a:0 a:1",
+        ),
+        ("resize ordered", {"on": ["a:0"]}, "Resizing to run on a:0"),
         (
             "resize timed",
             {
@@ -46,3 +65,13 @@ from trainmaster.text.messages import story_sentence
 )
 def test_sentence(what: str, detail: dict[str, object], sentence: str) -> None:
     assert story_sentence(what, detail) == sentence
+
+
+def test_an_elastic_job_says_what_it_has_and_may_have() -> None:
+    said = "It may have 1 to 4 GPUs{}: the policy max-min decides how many."
+    sizes = 1 * WHOLE, 4 * WHOLE
+    assert elastic_sentence(*sizes, 0, "max-min", False) == said.format("")
+    assert elastic_sentence(*sizes, 2 * WHOLE, "max-min", False) == said.format(" and has 2 now")
+    assert elastic_sentence(*sizes, 2 * WHOLE, "max-min", True) == said.format(
+        " and is being resized to 2"
+    )

@@ -169,7 +169,7 @@ def _facts(job: JobDetails) -> list[tuple[str, str]]:
     facts = [
         ("state", job.state_words),
         ("user, queue", f"{job.user}, {job.queue}"),
-        ("GPUs", f"{job.gpus:g} ({', '.join(job.devices) or 'none now'})"),
+        ("GPUs", f"{job.size} ({', '.join(job.devices) or 'none now'})"),
         ("submitted", _clock(job.submit_s)),
         (
             "ran",

@@ -93,7 +93,7 @@ def _cells(line: JobRow | ArrayRow, wide: bool, has_lost: bool) -> tuple[Cell, .
         has_started, attempt, progress = True, NOTHING, NOTHING
     else:
         rows, longest = (line,), line
-        state, gpus, why = words.state(line), f"{line.gpus:g}", words.where_or_why(line)
+        state, gpus, why = words.state(line), line.size, words.where_or_why(line)
         has_started, attempt = line.start_s is not None, str(line.attempt)
         progress = words.progress(line)
     first = rows[0]
