@@ -573,7 +573,7 @@ def test_a_wrong_flag_is_bad_usage_and_named_as_it_was_typed(
 def test_what_the_manager_refuses_of_a_flag_is_named_as_it_was_typed(
     tm: Tm, daemon: Counterpart
 ) -> None:
-    no = "gpus must be a number, or TYPE:NUMBER with a type that is here (slot), not 'two'."
+    no = "there is no two here (types: slot): gpus is a number, or TYPE:NUMBER."
     daemon.on("POST", "/jobs", refusal(422, "refused", no))
     said = tm("run --gpus two -- true")
     assert said.err == f"Error: --{no}\n"

@@ -50,6 +50,16 @@ class View:
         """Jobs that the last call of `ranked` ranked again because their rank had run out."""
 
     @property
+    def away(self) -> AbstractSet[int]:
+        """Nodes that are not there."""
+        return self._state.away - self._state.forgotten
+
+    @property
+    def forgotten(self) -> AbstractSet[int]:
+        """Numbers of nodes that are not used any more."""
+        return self._state.forgotten
+
+    @property
     def jobs(self) -> Mapping[str, JobRecord]:
         return self._state.visible_jobs()
 

@@ -273,8 +273,10 @@ class Daemon:
                     return await self._take_over()
                 if not is_checked:  # found out now, and not when it is needed
                     await asyncio.to_thread(self._check_folder)
-                    is_checked = self._engine.abilities.spans_machines or await asyncio.to_thread(
-                        refuse_other_devices, self._store, self._engine.topology
+                    engine = self._engine
+                    own = None if engine.abilities.spans_machines else engine.topology
+                    is_checked = await asyncio.to_thread(
+                        refuse_other_devices, self._store, own, engine.name
                     )
                 self._stand_by()
                 if await self._replaces_leader(watch):

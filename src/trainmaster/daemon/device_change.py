@@ -72,12 +72,24 @@ def refuse_lost_runs(change: DeviceChange, driver: Driver) -> None:
     )
 
 
-def refuse_other_devices(store: Store, own: Topology) -> bool:
-    """BadStart for a standby that could not take over all that the leader has; False: not known yet."""
+def refuse_other_devices(store: Store, own: Topology | None, engine: str = "local") -> bool:
+    """BadStart for a standby that could not take over all that the leader has; False: not known yet.
+
+    `own` is None for an engine whose nodes come and go.
+    """
     snapshot = store.snapshot()
     if snapshot is None:  # the leader has just begun
         return False
-    leader = codec.decode(json.loads(snapshot.body_json)["topology"])
+    body = json.loads(snapshot.body_json)
+    before = str(body.get("engine", "local"))
+    if before != engine:
+        raise BadStart(
+            f"The leader runs jobs by the {before} engine, and this standby would by {engine}: start it with"
+            f" --engine {before}, as the leader was."
+        )
+    if own is None:
+        return True
+    leader = codec.decode(body["topology"])
     assert isinstance(leader, Topology)
     has_same = (layout_of(leader), kinds_of(leader)) == (layout_of(own), kinds_of(own))
     if not has_same or (leader.uuids and set(leader.uuids) != set(own.uuids)):

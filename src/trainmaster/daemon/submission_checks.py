@@ -22,7 +22,7 @@ from trainmaster.model.topology import SLOT_TYPE, Node
 from trainmaster.model.units import GIB, WHOLE
 from trainmaster.placement.placers import ever_fits
 from trainmaster.store.rows import JobFilter
-from trainmaster.text.formatting import gpu_count, length, plural, size
+from trainmaster.text.formatting import gpu_count, length, listing, plural, size
 from trainmaster.text.suggest import did_you_mean
 
 NEW_QUEUE = (
@@ -165,8 +165,8 @@ class SubmissionChecks:
         types = {node.type.name for node in known_nodes(self._driver.controller.state)}
         if not any(allows_type(wanted, kind) for kind in types):
             raise RequestError(
-                f"gpus must be a number, or TYPE:NUMBER with a type that is here"
-                f" ({', '.join(sorted(types))}), not {wanted!r}."
+                f"there is no {wanted} here (types: {', '.join(sorted(types))}): gpus is a number, or"
+                " TYPE:NUMBER."
             )
 
     async def new_queues(self, names: Collection[str]) -> set[str]:
@@ -269,7 +269,7 @@ def _demand_words(asked: Submission) -> str:
 
 
 def _capacity(nodes: Sequence[Node], with_memory: bool, spans_machines: bool) -> str:
-    """What the largest node has, in words; and a GPU of it."""
+    """What the largest node has, in words; and a GPU of it. A job has devices of one type."""
     node = max(nodes, key=lambda each: (each.gpus, each.memory))
     has = (
         f"{node.gpus} {node.type.name}s, {node.cpus / 1000:g} cores and {node.memory / GIB:.0f} GiB"
@@ -277,5 +277,9 @@ def _capacity(nodes: Sequence[Node], with_memory: bool, spans_machines: bool) ->
     has += f", with {size(node.type.memory)} on each {node.type.name}" if with_memory else ""
     if len(nodes) == 1 and not spans_machines:
         return f"this machine has {has}"
-    count = sum(node.gpus for node in nodes)
-    return f"this cluster has {count} of them, {has} on its largest node"
+    counts: Counter[str] = Counter()
+    for each in nodes:
+        counts[each.type.name] += each.gpus
+    of_each = [f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items()]
+    types = ", and a job has devices of one type" if len(counts) > 1 else ""
+    return f"this cluster has {listing(of_each)}{types}; its largest node has {has}"

@@ -200,8 +200,9 @@ def waiting_reason(
         reserved=reserved,
         reserved_for=tuple(others) if reserved else (),
         protections=_protections(_in_the_way(view, holders, record), guards, now),
-        drained=_drained(view, demand),
+        drained=_closed(view, demand, view.draining - view.away),
         set_aside=_set_aside(view, demand),
+        away=_closed(view, demand, view.away),
     )
 
 
@@ -219,11 +220,10 @@ def free_for(space: Occupancy, demand: Demand) -> tuple[int, int]:
 
 
 def _total(view: View, kinds: tuple[int, ...]) -> int:
-    """GPUs of the cluster of these types."""
-    space = view.occupancy
-    return WHOLE * sum(
-        each.gpus for each in view.topology.nodes if space.node_type[each.index] in kinds
-    )
+    """GPUs of the cluster of these types, also of nodes that are away."""
+    space, gone = view.occupancy, view.forgotten
+    nodes = (each for each in view.topology.nodes if each.index not in gone)
+    return WHOLE * sum(each.gpus for each in nodes if space.node_type[each.index] in kinds)
 
 
 def _usable(view: View, kinds: tuple[int, ...]) -> int:
@@ -241,7 +241,8 @@ def _stopped_reason(view: View, record: JobRecord, found: Reason) -> Reason | No
     words = ", ".join(view.topology.nodes[node].name for node in at.nodes)
     if not space.is_open(at):
         aside = _set_aside(view, record.demand)
-        return replace(found, drained=_drained(view, record.demand), set_aside=aside, detail=words)
+        drained = _closed(view, record.demand, view.draining - view.away)
+        return replace(found, drained=drained, set_aside=aside, detail=words)
     needed = Counter(piece.node for piece in at.slices)
     is_taken = any(space.whole[node].bit_count() < needed[node] for node in needed)
     if found.free < found.need or not is_taken:
@@ -251,18 +252,19 @@ def _stopped_reason(view: View, record: JobRecord, found: Reason) -> Reason | No
     return replace(found, held_by=held_by, detail=words)
 
 
-def _drained(view: View, demand: Demand) -> int:
-    """GPUs of types that the job may use on nodes where nothing is started."""
+def _closed(view: View, demand: Demand, which: Iterable[int]) -> int:
+    """GPUs of types that the job may use on these nodes."""
     space, nodes = view.occupancy, view.topology.nodes
     kinds = space.kinds_for(demand)
-    return WHOLE * sum(nodes[n].gpus for n in view.draining if space.node_type[n] in kinds)
+    return WHOLE * sum(nodes[n].gpus for n in which if space.node_type[n] in kinds)
 
 
 def _set_aside(view: View, demand: Demand) -> int:
     """GPUs of types that the job may use that are set aside on other nodes."""
     space = view.occupancy
     kinds, nodes = space.kinds_for(demand), [space.node_of[gpu] for gpu in space.aside]
-    return WHOLE * sum(space.node_type[n] in kinds and n not in view.draining for n in nodes)
+    closed = view.draining | view.away | view.forgotten
+    return WHOLE * sum(space.node_type[n] in kinds and n not in closed for n in nodes)
 
 
 def _in_the_way(view: View, holders: Iterable[JobRecord], record: JobRecord) -> Iterable[JobRecord]:

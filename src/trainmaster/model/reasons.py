@@ -223,9 +223,11 @@ class Reason:
     never_preempts: str = ""
     """The policy, where it never suspends a run to make room."""
     drained: int = 0
-    """GPUs that it could use and that are on drained nodes."""
+    """GPUs that it could use and that are on drained nodes that are there."""
     set_aside: int = 0
-    """GPUs that it could use and that are set aside, on nodes that are not drained."""
+    """GPUs that it could use and that are set aside, on nodes that are there and not drained."""
+    away: int = 0
+    """GPUs that it could use on nodes that are away."""
     total: int = 0
     """GPUs of the cluster that it could use, where they are too few for it."""
     host: HostShortage | None = None

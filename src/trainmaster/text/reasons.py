@@ -36,6 +36,8 @@ def _not_enough(reason: Reason) -> str:
         elsewhere += f", {_are(reason.drained)} on drained nodes"
     if reason.set_aside:
         elsewhere += f", {_are(reason.set_aside)} set aside"
+    if reason.away:
+        elsewhere += f", {_are(reason.away)} on nodes that are away"
     return (
         f"It needs {gpu_count(reason.need)} and {_are(reason.free)} free{elsewhere}"
         f"{held if reason.held_by else ''}{_owed(reason)}{_to_measure(reason)}"

@@ -10,6 +10,7 @@ from tests.builders import a_policy
 from tests.unit.core.stage import Strings
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
+from trainmaster.model.device_aside import AsideCause
 from trainmaster.model.job import Demand, Run, Shape
 from trainmaster.model.placement import Sharing
 from trainmaster.model.reasons import HostShortage, HostUse, PartShortage, Reason, Why
@@ -37,6 +38,18 @@ def test_gpus_on_drained_nodes_are_counted() -> None:
     world.tell(e.NodeDraining(1))
     found = Reason(Why.NOT_ENOUGH_FREE, 4_000, held_by=("big",), drained=4_000)
     assert explained(world, "me", "las") == found
+
+
+def test_gpus_of_nodes_that_are_away_or_forgotten_are_neither_drained_nor_set_aside() -> None:
+    world = Strings("3x4").running("big", 0, 1, 2, 3).submit("me", 4)
+    world.tell(e.NodeDraining(1), e.NodeLeft(1), e.GpuSetAside(1, 4, cause=AsideCause.USER))
+    world.tell(e.NodeLeft(2), e.GpuSetAside(2, 8, cause=AsideCause.USER))
+    found = Reason(Why.NOT_ENOUGH_FREE, 4_000, held_by=("big",), away=8_000)
+    assert explained(world, "me", "las") == found
+    world.tell(e.NodeForgotten(2))
+    assert explained(world, "me", "las") == replace(found, away=4_000)
+    world.submit("large", 12)
+    assert explained(world, "large", "las").total == 8_000
 
 
 @pytest.mark.parametrize(

@@ -74,3 +74,12 @@ def test_a_standby_may_find_the_gpus_in_another_order() -> None:
 def test_a_standby_with_the_same_devices_stands_by(leader: Topology | None) -> None:
     is_known = refuse_other_devices(StoreOf(leader), devices(2))  # type: ignore[arg-type]
     assert is_known == (leader is not None), "else it is asked again"
+
+
+@pytest.mark.parametrize("own", [devices(2), None])
+def test_a_standby_with_another_engine_is_told_which(own: Topology | None) -> None:
+    said = (
+        "runs jobs by the local engine, and this standby would by ray: start it with --engine local"
+    )
+    with pytest.raises(BadStart, match=said):
+        refuse_other_devices(StoreOf(devices(2)), own, "ray")  # type: ignore[arg-type]

@@ -89,6 +89,10 @@ def test_drained_nodes_and_a_policy_that_never_preempts_are_named() -> None:
     assert reason_sentence(reason, NOW) == (
         "It needs 2 GPUs and none are free, 3 are on drained nodes."
     )
+    reason = Reason(Why.NOT_ENOUGH_FREE, 2_000, away=4_000)
+    assert reason_sentence(reason, NOW) == (
+        "It needs 2 GPUs and none are free, 4 are on nodes that are away."
+    )
     reason = Reason(Why.NOT_ENOUGH_FREE, 2_000, held_by=("3",), never_preempts="fifo")
     assert reason_sentence(reason, NOW) == (
         "It needs 2 GPUs and none are free; job 3 holds them; the policy fifo never preempts a"
