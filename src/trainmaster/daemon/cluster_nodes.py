@@ -12,16 +12,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import structlog
 
 from trainmaster.core.lifecycle import Phase
-from trainmaster.core.state import State
+from trainmaster.core.state import JobRecord, State
 from trainmaster.daemon.device_health import is_aside_for, set_aside
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import events as e
 from trainmaster.model.device_aside import AsideCause
-from trainmaster.model.engine_reports import ClusterNode, DevicesTaken, NodeCame, NodeReport
+from trainmaster.model.engine_reports import (
+    ClusterNode,
+    DevicesTaken,
+    NodeCame,
+    NodeFell,
+    NodeReport,
+)
 from trainmaster.model.placement import Slice
 from trainmaster.model.topology import Node, Topology
 from trainmaster.model.topology_growth import forgotten, grown, has_other_devices
-from trainmaster.text.formatting import as_sentence, listing, plural
+from trainmaster.text.formatting import as_sentence, listing, plural, utc_time
 
 log = structlog.get_logger("trainmaster.daemon")
 
@@ -39,6 +45,8 @@ class ClusterNodes:
         """By name, as they were found last."""
         self._fell: dict[str, str] = {}
         """Why those are away that were there."""
+        self._away: dict[str, NodeFell] = {}
+        """What was said first of each of those."""
         self._taken: dict[str, int] = {}
         """How many of a node's devices others hold."""
         self._expected: frozenset[str] | None = None
@@ -78,12 +86,14 @@ class ClusterNodes:
         if isinstance(report, NodeCame):
             self.present[name] = report.node
             self._fell.pop(name, None)
+            self._away.pop(name, None)
         elif isinstance(report, DevicesTaken):
             self._taken[name] = report.gpus
         else:
             self.present.pop(name, None)
             self._taken.pop(name, None)
             self._fell[name] = as_sentence(report.why)
+            self._away.setdefault(name, report)
             log.warning("a node is away", node=name, why=report.why)
 
     def _events(self, names: Sequence[str]) -> Iterator[LoggedEvent]:
@@ -137,6 +147,13 @@ class ClusterNodes:
             return f"It is back with other devices: they are used when job {held} has left the old ones."
         return self._fell.get(name, "")
 
+    def parts_away(self, record: JobRecord) -> list[str]:
+        """A sentence for each node of a run that is away: since when, and when its part is given up."""
+        held = record.placement or record.frozen
+        nodes = self._state().topology.nodes
+        names = [] if held is None else [nodes[each].name for each in held.nodes]
+        return [part_away_sentence(n, self._away[n]) for n in names if n in self._away]
+
     def _holders(self, name: str) -> list[str]:
         state = self._state()
         return jobs_on(state, state.topology.node_by_name[name].index)
@@ -165,6 +182,16 @@ class ClusterNodes:
             f"{plural(len(away), 'node')} are away ({listing(away)}): `trainmaster node forget NAME`"
             " removes one that does not come back."
         ]
+
+
+def part_away_sentence(name: str, fell: NodeFell) -> str:
+    """`Node n1 is away since ...: what runs there counts as lost at ..., unless it is back before.`"""
+    since = f" since {utc_time(fell.at_ms)}" if fell.at_ms else ""
+    if fell.gone_ms is None:
+        until = "what runs there counts as lost once it is certain that nothing of it is left"
+    else:
+        until = f"what runs there counts as lost at {utc_time(fell.gone_ms)}"
+    return f"Node {name} is away{since}: {until}, unless it is back before."
 
 
 def known_nodes(state: State) -> Sequence[Node]:

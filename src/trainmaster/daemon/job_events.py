@@ -152,11 +152,12 @@ def _suspension_detail(
     record = None if live is None else live.record
     if live is None or record is None:
         return {}
+    suspension = live.history.suspension
     if record.is_moving and record.placement is not None:
-        return {"to": named_devices(record.placement, topology)}
+        because = {"because": suspension.detail} if suspension and suspension.detail else {}
+        return {"to": named_devices(record.placement, topology), **because}
     if record.phase is not Phase.SUSPENDING:  # it was suspended in memory before
         return {"frozen": True}
-    suspension = live.history.suspension
     if suspension is not None and suspension.detail:
         return {"because": suspension.detail}
     if suspension is None or not suspension.jobs:

@@ -117,6 +117,7 @@ LEFT_RUNNING = (
     "{what} has begun ({since} to {end}): it was left running, because it must not be suspended or would"
     " lose work."
 )
+ON_DRAINED = "{nodes} {are} drained: it is moved where there is room and it loses no work, or stays there."
 LOST = "{lost} of its work was lost and is done again."
 
 
@@ -367,6 +368,7 @@ class Queries:
         lost_ms = live.history.lost_ms
         said = (LOST.format(lost=length(lost_ms)),) if lost_ms >= SECOND else ()
         said = (*said, *self._drained()) if record.phase in WAITING else said
+        said = (*said, *self._driver.nodes.parts_away(record), *self._on_drained(record))
         said = (*said, *self._sizes(record), *self._straggler(live.id), *self._kept_free_of(record))
         is_unjudged = live.job.deadline_ms is not None and live.history.deadline is None
         if live.holds and is_unjudged and self.policy().judges_deadlines:
@@ -406,6 +408,16 @@ class Queries:
         if progress is not None and progress.total_steps:
             return (*said, room)
         return (*said, NO_REPORTS if progress is None else STEPS_COUNTED, room)
+
+    def _on_drained(self, record: JobRecord) -> Iterator[str]:
+        """Drained nodes that it runs on."""
+        state = self._driver.controller.state
+        nodes = () if record.placement is None else record.placement.nodes
+        drained = [state.topology.nodes[n].name for n in nodes if n in state.draining]
+        if drained and record.phase not in WAITING:
+            yield ON_DRAINED.format(
+                nodes=listing(drained), are="is" if len(drained) == 1 else "are"
+            )
 
     def _sizes(self, record: JobRecord) -> tuple[str, ...]:
         """How many devices an elastic job has, and may have."""

@@ -12,6 +12,7 @@ from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
 from trainmaster.model.stop_reasons import EndReason, Suspender, Suspension
+from trainmaster.text.formatting import listing
 
 BACK_ON_OR_LOST = (e.RunAdopted, e.RunStarted, e.RunResumed, e.RunFailed, e.RunLost)
 """After these a job is not suspended any more, unless their cause says so."""
@@ -21,6 +22,7 @@ NOT_HELD_BACK = "could not be held back beside a guaranteed job"
 
 IN_MAINTENANCE = "ran on a node that is in maintenance now"
 IS_RESERVED = "ran on devices that are reserved for others now"
+ON_DRAINED = "ran on {nodes}, which takes nothing more (drained)"
 
 
 def record_stop_reasons(
@@ -61,7 +63,9 @@ def _in_the_way(order: a.Freeze | a.Halt, live: LiveJob, state: State) -> str:
     for held in state.kept_free.values():
         if ordered is not None and held.is_on(ordered) and not left.isdisjoint(held.gpus):
             return IN_MAINTENANCE if held.is_maintenance else IS_RESERVED
-    return ""
+    is_on = {piece.node for piece in state.leaving.get(order.run, ())}
+    drained = [state.topology.nodes[node].name for node in sorted(is_on & state.draining)]
+    return ON_DRAINED.format(nodes=listing(drained)) if drained else ""
 
 
 def _record_event(live: LiveJob, logged: LoggedEvent) -> None:

@@ -131,6 +131,8 @@ def classify(evidence: Evidence, table: ReasonTable) -> Failure:
     if row is None and evidence.is_lost:
         row = table.by_key.get(LOST_REASON)
     shown = _last_words(parts) if row is None else _signal_line(evidence)
+    if evidence.is_lost and evidence.why:
+        shown = (evidence.why,)
     return _failure(Finding(row, shown, _root_rank(evidence.lines)), evidence)
 
 

@@ -425,6 +425,8 @@ class NodeFell:
     at_ms: int
     why: str
     """A sentence."""
+    gone_ms: int | None = None
+    """When its runs are reported as lost if it does not come back; None: not known, or they are already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,8 @@ def _suspension_ordered(detail: Detail) -> Opening:
     if detail.get("frozen"):
         return "ending its processes, which were stopped in memory", worded_keys
     if detail.get("to"):
-        return f"stopping to move to {_detail('', detail['to'])}", worded_keys
+        because = f", because it {detail['because']}" if detail.get("because") else ""
+        return f"stopping to move to {_detail('', detail['to'])}{because}", worded_keys
     if detail.get("because"):
         return f"suspended because it {detail['because']}", worded_keys
     room_for = detail.get("for")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -26,12 +27,14 @@ from trainmaster.daemon.request_errors import BadStart, Conflict, NotFound
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
-from trainmaster.model.engine_reports import HeedsStops
+from trainmaster.model.engine_reports import HeedsStops, NodeFell
 from trainmaster.model.job import Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.topology import CPU_TYPE, GpuType
 from trainmaster.model.units import GIB
 from trainmaster.store.open import open_store
+from trainmaster.text.formatting import utc_time
+from trainmaster.text.messages import story_sentence
 from trainmaster.whatif.replay import replay
 
 PATIENCE_S = 20.0
@@ -231,6 +234,12 @@ def test_what_is_moved_off_a_drained_node_is_there_until_it_has_left(tmp_path: P
             await tm.until(lambda: halts)
             row = next(row for row in tm.daemon.queries.nodes() if row.name == at)
             assert (row.leaving, [each.jobs for each in row.devices]) == (["1"], [["1"], ["1"]])
+            rows = await tm.daemon.queries.story("1")
+            said = [story_sentence(row.what, json.loads(row.detail_json)) for row in rows]
+            assert said[-1].startswith("Stopping to move to n")
+            assert said[-1].endswith(
+                f", because it ran on {at}, which takes nothing more (drained)"
+            )
             carry_out(halts[0], cluster.runs[run])
             await tm.until_runs(Run("1", 2))
             row = next(row for row in tm.daemon.queries.nodes() if row.name == at)
@@ -495,6 +504,31 @@ def test_the_log_of_a_cluster_that_grew_gives_the_same_orders_again(tmp_path: Pa
             steps = list(replay(lines))
             assert any("NodesAdded" in line for line in lines)
             assert all(step.is_same for step in steps)
+
+    perform(scene)
+
+
+def test_a_run_on_a_node_that_is_away_says_since_and_until_when(tmp_path: Path) -> None:
+    async def scene() -> None:
+        cluster = cluster_of("n1", "n2")
+        async with manager(tmp_path, cluster) as tm:
+            run = await tm.submit("1", 4)
+            await tm.until_runs(run)
+            assert cluster.engine is not None
+            since, gone = 1_795_122_065_000, 1_795_122_130_000
+            cluster.engine.tell_node(NodeFell("n2", since, "It does not answer.", gone))
+            await tm.until_nodes(n1="up", n2="away")
+            said = (
+                f"Node n2 is away since {utc_time(since)}: what runs there counts as lost at"
+                f" {utc_time(gone)}, unless it is back before."
+            )
+            assert said in (await tm.daemon.queries.job("1")).remarks
+            cluster.came(a_node("n2"))
+            await tm.until_nodes(n1="up", n2="up")
+            assert said not in (await tm.daemon.queries.job("1")).remarks
+            await tm.control.drain("n2")
+            remarks = (await tm.daemon.queries.job("1")).remarks
+            assert any(each.startswith("n2 is drained: it is moved where") for each in remarks)
 
     perform(scene)
 

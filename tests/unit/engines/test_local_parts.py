@@ -16,7 +16,7 @@ from trainmaster.engines.local.exit_status import ExitStatus, StopCause, exit_st
 from trainmaster.engines.local.fork_server_client import server_env
 from trainmaster.engines.local.journal import Journal
 from trainmaster.engines.local.logs import RankLog, rank_logs
-from trainmaster.engines.local.orphan_cleanup import RunRemains
+from trainmaster.engines.local.orphan_cleanup import RunRemains, close_lost_run, kill_supervisor
 from trainmaster.engines.local.pending_orders import PendingOrders
 from trainmaster.engines.local.progress_throttle import cleaned
 from trainmaster.engines.local.rank_processes import (
@@ -430,3 +430,13 @@ def test_supervisors_and_their_helpers_look_for_libraries_where_the_manager_does
     assert "SECRET" not in theirs
     assert "LD_LIBRARY_PATH" not in server_env({})
     assert "LD_LIBRARY_PATH" not in base_env(ours), "programs have their submitter's"
+
+
+def test_a_lost_run_says_why_its_supervisor_was_killed(tmp_path: Path) -> None:
+    """Whoever finds first that it is gone: a fence that kills it, or the manager that follows it."""
+    remains = RunRemains(tmp_path / "1" / "1", str(tmp_path / "socket"), CgroupPlan())
+    assert close_lost_run(remains, 0)
+    remains.folder.joinpath(journal.JOURNAL).unlink()
+    kill_supervisor(remains, "Its node was cut off.")
+    assert close_lost_run(remains, 0)
+    assert (journal.last(str(remains.folder)) or {})["why"] == "Its node was cut off."

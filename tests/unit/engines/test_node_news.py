@@ -50,6 +50,7 @@ def test_a_dead_node_is_silent_at_once_and_gone_after_its_fence() -> None:
         (0, (UP,)), (10, (DEAD,)), (9 + GONE_MS, (DEAD,)), (10 + GONE_MS, (DEAD,)), (10**9, (DEAD,))
     )
     assert silent == [NodeSilent("n0", "i1", "Ray counts it as dead.")]
+    assert [each.gone_ms for each in silent if isinstance(each, NodeSilent)] == [10 + GONE_MS]
     assert later == []
     assert kinds(gone) == [NodeGone]
     assert after == []

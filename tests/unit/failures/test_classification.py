@@ -246,6 +246,16 @@ def test_a_shell_that_found_no_command_says_so_or_says_nothing() -> None:
 def test_a_run_that_is_lost() -> None:
     lost = classify(Evidence(why="Its supervisor is gone.", is_lost=True), built_in_table())
     assert (lost.reason, lost.blame, lost.exit_code) == ("lost-heartbeat", Blame.PLATFORM, None)
+    assert lost.lines == ("Its supervisor is gone.",)
+
+
+def test_a_run_that_was_not_started_since_its_node_does_not_see_its_files() -> None:
+    why = "The node n1 does not see /data/a b: put that on storage that all nodes share."
+    found = classify(Evidence(why=why, is_lost=True), built_in_table())
+    assert (found.reason, found.blame, found.lines, found.path) == (
+        *("files-not-seen", Blame.PLATFORM),
+        *((why,), ""),
+    )
 
 
 def test_a_dead_worker_of_a_data_loader_is_seen_in_the_traceback() -> None:

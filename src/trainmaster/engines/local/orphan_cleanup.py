@@ -21,6 +21,8 @@ from trainmaster_sdk import wire
 from trainmaster_sdk.process_tree import is_alive
 from trainmaster_sdk.wire import Message
 
+WHY_KILLED = "why-killed"
+"""The file in a run's folder that says why its supervisor was killed."""
 WHY_LOST = "Its supervisor was killed, or the machine was restarted; how it ended is unknown."
 WHY_COPIED = "It is a run of the data folder that this one is a copy of, and was left alone there."
 SWEEPING_S = 1.0
@@ -69,6 +71,7 @@ def close_lost_run(
             return False
         newest = journal.last(str(remains.folder))
         what = "lost"
+        why = _noted(remains) or why
         said: journal.JournalEntry = {"why": WHY_COPIED if _is_copy(remains) else why}
         if not was_alive:
             said["alive_ms"] = last_sign(remains.folder)
@@ -82,6 +85,14 @@ def close_lost_run(
         return True
 
 
+def _noted(remains: RunRemains) -> str:
+    """Why its supervisor was killed on purpose, where somebody noted that."""
+    try:
+        return (remains.folder / WHY_KILLED).read_text()
+    except (OSError, ValueError):
+        return ""
+
+
 def close_unstarted_run(remains: RunRemains, what: str, said: journal.JournalEntry) -> bool:
     """End a run that has not begun, so that it never will; False where it has."""
     with _held(remains, patience_s=1.0) as is_ours:
@@ -91,8 +102,14 @@ def close_unstarted_run(remains: RunRemains, what: str, said: journal.JournalEnt
         return True
 
 
-def kill_supervisor(remains: RunRemains) -> None:
-    """Kill the run's supervisor, and its ranks with it: it cannot be followed."""
+def kill_supervisor(remains: RunRemains, why: str = "") -> None:
+    """Kill the run's supervisor, and its ranks with it: it cannot be followed.
+
+    `why` is noted for whoever finds first that it is gone.
+    """
+    if why:
+        with contextlib.suppress(OSError):  # without a note it is killed all the same
+            (remains.folder / WHY_KILLED).write_text(why)
     for pid in processes.lock_holders(str(remains.folder / journal.LOCK)):
         if pid != os.getpid():
             send(pid, signal.SIGKILL)

@@ -105,7 +105,7 @@ def _end_run(folder: Path, run: Path, why: str) -> None:
         cgroup_probe.probe().plan,
         ownership.uuid_of(str(run)) or "",
     )
-    kill_supervisor(remains)
+    kill_supervisor(remains, why)  # the launcher may see its end first
     if close_lost_run(remains, 0, why):
         (folder / "runs" / LIVE / remains.name).unlink(missing_ok=True)
 

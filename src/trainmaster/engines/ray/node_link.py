@@ -7,7 +7,7 @@ loaded; tests keep it by launchers in their own process.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainmaster.model.engine_reports import ClusterNode
@@ -45,6 +45,8 @@ class NodeSilent:
     name: str
     incarnation: str
     why: str
+    gone_ms: int | None = field(default=None, compare=False)
+    """When that is expected, as far as it is known now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,13 +110,16 @@ class NodeBook:
         for name, known in self._known.items():
             if known.silent_ms is None or known.is_gone or known.is_starting:
                 continue
-            fence_ms = self._fence_ms if known.is_welcomed else self._longest_ms
             is_former = FormerNode(name, known.sight.incarnation) in former
-            if is_former or now_ms - known.silent_ms >= fence_ms + MARGIN_MS:
+            if is_former or now_ms - known.silent_ms >= self._wait_ms(known):
                 known.is_gone = True
                 why = f"{known.sight.why or NOT_THERE} Nothing runs there any more."
                 news.append(NodeGone(name, known.sight.incarnation, why))
         return news
+
+    def _wait_ms(self, known: _Known) -> int:
+        """How long a node must have been silent, so that nothing of ours runs there any more."""
+        return MARGIN_MS + (self._fence_ms if known.is_welcomed else self._longest_ms)
 
     def now(self) -> list[NodeNews]:
         """All that is known, for one who has heard nothing yet."""
@@ -156,7 +159,8 @@ class NodeBook:
     def _silence(self, known: _Known, why: str, now_ms: int) -> NodeSilent:
         known.silent_ms, known.is_gone, known.is_starting = now_ms, False, False
         known.sight = Sight(known.sight.name, known.sight.incarnation, why=why)
-        return NodeSilent(known.sight.name, known.sight.incarnation, why)
+        gone_ms = now_ms + self._wait_ms(known)
+        return NodeSilent(known.sight.name, known.sight.incarnation, why, gone_ms)
 
 
 def _is_same(one: Sight, other: Sight) -> bool:
