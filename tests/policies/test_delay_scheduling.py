@@ -11,6 +11,7 @@ import pytest
 
 from tests.builders import a_scenario, at, one, outcome_of, traced
 from tests.policies.ours import ours
+from tests.unit.core.stage import Strings
 from trainmaster.estimators.service.gittins_by_bin import UNKNOWN
 from trainmaster.model import events as e
 from trainmaster.model.result import Result
@@ -24,6 +25,7 @@ from trainmaster.policies.trainmaster.delay_scheduling import FULL_PATIENCE_RUNS
 from trainmaster.policies.trainmaster.options import LocalityTerms
 from trainmaster.policies.trainmaster.policy import Trainmaster, TrainmasterMemo
 from trainmaster.sim.driver import Simulation
+from trainmaster.text.reasons import reason_sentence
 
 FAR = replace(IDEAL, locality=LOCALITY)
 """Distance costs what is published, and nothing else costs anything."""
@@ -76,6 +78,24 @@ def still(left_s: int = 40_000) -> Trainmaster:
 def test_a_sensitive_gang_waits_for_one_node_and_others_do_not(model: str, waits_s: int) -> None:
     result = ran(halves(a_gang(model)), FAR, still(left_s=40_000))
     assert waited_s(result, "gang") == pytest.approx(waits_s, abs=1)
+
+
+def test_it_says_that_it_waits_for_a_better_place_and_until_when() -> None:
+    world = Strings("2x4").running("a", 0, 1).running("b", 4, 5)
+    world.later(10).submit("gang", 4, model="vgg16").submit("large", 5, model="vgg16").later(60)
+    policy, view = still(left_s=1_000), world.controller.view
+
+    def why(job: str, now: int) -> str:
+        reason = policy.explain(view, policy.first_memo(), world.job(job), now)
+        return reason_sentence(reason, now)
+
+    assert why("gang", world.now) == (
+        "It needs 4 GPUs: 4 are free, but so far apart that it would be slowed down; it waits for a better"
+        " place (at most 18 min more)."
+    )
+    assert (
+        why("large", world.now) == "It needs 5 GPUs and 4 are free; jobs a and b hold the others."
+    )
 
 
 def test_without_patience_it_takes_what_there_is() -> None:

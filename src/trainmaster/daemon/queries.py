@@ -117,7 +117,9 @@ LEFT_RUNNING = (
     "{what} has begun ({since} to {end}): it was left running, because it must not be suspended or would"
     " lose work."
 )
-ON_DRAINED = "{nodes} {are} drained: it is moved where there is room and it loses no work, or stays there."
+ON_DRAINED = (
+    "{nodes} {are} drained: it is moved where there is room and it loses no work, or stays there."
+)
 LOST = "{lost} of its work was lost and is done again."
 
 

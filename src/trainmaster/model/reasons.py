@@ -17,7 +17,7 @@ class Why(Enum):
     NOT_ENOUGH_FREE = "NotEnoughFree"
     """Fewer GPUs are free than it needs."""
     FRAGMENTED = "Fragmented"
-    """Enough GPUs are free, but not where it may use them together."""
+    """Enough GPUs are free, but not where it may use them together; `until_ms`: it takes these then."""
     HOST_TAKEN = "HostTaken"
     """Enough GPUs are free, but not enough host memory or CPUs beside them: `host`."""
     GPU_MEMORY_TAKEN = "GpuMemoryTaken"

@@ -70,6 +70,11 @@ def _owed(reason: Reason) -> str:
 
 
 def _fragmented(reason: Reason) -> str:
+    if reason.until_ms is not None:
+        return (
+            f"It needs {gpu_count(reason.need)}: {_are(reason.free)} free, but so far apart that it would be"
+            " slowed down; it waits for a better place"
+        )
     return (
         f"It needs {gpu_count(reason.need)} together: {_are(reason.free)} free, but at most"
         f" {gpus(reason.largest_block)} of them where it may use them together"

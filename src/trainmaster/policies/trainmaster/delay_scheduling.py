@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from trainmaster.core.occupancy import Occupancy
 from trainmaster.core.state import JobRecord
 from trainmaster.mechanisms.preemptive_scheduling import FailedPlacement
 from trainmaster.model.plan import FrozenMap
@@ -105,6 +106,16 @@ class DelayScheduling:
         return record.waiting_since_ms + self._wait_ms(
             self.left_ms(record), LOSS_LEVELS_PPM[loss_level]
         )
+
+    def takes_free_gpus_at(self, record: JobRecord, space: Occupancy) -> int | None:
+        """When a waiting job will accept GPUs that are free now; None: it does, or never will."""
+        if self.accepts_more_at(record) is None:
+            return None
+        left = self.left_ms(record)
+        for level in range(self._accepted_loss_level(record) + 1, len(LOSS_LEVELS_PPM)):
+            if self._placer_at(record, level).place(space, record) is not None:
+                return record.waiting_since_ms + self._wait_ms(left, LOSS_LEVELS_PPM[level])
+        return None
 
     def left_ms(self, record: JobRecord) -> int:
         """Expected remaining time of the job."""

@@ -22,6 +22,8 @@ whether the deadline can be met (`deadlines`), and an accepted one is ranked fir
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainmaster.core.draft import Draft
 from trainmaster.core.rank_index import RankIndex
 from trainmaster.core.state import JobRecord
@@ -34,7 +36,7 @@ from trainmaster.mechanisms.preemptive_scheduling import run_in_order
 from trainmaster.mechanisms.type_choice import TypeChoice
 from trainmaster.model.packing_score import PackingScore
 from trainmaster.model.plan import Plan
-from trainmaster.model.reasons import Reason
+from trainmaster.model.reasons import Reason, Why
 from trainmaster.policies.trainmaster import colocation, resizing
 from trainmaster.policies.trainmaster.colocation import separate_pairs, spread_pairs
 from trainmaster.policies.trainmaster.colocation_scores import packing_scores
@@ -184,6 +186,9 @@ class Trainmaster(BasePolicy[TrainmasterOptions, TrainmasterMemo]):
         p = self._pass(view, memo, now)
         use_locality(p)
         reason = waiting_reason(view, record, p.own_placer(record), now, self.guards)
+        if reason.why is Why.FRAGMENTED and p.locality is not None:
+            until = p.locality.takes_free_gpus_at(record, view.occupancy)
+            reason = replace(reason, until_ms=until)
         reason = colocation.name_unmeasured(p, record, reason)
         rank_jobs(p)
         if (types := type_choice(p, p.draft)) is not None:
