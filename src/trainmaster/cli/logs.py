@@ -11,13 +11,17 @@ from trainmaster.cli.support.arrays import ArrayOutput, array_id, elements_of, f
 from trainmaster.cli.support.client import NOT_FOUND, Client, Query, RequestRefused, job_path
 from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import BadInput
-from trainmaster.cli.support.follow import follow
+from trainmaster.cli.support.follow import PRERUN_OUTPUT, follow
 from trainmaster.cli.support.notes import Notes
 from trainmaster.cli.support.options import JobName, option
 from trainmaster.cli.support.output_lines import PrefixedLines, write_plain
 from trainmaster.cli.support.polling import row_now
 
 ELEMENT = re.compile(r"\d+_\d+")
+ONLY_PRERUN = (
+    "Job {job} has written nothing yet on all its devices: `trainmaster logs {job} --prerun` shows what its"
+    " pre-run wrote."
+)
 WHOLE = {"rank": 0, "attempt": None, "tail": None}
 """All output of the last attempt."""
 STACKS = "Show where its processes were when it hung, instead of its output."
@@ -72,14 +76,33 @@ def logs(
         with closing(PrefixedLines()) as lines:
             follow(client, job, query, lines.write if all_ranks else write_plain, Notes())
     elif not all_ranks:
+        if attempt is None:
+            query = _marked(client, job, query)
         is_empty = True
-        for piece in client.download(job_path(job, "logs"), query):
-            write_plain("", piece)
-            is_empty = False
+        try:
+            for piece in client.download(job_path(job, "logs"), query):
+                write_plain("", piece)
+                is_empty = False
+        except RequestRefused as refused:
+            if attempt is not None or refused.status != NOT_FOUND or query["attempt"] is None:
+                raise
+            Notes()(ONLY_PRERUN.format(job=job))
+            return
         if is_empty:
             _say_if_unstarted(client, job)
     elif client.get(job_path(job))["start_s"] is not None:  # before that it has no ranks
         _write_ranks(client, job, query)
+
+
+def _marked(client: Client, job: str, query: Query) -> Query:
+    """What to ask for, so that the output of a pre-run is not taken for that of the run after it."""
+    row = row_now(client, job)
+    prerun = None if row.prerun is None else row.prerun.attempt
+    if prerun is None:
+        return query
+    if row.attempt == prerun:
+        Notes()(PRERUN_OUTPUT.format(row.id))
+    return query if row.has_ended else {**query, "attempt": row.attempt}
 
 
 def _prerun_attempt(client: Client, job: str, attempt: int | None) -> int:

@@ -117,6 +117,12 @@ LEFT_RUNNING = (
     "{what} has begun ({since} to {end}): it was left running, because it must not be suspended or would"
     " lose work."
 )
+WAITS_FOR = {
+    Hold.DEPENDENCY: "it starts after other jobs",
+    Hold.ARRAY: "it starts when its array has a free place",
+    Hold.PRERUN: "it starts when the pre-run of the same program is over",
+}
+"""Holds that nobody has to release."""
 ON_DRAINED = (
     "{nodes} {are} drained: it is moved where there is room and it loses no work, or stays there."
 )
@@ -551,6 +557,10 @@ class Queries:
         if driver.raised:
             return Forecast(None, f"the policy {driver.policy.name} fails.")
         state = driver.controller.state
+        live = driver.jobs.get(what) if isinstance(what, str) else None
+        if live is not None and live.holds and live.holds <= WAITS_FOR.keys():
+            waits = [words for hold, words in WAITS_FOR.items() if hold in live.holds]
+            return Forecast(None, f"{listing(waits)}.")
         if len(state.jobs) - len(state.on_hold) > MOST_FORECAST:
             return Forecast(None, "the queue is too long to be simulated in time.")
         if driver.writer.trouble:  # a step may wait long for the store, and holds the lock

@@ -21,9 +21,10 @@ from trainmaster.daemon.cluster_control import ClusterControl
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.inbox import Request
-from trainmaster.daemon.live_job import LiveJob, StoredSubmission
+from trainmaster.daemon.live_job import Hold, LiveJob, StoredSubmission
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.request_errors import BadStart, Conflict, NotFound
+from trainmaster.daemon.service_api import RELEASED_FIRST, Forecast
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import actions as a
 from trainmaster.model import events as e
@@ -544,5 +545,22 @@ def test_an_elastic_job_says_its_size_its_range_and_who_decides(tmp_path: Path) 
             assert row.size == f"{has} (1-4)"
             said = f"It may have 1 to 4 GPUs and has {has} now: the policy trainmaster decides how many."
             assert said in status.remarks
+
+    perform(scene)
+
+
+def test_a_job_that_waits_for_others_need_not_be_released(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with manager(tmp_path, cluster_of("n1")) as tm:
+            await tm.submit("1")
+            queries, live = tm.daemon.queries, tm.driver.jobs["1"]
+            queries._forecaster = lambda *_: Forecast(None, RELEASED_FIRST)
+            for holds, basis in (
+                ({Hold.PRERUN}, "it starts when the pre-run of the same program is over."),
+                ({Hold.PRERUN, Hold.OWNER}, RELEASED_FIRST),
+            ):
+                live.holds = holds
+                assert (await queries.forecast("1")).basis == basis
+            live.holds = set()
 
     perform(scene)

@@ -20,6 +20,29 @@ STEADY_S = 5.0
 """A stream that stood longer than this worked: its job wrote nothing."""
 
 
+PRERUN_OUTPUT = "The output of the pre-run of job {}, on one device:"
+RUN_OUTPUT = "The output of job {}, on all its devices:"
+
+
+class _Attempts:
+    """Says where the output of a pre-run begins, and where it is over."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._shown: int | None = None
+
+    def see(self, row: JobRow, attempt: int) -> None:
+        """Output of this attempt is about to be written."""
+        last, self._shown = self._shown, attempt
+        prerun = None if row.prerun is None else row.prerun.attempt
+        if prerun is None or attempt == last:
+            return
+        if attempt == prerun:
+            self._notes(PRERUN_OUTPUT.format(row.id))
+        elif last == prerun:
+            self._notes(RUN_OUTPUT.format(row.id))
+
+
 def _written(sent: ServerEvent) -> tuple[str, bytes]:
     answer = sent.json()
     return str(answer.get("rank") or 0), base64.b64decode(answer["bytes"])
@@ -29,7 +52,7 @@ def follow(client: Client, job: str, query: Query, write: Write, notes: Notes) -
     """Write a job's output until it has ended and all of it is written; how it ended."""
     after = ""
     row = wait_for_start(client, job, notes)
-    tail = dict(query)
+    tail, attempts = dict(query), _Attempts(notes)
     cuts: list[float] = []
     """When the streams ended that brought nothing, since the last one that did."""
     while True:
@@ -39,6 +62,7 @@ def follow(client: Client, job: str, query: Query, write: Write, notes: Notes) -
                 cuts.clear()
                 if sent.name == "log":
                     after = sent.id
+                    attempts.see(row, sent.json().get("attempt") or 0)
                     write(*_written(sent))
                 elif sent.name == "end":
                     is_whole = True
