@@ -50,7 +50,7 @@ from trainmaster.text.retries import retry_sentence
 
 SAMPLE_EVERY_MS = 5 * SECOND
 LATE_MS = 3 * SECOND
-"""An end that is noticed so much later has its own time in the story: the manager was away."""
+"""What is noticed so much later has its own time in the story: the manager was away."""
 RESIZE_PARTS = (
     *("order_ms", "warm_up_ms", "boundary_ms", "regroup_ms", "broadcast_ms", "leave_ms"),
     *("stop_ms", "start_ms", "first_step_ms"),
@@ -260,7 +260,8 @@ def _saved(said: r.Saved, live: LiveJob, record: JobRecord, now: int) -> Iterato
     then = _moment(said, live, now)
     live.history = replace(live.history, saved_at_ms=then)
     live.last_save = said.run, _work_at(record, then)
-    yield LoggedEvent(e.RunSaved(*live.last_save), {"at_step": said.step})
+    late = {"saved_ms": then} if now - then >= LATE_MS else {}
+    yield LoggedEvent(e.RunSaved(*live.last_save), {"at_step": said.step, **late})
 
 
 def _heeds_stops(

@@ -318,6 +318,12 @@ def _failed(detail: Detail) -> Opening:
     return f"failed in its pre-run on one device{hint}", ("prerun", "wants")
 
 
+def _lost(detail: Detail) -> Opening:
+    """`Lost (1 min of work lost, tried again in 1 s): The node n1 is gone.` Nobody is to blame for that."""
+    is_said = detail.get("title") == "lost"
+    return "lost", ("blame", *(("title",) if is_said else ()))
+
+
 def _sharing(detail: Detail) -> Opening:
     worded_keys = ("on", "beside", "shared_by", "attempt")
     on, beside = _detail("", detail.get("on", "")), detail.get("beside")
@@ -424,6 +430,7 @@ OPENINGS: Mapping[str, Callable[[Detail], Opening]] = {
     "pre-run passed": _prerun_passed,
     "pre-run waived": _prerun_waived,
     "failed": _failed,
+    "lost": _lost,
     "freeze ordered": _suspension_ordered,
     "halt ordered": _suspension_ordered,
     "suspended": _suspended,
@@ -449,6 +456,7 @@ DETAILS: Mapping[str, Callable[[str, object], str]] = {
     "code": lambda _, value: f"exit code {value}",
     "reason": lambda _, value: str(value).replace("-", " ") if value != "unknown" else "",
     "ended_ms": lambda key, value: f"ended at {_detail(key, value)}, noticed later",
+    "saved_ms": lambda key, value: f"at {_detail(key, value)}, noticed later",
     "gpu_bytes": lambda _, value: f"{_bytes(value)} left on its GPUs",
     "host_bytes": lambda _, value: f"{_bytes(value)} moved to host memory",
     "how": lambda _, value: str(value),

@@ -157,3 +157,13 @@ def test_a_resize_says_from_and_to_how_many_devices_for_whom_and_who_decided() -
     assert story_sentence(row.what, json.loads(row.detail_json)).startswith(
         "Resizing from 4 devices to 2 for job b (b), by the policy max-min, on "
     )
+
+
+def test_a_checkpoint_that_is_noticed_late_has_its_own_time() -> None:
+    stage = Strings("1x4").submit("a", DEMAND).start("a", 0).later(10)
+    saved_ms = stage.now
+    stage.later(20)
+    (logged,) = told(r.Saved(RUN, saved_ms, 50), live(stage), stage)
+    assert logged.detail == {"at_step": 50, "saved_ms": saved_ms}
+    (logged,) = told(r.Saved(RUN, stage.now, 60), live(stage), stage)
+    assert logged.detail == {"at_step": 60}

@@ -31,8 +31,8 @@ NOW = 1_800_000_000_000
 SAID = {
     Why.NOT_ENOUGH_FREE: "It needs 8 GPUs and 5 are free; jobs 3 and 4 hold the others; its queue nlp is"
     " guaranteed 3 GPUs and holds 2",
-    Why.FRAGMENTED: "It needs 8 GPUs together: 5 are free, but at most 3 of them where it may use them"
-    " together",
+    Why.FRAGMENTED: "It needs 8 GPUs: 5 are free, but so far apart that it would be slowed down; it waits for"
+    " a better place",
     Why.HOST_TAKEN: "It needs 14 GiB of host memory and 9.5 GiB is free; job 3, suspended in"
     " memory, keeps 14 GiB of host memory; job 4 holds 512 MiB of host memory",
     Why.STOPPED_ON_NODE: "Its processes are stopped in memory on TypeError and can go on only there; jobs 3"
@@ -82,6 +82,13 @@ AFTER = (
     Prerequisite("60", "sweep", "ok", 100, 37),
     Prerequisite("8", "try", "fail"),
 )
+
+
+def test_gpus_that_are_not_together_are_counted() -> None:
+    reason = Reason(Why.FRAGMENTED, 8_000, 5_000, 3_000)
+    assert reason_sentence(reason, NOW) == (
+        "It needs 8 GPUs together: 5 are free, but at most 3 of them where it may use them together."
+    )
 
 
 def test_drained_nodes_and_a_policy_that_never_preempts_are_named() -> None:
@@ -159,6 +166,8 @@ def test_every_reason_is_a_sentence(why: Why) -> None:
     assert reason_sentence(reason, NOW) == (
         f"{SAID[why]}." if says_until else f"{SAID[why]} (at most 5 min more)."
     )
+    if why is Why.FRAGMENTED:  # without a time it has another sentence
+        return
     said = reason_sentence(replace(reason, until_ms=None), NOW)
     at = "2027-01-15 08:05:00 UTC"
     without = {f"it is renewed on {at}": "it is not renewed", f", expected to be free at {at}": ""}
@@ -357,6 +366,22 @@ def test_a_story_tells_its_details() -> None:
             "Submitted as a, to start after other jobs",
         ),
         ("lost", {"lost_s": 2.41, "rank": 1}, "Lost (2 s of work lost, rank 1)"),
+        (
+            "lost",
+            {
+                "why": "Node n1 is gone.",
+                "reason": "x",
+                "title": "lost",
+                "blame": "platform",
+                "lost_s": 61,
+            },
+            "Lost (1 min of work lost): Node n1 is gone.",
+        ),
+        (
+            "saved",
+            {"at_step": 50, "saved_ms": NOW},
+            "Saved (at step 50, at 2027-01-15 08:00:00 UTC, noticed later)",
+        ),
         ("failed", {"code": 1, "lost_s": 0.2}, "Failed (exit code 1)"),
         (
             "failed",
