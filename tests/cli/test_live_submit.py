@@ -573,7 +573,7 @@ def test_a_wrong_flag_is_bad_usage_and_named_as_it_was_typed(
 def test_what_the_manager_refuses_of_a_flag_is_named_as_it_was_typed(
     tm: Tm, daemon: Counterpart
 ) -> None:
-    no = "there is no two here (types: slot): gpus is a number, or TYPE:NUMBER."
+    no = "gpus names 'two', a type that is not here (types: slot): it is a number, or TYPE:NUMBER."
     daemon.on("POST", "/jobs", refusal(422, "refused", no))
     said = tm("run --gpus two -- true")
     assert said.err == f"Error: --{no}\n"
@@ -754,9 +754,29 @@ def test_logs_of_all_ranks_one_after_the_other(tm: Tm, daemon: Counterpart) -> N
 
 def test_logs_cut_short_are_no_success(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("GET", "/jobs", NO_JOBS)
+    daemon.on("GET", "/jobs/5", job_details("5"))
     daemon.on("GET", "/jobs/5/logs", Answer(200, b"half", "text/plain", breaks=True))
     said = tm("logs 5")
     assert (said.code, said.out) == (1, "half")
+
+
+def test_logs_do_not_show_a_prerun_as_the_run_after_it(tm: Tm, daemon: Counterpart) -> None:
+    prerun = {"result": "passed", "sentence": "", "attempt": 1, "run_s": 1.0}
+    daemon.on("GET", "/jobs", NO_JOBS)
+    daemon.on("GET", "/jobs/5", job_details("5", attempt=1, prerun=prerun | {"result": "running"}))
+    daemon.on("GET", "/jobs/5/logs", Answer(200, b"first\n", "text/plain"))
+    said = tm("logs 5")
+    assert (said.out, said.err) == (
+        "first\n",
+        "The output of the pre-run of job 5, on one device:\n",
+    )
+    daemon.on("GET", "/jobs/5", job_details("5", attempt=2, prerun=prerun))
+    daemon.on("GET", "/jobs/5/logs", refusal(404, "not_found", "Job 5 has no attempt 2."))
+    said = tm("logs 5")
+    assert (said.code, said.out) == (0, "")
+    assert said.err.startswith(
+        "Job 5 has written nothing yet on all its devices: `trainmaster logs 5"
+    )
 
 
 def test_logs_of_a_job_that_has_not_started_say_so(tm: Tm, daemon: Counterpart) -> None:

@@ -165,8 +165,8 @@ class SubmissionChecks:
         types = {node.type.name for node in known_nodes(self._driver.controller.state)}
         if not any(allows_type(wanted, kind) for kind in types):
             raise RequestError(
-                f"there is no {wanted} here (types: {', '.join(sorted(types))}): gpus is a number, or"
-                " TYPE:NUMBER."
+                f"gpus names {wanted!r}, a type that is not here (types: {', '.join(sorted(types))}):"
+                " it is a number, or TYPE:NUMBER."
             )
 
     async def new_queues(self, names: Collection[str]) -> set[str]:
