@@ -72,6 +72,30 @@ def job_details(id: str, state: str = "running", **more: Any) -> dict[str, Any]:
     return job_row(id, state, **(details | more))
 
 
+def node_row(name: str, type: str = "H100", **more: Any) -> dict[str, Any]:
+    """A node as GET /nodes answers it."""
+    return {
+        "name": name,
+        "host": None,
+        "domains": {},
+        "type": type,
+        "speed": 1.0,
+        "speed_source": "assumed",
+        "state": "up",
+        "devices": [],
+        "frozen": [],
+        "leaving": [],
+        "cpus": 16,
+        "memory_bytes": 64 << 30,
+        "remarks": [],
+        **more,
+    }
+
+
+def node_list(*nodes: dict[str, Any]) -> dict[str, Any]:
+    return {"nodes": [*nodes], "left_out": []}
+
+
 def end(code: str, sentence: str, **more: Any) -> dict[str, Any]:
     """Why a job ended, as its row says."""
     return {"code": code, "sentence": sentence, **more}

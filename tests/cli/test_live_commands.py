@@ -23,7 +23,15 @@ from typing import Any
 
 import pytest
 
-from tests.cli.answers import NOW, end, forecast, job_details, story_entry
+from tests.cli.answers import (
+    NOW,
+    end,
+    forecast,
+    job_details,
+    node_list,
+    node_row,
+    story_entry,
+)
 from tests.cli.answers import job_list as listed
 from tests.cli.answers import job_row as job
 from tests.cli.conftest import Tm
@@ -102,7 +110,7 @@ def test_a_daemon_that_is_busy_is_not_called_absent(
 
     def late(_asked: object) -> Answer:
         released.wait(60)
-        return Answer(body={"nodes": []})
+        return Answer(body=node_list())
 
     daemon.on("GET", "/nodes", late)
     said = tm("nodes")
@@ -578,40 +586,22 @@ def test_set_knows_the_word_of_run(tm: Tm, daemon: Counterpart) -> None:
 
 def test_nodes_of_unequal_speed_say_how_fast_they_are(tm: Tm, daemon: Counterpart) -> None:
     def node(name: str, kind: str, speed: float, source: str) -> dict[str, object]:
-        return {
-            "name": name,
-            "type": kind,
-            "speed": speed,
-            "speed_source": source,
-            "state": "up",
-            "devices": [],
-            "frozen": [],
-            "cpus": 16,
-            "memory_bytes": 64 << 30,
-            "remarks": [],
-        }
+        return node_row(name, kind, speed=speed, speed_source=source)
 
     found = [node("n0", "H100", 1.0, "measured"), node("n1", "cpu", 0.013, "stated")]
-    daemon.on("GET", "/nodes", {"nodes": [*found, node("n2", "T4", 1.0, "assumed")]})
+    daemon.on("GET", "/nodes", node_list(*found, node("n2", "T4", 1.0, "assumed")))
     said = tm("nodes").out
     assert all(each in said for each in ("H100 (1x)", "cpu (0.013x)", "T4 (1x?)"))
 
 
 def test_nodes(tm: Tm, daemon: Counterpart) -> None:
-    node = {
-        "name": "n0",
-        "type": "H100",
-        "speed": 1.0,
-        "speed_source": "assumed",
-        "state": "up",
-        "devices": [{"name": "n0:0", "jobs": ["2", "3"]}, {"name": "n0:1", "jobs": []}],
-        "frozen": ["4"],
-        "leaving": [],
-        "cpus": 16,
-        "memory_bytes": 64 << 30,
-        "remarks": ["CPU limits need cgroups."],
-    }
-    daemon.on("GET", "/nodes", {"nodes": [node]})
+    node = node_row(
+        "n0",
+        devices=[{"name": "n0:0", "jobs": ["2", "3"]}, {"name": "n0:1", "jobs": []}],
+        frozen=["4"],
+        remarks=["CPU limits need cgroups."],
+    )
+    daemon.on("GET", "/nodes", node_list(node))
     said = tm("nodes")
     assert said.out.splitlines()[1].split() == [
         "n0",
@@ -658,22 +648,8 @@ def test_nodes_with_gpus_say_what_is_in_use(tm: Tm, daemon: Counterpart) -> None
     }
     unread = {"uuid": "GPU-1", "bookable_bytes": 40 * GIB, "memory_bytes": None, "util": None}
     gpus = [read, unread | {"memory_used_bytes": None, "trouble": "GPU is lost"}]
-    node = {
-        "name": "n0",
-        "type": "H100",
-        "speed": 1.0,
-        "speed_source": "assumed",
-        "state": "up",
-        "cpus": 8,
-        "memory_bytes": 64 * GIB,
-        "devices": [
-            {"name": f"n0:{number}", "jobs": [], "gpu": gpu} for number, gpu in enumerate(gpus)
-        ],
-        "frozen": [],
-        "leaving": [],
-        "remarks": [],
-    }
-    daemon.on("GET", "/nodes", {"nodes": [node]})
+    devices = [{"name": f"n0:{number}", "jobs": [], "gpu": gpu} for number, gpu in enumerate(gpus)]
+    daemon.on("GET", "/nodes", node_list(node_row("n0", devices=devices)))
     heading, row = tm("nodes").out.splitlines()[:2]
     assert heading.split()[-3:] == ["GPU", "memory", "busy"]
     assert "5.0 of 80 GiB" in row
@@ -909,6 +885,7 @@ def test_a_queue_with_a_slash_in_its_name_is_refused_without_asking(tm: Tm, verb
 
 def status(**more: object) -> dict[str, object]:
     known = {"role": "active", "trouble": None, "notes": [], "version": "0", "pid": 1}
+    known |= {"engine": "local", "cluster": None, "fence_s": None}
     known |= {"folder": "/x", "database": "sqlite:////x", "policy": "fifo", "devices": 4, "used": 0}
     return known | {"device_type": "slot", "jobs": {}} | more
 

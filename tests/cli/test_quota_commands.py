@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.answers import node_list, node_row
 from tests.cli.counterpart import Counterpart, refusal, serving
 from tests.cli.test_live_commands import QUEUE, Tm
 
@@ -137,10 +138,7 @@ def test_prices_are_added_and_taken_back(tm: Tm, daemon: Counterpart) -> None:
     daemon.on("GET", "/prices", known)
     daemon.on("PUT", "/prices", known)
     assert "EUR per GPU-hour" in tm("price").out
-    node: dict[str, Any] = {"name": "n0", "type": "H200", "state": "up", "devices": []}
-    node |= {"speed": 1.0, "speed_source": "assumed"}
-    node |= {"frozen": [], "leaving": [], "cpus": 16, "memory_bytes": 1 << 36, "remarks": []}
-    daemon.on("GET", "/nodes", {"nodes": [node]})
+    daemon.on("GET", "/nodes", node_list(node_row("n0", "H200")))
     said = tm("price set H200=3.20 V100=none")
     assert (said.code, said.err) == (0, "")
     assert "no node has a GPU type H2000; did you mean H200?" in tm("price set H2000=3.20").err

@@ -540,7 +540,8 @@ class RayEngine:
                 self._has_come(name)
         elif isinstance(news, NodeSilent):
             self._silent[news.name] = news.why
-            since_ms = self._session(news.name).silent_ms or now_ms
+            known = self._sessions.get(news.name)
+            since_ms = now_ms if known is None else known.silent_ms or now_ms
             self._tell_node(NodeFell(news.name, since_ms, news.why, news.gone_ms))
             for gang in [*self._runs.values()]:
                 gang.node_silent(news.name)
