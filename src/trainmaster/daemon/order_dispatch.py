@@ -152,7 +152,7 @@ class OrderDispatcher:
         if isinstance(order, Freeze) and record.frozen is not None:
             seen = history.seen if history.attempt == order.run.attempt else 0
             if seen == 0:
-                yield Launch(order.run, record.frozen, record.work)
+                yield Launch(order.run, record.frozen, record.work, record.is_prerun)
             elif self._is_still_frozen(order.run, seen):
                 yield Thaw(order.run, record.frozen)
         yield order

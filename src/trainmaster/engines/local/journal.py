@@ -201,7 +201,9 @@ class Journal:
         return (entry for entry in source if entry["n"] > after and entry["n"] not in unsaid)
 
     def close(self) -> None:
-        os.close(self._file)
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1  # nothing is written into a file that is opened later under its number
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC

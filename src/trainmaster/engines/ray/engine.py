@@ -39,7 +39,6 @@ from trainmaster.engines.ray import node_files
 from trainmaster.engines.ray.file_tree import CHECKPOINTS, Tree, entries_of, leads_out
 from trainmaster.engines.ray.gang import (
     Gang,
-    can_resize_in_place,
     next_generation,
     numbered,
     resizing_in_place,
@@ -159,6 +158,7 @@ class RayEngine:
             session=self._session,
             topology=lambda: self._numbers,
             misfit=self._misfit,
+            sends_files=self._sends_files,
             earlier_over=self._end_earlier,
             marker=self._marker,
             on_over=self._is_over,
@@ -262,7 +262,7 @@ class RayEngine:
         if isinstance(order, Reshape) and gang is not None:
             if known is not None and known.stays(gang, order.placement):
                 return (*found, *_told(order, spec, gang, placements))
-            if can_resize_in_place(gang, placements):
+            if known is not None and known.can_resize_in_place(gang, order.placement):
                 return (*found, *_told_in_place(spec, gang, placements))
             found = [*_told(Halt(order.run), spec, gang, {}), *found]
             gang = next_generation(gang, parts_of(placements, spec.ranks))
@@ -295,6 +295,7 @@ class RayEngine:
             done, slow = await asyncio.wait(asking, timeout=LOOK_S)
             for task in slow:
                 task.cancel()
+                self._start(self._settle_later(asking[task], known, adopted))
             for task in done:
                 if (problem := task.exception()) is not None:
                     log.warning("a node refused its runs", node=asking[task], why=str(problem))
@@ -616,6 +617,10 @@ class RayEngine:
             return Misfit(str(refused), (refused.node,))
         return None
 
+    def _sends_files(self, run: Run, spec: LaunchSpec, nodes: Sequence[str]) -> bool:
+        is_sent = self._staging.staged(run) is not None
+        return is_sent or (bool(self._staging.trees_of(run, spec)) and self._some_apart(nodes))
+
     def _some_apart(self, nodes: Sequence[str]) -> bool:
         """Whether some of these do not see the manager's folder."""
         return not all(self._session(name).sees_folder for name in nodes)
@@ -772,8 +777,10 @@ class RayEngine:
         if staged is not None and not gang.is_over:
             kept = tuple(node for node in staged.nodes if node not in lost)
             gang.note(FilesKept(run, time.time_ns() // 1_000_000, kept))
-        if lost and not is_lost:
-            gang.node_gone(name, self._with_loss(run, LOST_WITH.format(lost[0])))
+        members = () if gang.gang is None else gang.gang.member_parts
+        missed = [part.node for part in members if part.node in lost and not part.is_out]
+        if missed and not is_lost:  # a node that it went on without has nothing that it needs
+            gang.node_gone(name, self._with_loss(run, LOST_WITH.format(missed[0])))
         else:
             hear()
         for node in () if staged is None else staged.nodes:

@@ -95,6 +95,8 @@ class Cluster:
     topology: Callable[[], Topology]
     misfit: Callable[[Run, LaunchSpec, Sequence[str]], Awaitable[Misfit | None]]
     """Sends a job's files to its nodes where that is needed; which nodes cannot have or do not see them."""
+    sends_files: Callable[[Run, LaunchSpec, Sequence[str]], bool]
+    """Whether a run's files are sent to its nodes, or would be to these."""
     earlier_over: Callable[[Run], Awaitable[None]]
     """Returns once no earlier attempt of its job is left."""
     marker: Callable[[Run], Path]
@@ -133,6 +135,8 @@ class GangRun:
         """What it is to be resized to."""
         self._bringing_up: asyncio.Task[None] | None = None
         self._planning: asyncio.Task[None] | None = None
+        self._plans_regroup = False
+        """Whether that is for those that are left after a loss."""
         """Agrees with nodes on what a resize in place needs, before any part is told."""
         self._retrying: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -189,11 +193,29 @@ class GangRun:
             self._post_orders(order, spec, order.placement)
         elif self.gang is None and self._bringing_up is None:
             self._lose("Nothing is left of it.")
-        elif isinstance(self._standing, Reshape) or (self.gang and self.gang.resize is not None):
+        elif self._is_resize_unknown:
+            self._end_by(Halt(self.run), spec)
+        elif isinstance(self._standing, Reshape) or self._is_regrouping:
             self._waiting.append(order)
         else:
             self._standing = order
             self._send(order, spec)
+
+    @property
+    def _is_regrouping(self) -> bool:
+        """Whether its ranks are on their way into another group."""
+        gang = self.gang
+        return gang is not None and (gang.resize is not None or gang.loss is not None)
+
+    @property
+    def _is_resize_unknown(self) -> bool:
+        """Whether an earlier manager had begun a resize that nobody orders any more: then a run that is to
+        be suspended saves and leaves, which works in the middle of a resize too."""
+        gang = self.gang
+        if gang is None or self._wanted is not None or self._bringing_up is not None:
+            return False
+        is_asking = gang.resize is not None and not gang.resize.is_asked and not self._placements
+        return gang.is_resizing or is_asking
 
     def end(self) -> None:
         """Its job does not need it any more."""
@@ -286,7 +308,7 @@ class GangRun:
             self._start(self._reshape_there(order))
         elif launched.placement != wanted:
             self._standing = order
-            if can_resize_in_place(gang, by_node(order.placement, self._cluster.topology())):
+            if self.can_resize_in_place(gang, order.placement):
                 self._plan(self._begin_in_place(order))
             else:
                 self._restart(order.placement)
@@ -307,6 +329,13 @@ class GangRun:
         return [part.node for part in gang.member_parts] == nodes and len(nodes) == 1
 
     # -- in place ------------------------------------------------------------------------------------------
+
+    def can_resize_in_place(self, gang: Gang, placement: Placement) -> bool:
+        """One whose files are sent is restarted: what it has written is brought first."""
+        nodes = by_node(placement, self._cluster.topology())
+        return can_resize_in_place(gang, nodes) and not self._cluster.sends_files(
+            self.run, self._any_spec(), [*nodes]
+        )
 
     def _plan(self, work: Coroutine[None, None, None]) -> None:
         """One plan at a time: a new one replaces it, since no part has been told yet."""
@@ -332,9 +361,7 @@ class GangRun:
         placements = by_node(order.placement, topology)
         parts = parts_of(placements, spec.ranks)
         held, before = reservation(order.placement, spec, topology), self._held
-        self._held = together(before, held)
-        if not await self._reserve_for(order):
-            self._held = before
+        if not await self._reserve_beside(order, held):
             return
         present = {part.node for part in gang.member_parts}
         new = [part.node for part in parts if part.node not in present]
@@ -346,10 +373,10 @@ class GangRun:
         except NodeIsGone as gone:
             misfit, meeting = Misfit(f"the node {gone} is gone", (str(gone),)), Meeting("", 0)
         gang, launched = self.gang, self._journal.launched
-        if self._standing is not order or self._end is not None or gang is None or launched is None:
+        if not self._is_wanted(order) or gang is None or launched is None:
             self._held = before
             return
-        if misfit is not None or not can_resize_in_place(gang, placements):
+        if misfit is not None or not self.can_resize_in_place(gang, order.placement):
             self._restart(order.placement)
             return
         launched = replace(
@@ -382,12 +409,14 @@ class GangRun:
             meeting = await self._meeting(rest)
         except NodeIsGone:
             return  # its end is heard, and decides
+        finally:
+            self._plans_regroup = False
         if self.gang is None or not self.gang.must_regroup or self._end is not None:
             return
         nodes = {part.node for part in rest}
         held = Reservation(
-            {node: much for node, much in self._held.gpus.items() if node in nodes},
-            {node: much for node, much in self._held.cpus.items() if node in nodes},
+            {node: much for node, much in launched.held.gpus.items() if node in nodes},
+            {node: much for node, much in launched.held.cpus.items() if node in nodes},
         )
         self._held = held
         self._journal.resize_in_place(rest, replace(launched, meeting=meeting, held=held))
@@ -400,19 +429,33 @@ class GangRun:
         held = reservation(order.placement, self._spec, topology)
         (part,) = parts_of(by_node(order.placement, topology), self._spec.ranks)
         self._journal.resize_there(part, repr(order.placement.slices), held)
-        grows = any(held.gpus.get(node, 0) > had for node, had in self._held.gpus.items())
-        self._held = held
-        if not grows or await self._reserve_for(order):
+        if await self._reserve_beside(order, held):
             self._post_orders(order, self._spec, order.placement)
 
+    async def _reserve_beside(self, order: Reshape, held: Reservation) -> bool:
+        """What a resize needs, beside what the run goes on using. Where others hold it, and the run is to be
+        suspended meanwhile, it saves and leaves instead."""
+        before, self._held = self._held, together(self._held, held)
+        if await self._reserve_for(order):
+            return True
+        self._held = before
+        if self._waiting and self._standing is order and not self.is_over:
+            self._end_by(Halt(self.run), self._any_spec())
+        return False
+
+    def _is_wanted(self, order: Order) -> bool:
+        return self._standing is order and self._end is None and not self.is_over
+
     async def _reserve_for(self, order: Order) -> bool:
-        """However long others hold it; False where the order is not wanted any more."""
-        while not self.is_over and self._standing is order:
+        """However long others hold it; False where it is not wanted any more, or another order waits."""
+        while self._is_wanted(order):
             with suppress(NotReserved, Unreachable):
                 await self._cluster.link.reserve(self.run, self._held.gpus, self._held.cpus)
-                break
+                return self._is_wanted(order)
+            if self._waiting:
+                return False
             await asyncio.sleep(RETRY_S)
-        return not self.is_over and self._standing is order
+        return False
 
     def _rebind(self, placement: Placement, spec: LaunchSpec) -> None:
         """Write down which devices it has now, for programs that are started beside it."""
@@ -633,7 +676,8 @@ class GangRun:
         if self.is_over or gang is None:
             return
         self._tell_due()
-        if gang.must_regroup and self._planning is None and self._end is None:
+        if gang.must_regroup and not self._plans_regroup and self._end is None:
+            self._plans_regroup = True  # a resize that is being planned begins again afterwards
             self._plan(self._regroup_rest())
         if gang.is_between:
             for mirror in self._mirrors.values():
@@ -684,7 +728,7 @@ class GangRun:
             self._send(self._standing, self._any_spec())
         elif isinstance(self._standing, Reshape) and self._may_begin_resize(gang):
             self._reshape(self._standing)
-        self._tell_due()
+        self._follow_up()
         self._start(self._reserve_again())
 
     def _may_begin_resize(self, gang: Gang) -> bool:
@@ -857,6 +901,8 @@ class GangRun:
         task.add_done_callback(self._tasks.discard)
 
     def _close(self) -> None:
+        if self._planning is not None:
+            self._planning.cancel()
         for mirror in self._mirrors.values():
             mirror.close()
         self._mirrors.clear()
