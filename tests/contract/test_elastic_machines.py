@@ -13,6 +13,8 @@ from typing import cast
 import pytest
 
 from tests.contract.test_engine_of_machines import RUN, Cluster, perform, switch_off
+from tests.contract.test_nodes_that_share_nothing import Apart
+from tests.contract.test_nodes_that_share_nothing import perform as perform_apart
 from tests.live.stage import is_last, until
 from tests.live.test_elastic_engine import (
     check_every_sample_once_in_each_epoch,
@@ -629,5 +631,44 @@ def test_a_pytorch_gang_goes_on_without_a_rank_on_another_node(tmp_path: Path) -
         assert (await stage.ended(RUN)).code == 0
         check_every_sample_once_in_each_epoch(stage)
         assert seen_by(stage).keys() == set(pids)
+
+    perform(tmp_path, act)
+
+
+def test_a_gang_whose_files_were_sent_is_restarted_so_that_they_are_brought_first(
+    tmp_path: Path,
+) -> None:
+    async def act(stage: Apart) -> None:
+        spec = stage.copied(sys.executable, str(WORDS), str(stage.workdir), "0")
+        await up(stage, spec, slots(3))
+        (stage.job_folder("n0") / "code" / "result").write_text("so far")
+        await stage.order(Reshape(RUN, slots(3, 4)), spec)
+        told = await stage.heard(RUN, Reshaped)
+        assert not told.in_place
+        assert (stage.code / "result").read_text() == "so far"
+        assert (stage.job_folder("n1") / "code" / "result").read_text() == "so far"
+        await stage.order(Kill(RUN), spec)
+        await over(stage)
+
+    perform_apart(tmp_path, act)
+
+
+def test_a_suspension_by_a_manager_that_knows_of_no_resize_ends_in_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    """The manager before it had ordered both, and was killed: only the last order is sent again."""
+
+    async def act(stage: Cluster) -> None:
+        spec = words(stage)
+        await up(stage, spec, slots(3))
+        await growing(stage, slots(3, 4), spec)
+        await stage.engine.close()
+        async with stage.another() as again:
+            await again.engine.observe({RUN: stage.reports[-1][1]})
+            await again.order(Freeze(RUN), spec)
+            ended = await over(again)
+            assert isinstance(ended, Ended)
+            assert (ended.asked, ended.has_left) == (StopOrder.HALT, True)
+            assert again.alive(RUN) == []
 
     perform(tmp_path, act)
