@@ -45,11 +45,17 @@ def test_a_resize_in_place_goes_on_where_it_was(tmp_path: Path) -> None:
             assert book.launched.meeting == Meeting("n1", 5)
         book.hear(index, number, report)
         before, launched = book.gang, book.launched
+        if (
+            book.gang is not None and book.gang.resize is not None
+        ):  # parts that leave go on meanwhile
+            assert book.held == Reservation({"n0": 1000, "n1": 2000}, {})
+        held = book.held
         book.close()
         book = read()
-        assert (book.gang, book.launched) == (before, launched)
+        assert (book.gang, book.launched, book.held) == (before, launched, held)
     assert [type(report) for report, _ in reports] == [Started, Reshaped]
     assert book.launched == THEN
+    assert book.held == THEN.held
     assert book.gang is not None
     assert (book.gang.shape, book.gang.generation, book.gang.world) == (1, 0, 2)
     book.close()

@@ -26,7 +26,7 @@ from trainmaster.engines.ray.gang import (
     resizing_in_place,
     superseded,
 )
-from trainmaster.engines.ray.gang_parts import Meeting, Reservation
+from trainmaster.engines.ray.gang_parts import NOTHING, Meeting, Reservation, together
 from trainmaster.model.engine_reports import Report
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LogLimits
@@ -66,6 +66,8 @@ class GangJournal:
         self.launched: Launched | None = None
         self.next_placement = ""
         """What it is being resized to."""
+        self._held_before = NOTHING
+        """What it had before the resize that is under way: until that is over, it may still use it."""
         self.is_over = False
         """Whether its end is written, or waits to be."""
         self._at_ms = 0
@@ -77,6 +79,12 @@ class GangJournal:
         """Tell what was written by an earlier manager, and has not been seen."""
         for entry in journal.read(str(self._folder), self._after):
             self._report(entry)
+
+    @property
+    def held(self) -> Reservation:
+        """What it may be using on the cluster."""
+        now = NOTHING if self.launched is None else self.launched.held
+        return together(self._held_before, now)
 
     @property
     def is_written(self) -> bool:
@@ -158,7 +166,7 @@ class GangJournal:
         what = entry["what"]
         if what == LAUNCHED:
             parts = _parts_in(entry)
-            former, self.next_placement = self.gang, ""
+            former, self.next_placement, self._held_before = self.gang, "", NOTHING
             self.gang = Gang(self._run, parts)
             if former is not None:  # earlier versions counted generations alone
                 shape = entry.get("shape", former.generation + 1)
@@ -171,7 +179,7 @@ class GangJournal:
                 Reservation(*entry["held"]),
             )
         elif what == RESIZED and self.launched is not None:
-            held = Reservation(*entry["held"])
+            self._held_before, held = self.held, Reservation(*entry["held"])
             self.launched = replace(self.launched, placement=entry["placement"], held=held)
             if self.gang is not None:
                 self.gang = changing(self.gang, entry.get("devices", ()))
@@ -179,6 +187,7 @@ class GangJournal:
             target, shape = _parts_in(entry), self.gang.shape + 1
             self.gang = resizing_in_place(self.gang, shape, target)
             meeting, held = Meeting(*entry["meeting"]), Reservation(*entry["held"])
+            self._held_before = self.held
             self.launched = replace(self.launched, meeting=meeting, held=held)
             self.next_placement = entry["placement"]
         elif what == SUPERSEDED and self.gang is not None:
@@ -198,6 +207,8 @@ class GangJournal:
         self.gang, _ = fold(self.gang, index, number, heard)
         if self.gang.formed != formed and self.launched is not None:
             self.launched = replace(self.launched, placement=self.next_placement)
+        if self.gang.resize is None and not self.gang.is_changing:
+            self._held_before = NOTHING
 
     def _report(self, entry: JournalEntry) -> None:
         report = report_of(self._run, entry)

@@ -27,7 +27,6 @@ from trainmaster.engines.ray.gang import (
 from trainmaster.engines.ray.gang import ending as told_to_end
 from trainmaster.engines.ray.gang_journal import GangJournal, Launched
 from trainmaster.engines.ray.gang_parts import (
-    NOTHING,
     Meeting,
     Reservation,
     by_node,
@@ -147,8 +146,7 @@ class GangRun:
         """What parts were told because of others, and in which shape of the gang, by generation and index."""
         self._is_prerun = False
         self._journal = GangJournal(run, folder, self._told, after)
-        launched = self._journal.launched
-        self._held = NOTHING if launched is None else launched.held
+        self._held = self._journal.held
         """What it has, or had before it was frozen, on the cluster."""
         if self._journal.is_over:
             self._over.set()
