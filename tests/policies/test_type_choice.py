@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.builders import a_policy
-from tests.policies.cases import NOW, Case, Stage
+from tests.policies.cases import NOW, Case, Stage, in_words
+from trainmaster.core.next_attempt import change_demand
 from trainmaster.model.reasons import Why
-from trainmaster.model.units import MINUTE
+from trainmaster.model.units import MINUTE, SECOND
 from trainmaster.text.reasons import reason_sentence
 
 MIXED = "gpus[1] cpus[1slowcpu]"
@@ -127,3 +129,26 @@ def test_its_own_speed_counts_where_it_has_run(policy: str) -> None:
     record.own_speeds = (("cpu", 900_000),)
     plan = planned.plan(stage.controller.view, planned.first_memo(), NOW)
     assert [action.job for action in plan.actions] == ["longer"]
+
+
+@pytest.mark.parametrize(
+    "forbids", [{"barred": (0,)}, {"avoid": (0,), "must_avoid": True}], ids=["barred", "avoided"]
+)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_it_does_not_wait_for_a_free_device_that_it_cannot_have(
+    policy: str, forbids: dict[str, Any]
+) -> None:
+    stage = Stage(Case(MIXED, "any 1gpu types cpu gpu needs 5min pending 1s", ""))
+    planned, state = a_policy(policy), stage.controller.state
+    change_demand(state, state.jobs["any"], lambda demand: replace(demand, **forbids))
+    plan = planned.plan(stage.controller.view, planned.first_memo(), NOW)
+    assert in_words(plan, stage.topology) == "start any on cpus"
+
+
+def test_it_looks_again_after_a_second_at_the_earliest() -> None:
+    busy = "busy 1gpu needs 10min running on gpus attained 599900ms"
+    stage = Stage(Case(MIXED, f"{busy} | any 1gpu types cpu gpu needs 5min pending 1s", ""))
+    planned = a_policy("two-level")
+    plan = planned.plan(stage.controller.view, planned.first_memo(), NOW)
+    assert not plan.actions
+    assert plan.wake_at == NOW + SECOND

@@ -23,7 +23,7 @@ from trainmaster.mechanisms.expected_end import expected_end
 from trainmaster.model.job import Demand, Shape
 from trainmaster.model.placement import Placement, Role, Sharing
 from trainmaster.model.reasons import Reason, Why
-from trainmaster.model.units import NOMINAL, ceil_div
+from trainmaster.model.units import NOMINAL, SECOND, ceil_div
 from trainmaster.placement.placers import LocalityRule, Placer
 
 FIRST_END = "first-end"
@@ -104,13 +104,16 @@ class TypeChoice:
     def next_look(self) -> int | None:
         """When a device is expected to be free that a job waits for: by then it may not be."""
         return min(
-            (max(each.start_ms, self._now + 1) for each in self._declined.values()), default=None
+            (max(each.start_ms, self._now + SECOND) for each in self._declined.values()),
+            default=None,
         )
 
     def accepts(self, record: JobRecord, found: Placement) -> bool:
         choice = self.choices.get(record.id)
-        if choice is None:
-            return True
+        if choice is None or choice.start_ms <= self._now:
+            return (
+                True  # a device that is free now, and that the placer does not take, cannot be had
+            )
         kinds = self._view.topology.type_of_gpu
         slowest = min(record.speed_on(kinds[gpu]) for gpu in found.gpus())
         is_fast = slowest >= record.speed_on(self._view.topology.types[choice.kind])
