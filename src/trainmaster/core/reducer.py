@@ -141,8 +141,8 @@ def _job_profiled(state: State, event: e.JobProfiled, now: int) -> None:
         record.profile = (record.profile or Profile()).updated(event.profile)
         state.note_profile(record)
         lift_protection(state, record)  # what it would keep in host memory is known better now
-    if event.warm is not None:
-        warm = tuple(sorted(event.warm))
+    warm = record.demand.warm if event.warm is None else tuple(sorted(event.warm))
+    if warm != record.demand.warm:
         change_demand(state, record, lambda demand: replace(demand, warm=warm))
     state.log.note_job(record)
     state.log.needs_pass = True

@@ -597,15 +597,13 @@ class Driver:
         yield from self.memory_forecasts.told_to_started(live, news)
 
     def _warm_for_others(self, live: LiveJob, nodes: tuple[int, ...]) -> Iterator[LoggedEvent]:
-        """Nodes that have its code have that of jobs that wait with the same."""
+        """Nodes that have its code have that of jobs that wait with the same, where that is news."""
         digest = live.recipe.program_digest
         warm = self.warm_nodes.learn(digest, nodes)
         for other in self.jobs.values() if warm else ():
-            if (
-                other.recipe.program_digest == digest
-                and not other.has_started
-                and other is not live
-            ):
+            waits = other.recipe.program_digest == digest and not other.has_started
+            is_told = other.record is not None and other.record.demand.warm == warm
+            if waits and other is not live and not is_told:
                 yield LoggedEvent(e.JobProfiled(other.id, warm=warm))
 
     # -- storing -------------------------------------------------------------------------------------

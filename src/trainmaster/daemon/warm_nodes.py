@@ -4,6 +4,8 @@ from __future__ import annotations
 
 MOST_PROGRAMS = 1000
 """Of those the last ones are remembered; a manager that was restarted learns them again."""
+MOST_NODES = 32
+"""Of those that have a program's code, the last ones are remembered: they do for a choice."""
 NO_FILES = ("", "-")
 """Digests that say nothing of a program's files."""
 
@@ -15,14 +17,16 @@ class WarmNodes:
         self._nodes: dict[str, tuple[int, ...]] = {}
 
     def of(self, digest: str) -> tuple[int, ...]:
-        return self._nodes.get(digest, ())
+        return tuple(sorted(self._nodes.get(digest, ())))
 
     def learn(self, digest: str, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """All that have it now."""
+        """The last ones that have it now; empty: those that are known already."""
         if digest in NO_FILES:
             return ()
-        found = tuple(sorted({*self._nodes.pop(digest, ()), *nodes}))
-        self._nodes[digest] = found
+        before = self._nodes.pop(digest, ())
+        others = [node for node in before if node not in nodes]
+        self._nodes[digest] = (*others, *nodes)[-MOST_NODES:]
         if len(self._nodes) > MOST_PROGRAMS:
             del self._nodes[next(iter(self._nodes))]
-        return found
+        after = self.of(digest)
+        return () if after == tuple(sorted(before)) else after

@@ -208,3 +208,12 @@ def test_a_pre_run_does_not_make_its_job_wait_for_what_there_will_never_be() -> 
     world.tell(e.RunPassed(record.run))
     assert (record.demand.avoid, record.demand.must_avoid) == ((0, 1), False)  # ... and not two
     world.plan(a.Start("a", world.on(0, 1)))
+
+
+def test_what_is_known_already_makes_no_other_demand() -> None:
+    world = Strings("2x2").submit("a")
+    world.tell(e.JobProfiled("a", warm=(1, 0)))
+    known = world.job("a").demand
+    assert known.warm == (0, 1)
+    world.tell(e.JobProfiled("a", warm=(0, 1)))
+    assert world.job("a").demand is known

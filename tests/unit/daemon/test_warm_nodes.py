@@ -61,4 +61,14 @@ def test_the_last_programs_are_remembered(monkeypatch: pytest.MonkeyPatch) -> No
         warm.learn(digest, (len(digest),))
     assert [warm.of(digest) for digest in ("a", "b", "c")] == [(1,), (), (1,)]
     assert warm.learn("a", (0,)) == (0, 1)
+    assert warm.learn("a", (1,)) == (), "that is known"
     assert warm.learn("-", (0,)) == ()
+
+
+def test_the_last_nodes_of_a_program_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm_nodes, "MOST_NODES", 2)
+    warm = WarmNodes()
+    assert warm.learn("a", (7, 3)) == (3, 7)
+    warm.learn("a", (7,))
+    assert warm.learn("a", (5,)) == (5, 7)
+    assert warm.of("a") == (5, 7)
