@@ -60,6 +60,7 @@ def _settle(state: State, record: JobRecord, event: RunAdopted, now: int, kept: 
     record.take_run(event.run)
     if record.first_start_ms is None:
         record.first_start_ms = now
+        state.has_run = True
     if record.phase is Phase.HELD:
         state.move(record, Cause.RELEASED)
         record.job_time_before += state.job_time_integral

@@ -114,6 +114,7 @@ def _job_submitted(state: State, event: e.JobSubmitted, now: int) -> None:
     record.group = state.group_of(record.demand)
     record.attempt, record.run = event.attempts, Run(job.id, event.attempts)
     record.first_start_ms = event.first_start_ms
+    state.has_run |= event.first_start_ms is not None
     record.attained, record.preemptions = event.attained, event.preemptions
     record.failures = event.failures
     state.add(record, now)
@@ -231,6 +232,7 @@ def _begin(state: State, event: e.RunStarted | e.RunResumed, now: int) -> JobRec
     is_first = record.first_start_ms is None
     if is_first and (is_late or record.phase is Phase.STARTING):
         record.first_start_ms = now
+        state.has_run = True
     if record.phase is not Phase.STARTING:
         return None
     state.move(record, Cause.STARTED)
@@ -337,6 +339,7 @@ def _leave_unordered(state: State, record: JobRecord, event: e.RunSuspended, now
     record.work, record.suspend_ordered_ms = event.work, None
     if record.first_start_ms is None:
         record.first_start_ms = now
+        state.has_run = True
     placement = state.deallocate(record)
     if event.frozen:
         state.freeze(record, placement)
@@ -556,8 +559,7 @@ def _node_measured(state: State, event: e.NodeMeasured, now: int) -> None:
     """The fastest type is the nominal one, until jobs have run: their work is counted by what it was then."""
     node = state.topology.nodes[event.node]
     state.rates[node.name] = MeasuredRate(node.type.name, event.rate)
-    has_run = any(record.first_start_ms is not None for record in state.jobs.values())
-    if not state.nominal_type or not has_run:
+    if not state.nominal_type or not state.has_run:
         state.nominal_type = fastest_type(state.rates.values())
     _apply_speeds(state)
 

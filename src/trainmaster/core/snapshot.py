@@ -112,6 +112,7 @@ STATE_FIELDS: dict[str, Field] = {
         lambda all_: {name: MeasuredRate(kind, rate) for name, kind, rate in all_},
     ),
     "nominal_type": ("nominal_type", str, str),
+    "has_run": ("has_run", bool, bool),
     "stated_speeds": ("stated_speeds", _pairs(int), _table(int)),
     "set_aside": ("set_aside", _pairs(frozenset), _table(set)),
     "gpus_aside": ("gpus_aside", _pairs(tuple), _table(lambda said: _aside(*said))),
@@ -294,6 +295,9 @@ def _fill(state: State, body: Mapping[str, Json], records: Mapping[int, JobRecor
         record = records[seq]
         state.jobs[record.id] = record
         state.note_profile(record)
+        state.has_run |= (
+            record.first_start_ms is not None
+        )  # where the store is of an earlier version
         state.waiting += record.phase in WAITING
         if record.phase is Phase.HELD:
             state.on_hold[record.id] = record

@@ -130,6 +130,8 @@ class State:
         """By node: how fast its devices are, where that was measured."""
         self.nominal_type = ""
         """The type whose speed is 1; empty: none was measured."""
+        self.has_run = False
+        """Whether any job has ever started."""
         self.stated_speeds: dict[str, int] = {}
         """By type: speeds that somebody stated."""
         self.topology_changed = False

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.builders import a_policy
 from tests.unit.core.stage import Strings
 from tests.unit.core.test_growth import a_node, added, grown_stage
 from trainmaster.core.snapshot import restored, snapshot_of
 from trainmaster.model import events as e
+from trainmaster.model.codec import decode, encode
 from trainmaster.model.job import Run
 from trainmaster.model.topology import CPU_TYPE
 from trainmaster.model.units import GIB, NOMINAL
@@ -41,6 +44,22 @@ def test_what_is_nominal_stays_so_once_a_job_has_run() -> None:
     measured(stage, (0, 10_000))
     stage.running("x", 0)
     assert measured(stage, (1, 30_000))["H100"] == 3.0
+    stage.tell(e.RunSucceeded(Run("x", 1)))
+    assert not stage.state.jobs
+    assert measured(stage, (1, 40_000))["H100"] == 4.0, "also when all have ended"
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_snapshot_knows_that_a_job_has_run(*, ends: bool) -> None:
+    stage = mixed().running("x", 0)
+    stage.tell(*[e.RunSucceeded(Run("x", 1))] * ends)
+    body = snapshot_of(stage.controller)
+    if not ends:  # an earlier version does not say it
+        body["state"] = encode(
+            {key: each for key, each in decode(body["state"]).items() if key != "has_run"}
+        )
+    back = restored(body, stage.topology, a_policy("fifo"), can_freeze=False).controller.state
+    assert back.has_run
 
 
 def test_a_type_is_as_fast_as_the_median_of_its_nodes_and_small_differences_are_ignored() -> None:
