@@ -106,5 +106,4 @@ def _is_consolidated(placement: Placement, topology: Topology | None) -> bool:
     """Whether it is on as few nodes as so many devices need."""
     if topology is None or len(placement.nodes) == 1:
         return True
-    largest = max(node.gpus for node in topology.nodes)
-    return len(placement.nodes) <= -(-len(placement.slices) // largest)
+    return len(placement.nodes) <= -(-len(placement.slices) // topology.largest_node)

@@ -103,6 +103,11 @@ class Topology:
         return sum(node.gpus for node in self.nodes)
 
     @cached_property
+    def largest_node(self) -> int:
+        """Devices of the node that has the most."""
+        return max(node.gpus for node in self.nodes)
+
+    @cached_property
     def training_gpus(self) -> int:
         """Devices that count as GPUs: CPU slots are left out."""
         return sum(node.gpus for node in self.nodes if node.type.name != CPU_TYPE)
