@@ -11,7 +11,7 @@ from trainmaster.store.store import Store
 ROWS = 1_000
 """Looked at in one go, so that what jobs report is not held up."""
 LATER = 10
-"""Times `keep_progress`, after which an hour has one report."""
+"""After so many times `keep_progress` one report an hour is kept."""
 
 
 class ProgressThinning:

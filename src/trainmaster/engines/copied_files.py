@@ -14,7 +14,7 @@ CACHES = frozenset(
         *(".ipynb_checkpoints", ".tox"),
     )
 )
-"""Folders that nobody misses."""
+"""Folders that are not copied: programs make them again."""
 
 
 def is_as_copied(path: Path | str, at: int | None = None) -> bool:

@@ -259,7 +259,7 @@ class StoreReader:
     def spare_progress(
         self, after: int, before_ms: int, span_ms: int, limit: int
     ) -> tuple[list[int], int | None]:
-        """Reports that a later one of the same job in the same span makes needless.
+        """Reports that a later one of the same job in the same span makes redundant.
 
         Of the next `limit` rows after that one, as far as they are older than `before_ms`; with the last that
         was looked at, None where there was none.

@@ -198,8 +198,8 @@ class Store(StoreReader):
     def thin_progress(self, after: int, before_ms: int, span_ms: int, limit: int) -> int | None:
         """Of the next reports, older than that, keep the last of each job in each span.
 
-        The last row that was looked at, where the next call goes on; None at the end. What is to go is found
-        beside other writers.
+        The last row that was looked at, where the next call goes on; None at the end. Finds the rows
+        before the transaction begins.
         """
         spare, last = self.spare_progress(after, before_ms, span_ms, limit)
         if spare:

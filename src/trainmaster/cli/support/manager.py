@@ -90,9 +90,9 @@ class StartOptions:
     links: Remembered[MeasuredLinks]
     """Those between its devices, as they were measured."""
     tests_devices: bool = False
+    """Whether idle devices are tested at the start."""
     speeds: Speeds | None = None
     """Of types of devices, as stated; None: as before."""
-    """Whether idle devices are tested at the start."""
     front: Front = PLAIN
     """What stands before its TCP socket."""
     serves: Serves = Serves.ONE

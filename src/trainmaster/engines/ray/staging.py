@@ -165,7 +165,7 @@ class Staging:
         raise Unsettled
 
     async def bring_all(self, run: Run) -> frozenset[str]:
-        """The same after the end of its processes, however long it takes."""
+        """The same after the end of its processes, again and again until it succeeds."""
         pause = RETRY_S
         while True:
             try:
