@@ -106,6 +106,8 @@ class Case:
     trace: JobMix | Path
     cluster: str
     options: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    """Options of policies, `POLICY.OPTION=VALUE`: those with which the record was made."""
 
 
 TEAMS = ("vision", "speech", "ops")
@@ -135,6 +137,7 @@ QUICK = (
         JobMix(seed=10, types=("", "A100", "V100"), elastic=0.2, fractions=0.2, gap_s=600),
         "cluster.yaml",
         ("--perf", "perf.yaml"),
+        ("two-level.type_choice=first-free", "trainmaster.type_choice=first-free"),
     ),
 )
 MIX = JobMix(
@@ -172,6 +175,8 @@ def simulate(scenario: Case, policies: list[str], tree: Path) -> dict[str, dict[
         command = [sys.executable, "-m", "trainmaster", "simulate", str(trace)]
         command += ["--cluster", scenario.cluster, "--policy", ",".join(policies)]
         command += [*scenario.options, "--json", "out.json"]
+        for each in scenario.settings:
+            command += ["--set", each] if each.split(".")[0] in policies else []
         env = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONHASHSEED": "0"}
         done = subprocess.run(
             command, cwd=work, env=env, capture_output=True, text=True, check=False
