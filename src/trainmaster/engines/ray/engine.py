@@ -11,11 +11,11 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import structlog
 
@@ -152,7 +152,7 @@ class RayEngine:
         self._tell: Tell | None = None
         self._tell_node: TellNode = ignore
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._cluster = Cluster(
             link=link,
             session=self._session,
@@ -394,9 +394,9 @@ class RayEngine:
         return False
 
     async def bring(self, run: Run) -> None:
-        if run in self._runs:
+        if run in self._runs:  # it goes on where its caller waits no longer
             with suppress(Unsettled, OSError):
-                await self._staging.bring(run)
+                await asyncio.shield(self._start(self._staging.bring(run)))
 
     async def forget(self, run: Run) -> None:
         gang = self._runs.pop(run, None)
@@ -414,6 +414,9 @@ class RayEngine:
             folder.parent.rmdir()
 
     async def close(self) -> None:
+        for task in (tasks := [*self._tasks]):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # a folder may be being replaced
         for session in self._sessions.values():
             await session.close()
         for gang in [*self._runs.values()]:
@@ -815,10 +818,11 @@ class RayEngine:
             asking.cancel()
             return None
 
-    def _start(self, work: object) -> None:
-        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    def _start[T](self, work: Coroutine[None, None, T]) -> asyncio.Task[T]:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _told(

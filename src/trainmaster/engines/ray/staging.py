@@ -224,7 +224,7 @@ class Staging:
                 return None
             for name, plan in plans.items():
                 brought[name] = dict(plan.brought)
-            await asyncio.shield(asyncio.to_thread(self._commit, run, staged, plans, new, brought))
+            await _to_its_end(asyncio.to_thread(self._commit, run, staged, plans, new, brought))
         finally:
             await asyncio.to_thread(shutil.rmtree, new, True)
         return lost
@@ -342,6 +342,17 @@ class Staging:
         except (OSError, ValueError):
             return {}
         return found
+
+
+async def _to_its_end(work: Awaitable[None]) -> None:
+    """Wait for what a thread does, also where the wait is cancelled: nothing may happen beside it."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    finally:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
 
 
 def restore(folder: Path) -> None:
