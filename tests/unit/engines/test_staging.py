@@ -102,3 +102,16 @@ def test_who_stops_waiting_for_files_loses_none(
     asyncio.run(cancel_it())
     assert names(machines.saved) == ["step-0", "step-1", "step-2"]
     assert sorted(os.listdir(machines.saved.parent)) == ["checkpoints", "code"]
+
+
+def test_what_is_there_as_it_was_settled_stays_here(machines: Machines) -> None:
+    async def settle_it_for_another() -> None:
+        await machines.send()
+        machines.write("n0", "code/result")
+        await machines.staging.bring(RUN)
+        node = machines.there["n0"]
+        node.settle(RUN, machines.staging.brought_from(RUN, "n0"))
+        await machines.staging.bring(RUN)
+
+    asyncio.run(settle_it_for_another())
+    assert names(machines.code) == ["result"]

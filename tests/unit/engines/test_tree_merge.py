@@ -84,3 +84,9 @@ def test_what_a_job_removed_is_removed_here_and_nothing_else() -> None:
 def test_what_one_node_removed_and_another_wrote_stays() -> None:
     fetched, removed, _ = merge("a", n0=("", "a"), n1=("a@2", ""))
     assert (fetched, removed) == (["n1:a"], [])
+
+
+def test_what_another_task_of_its_array_has_settled_is_not_removed() -> None:
+    there = Changes("code", (), (), unchanged=("f",))
+    found = merged({"f": a_file("f")}, {"f": "n0"}, NODES, {"n0": there}, keeps_both=True)
+    assert (found.removed, found.brought) == ((), {"f": "n0"})

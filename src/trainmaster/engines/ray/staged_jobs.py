@@ -231,7 +231,8 @@ class StagedJobs:
         sent, now = self._sent(place), entries_of(self._jobs / place, tree)
         written = tuple(entry for path, entry in now.items() if not entry.is_as(sent.get(path)))
         removed = tuple(path for path in sent if path not in now)
-        return Changes(tree, written, removed, time.time_ns())
+        unchanged = tuple(path for path, entry in now.items() if entry.is_as(sent.get(path)))
+        return Changes(tree, written, removed, unchanged, time.time_ns())
 
     def read(self, run: Run, tree: str, wanted: Sequence[Wanted]) -> tuple[bytes | None, ...]:
         """Parts of files as they were listed; None for one that has changed since."""

@@ -47,5 +47,7 @@ class Changes:
     tree: str
     written: tuple[Entry, ...]
     removed: tuple[str, ...]
+    unchanged: tuple[str, ...] = ()
+    """What is there as it was sent."""
     now_ns: int = 0
     """By the clock of the node."""

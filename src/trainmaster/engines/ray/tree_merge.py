@@ -80,7 +80,12 @@ def merged(
             if not (is_own and entry.is_as(own.get(path))):
                 fetched.append(Fetch(node, entry, path))
     gone = {path for node in nodes if node in said for path in said[node].removed}
-    gone |= {path for path, node in brought.items() if node in said}
+    there = {(node, path) for node in said for path in said[node].unchanged}
+    gone |= {
+        path
+        for path, node in brought.items()
+        if node in said and (node, path) not in there  # else another task's run has settled it
+    }
     removed = [path for path in gone - kept if path in own]
     for path in gone - kept:
         now.pop(path, None)
