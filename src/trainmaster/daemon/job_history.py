@@ -174,6 +174,8 @@ class JobHistory:
     """How long freezing and thawing took, all together, as far as that was measured."""
     not_frozen: str = ""
     """Why it could not be suspended in memory the last time that this failed: a sentence."""
+    not_brought: str = ""
+    """Why not all that its last run wrote was brought from its nodes."""
     pace: int = 100
     """Percent of its speed that its run is held back to for the sake of a guaranteed one, ..."""
     pace_why: str = ""

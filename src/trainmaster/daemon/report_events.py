@@ -123,6 +123,7 @@ def _events_of(
 def _files_kept(
     said: r.FilesKept, live: LiveJob, topology: Topology | None
 ) -> Iterator[LoggedEvent]:
+    live.history = replace(live.history, not_brought=said.missing)
     known = {} if topology is None else topology.node_by_name
     warm = tuple(known[name].index for name in said.nodes if name in known)
     yield LoggedEvent(e.JobProfiled(live.id, warm=warm))
@@ -419,7 +420,7 @@ def _ended(
     ran_ms, job_ran_ms = live.ran_ms(now) - live.history.before_ms, live.ran_ms(now)
     title = _title_of(failure, terms)
     said = _without_hang_words(said, live)
-    detail = _end_detail(said, failure)
+    detail = _end_detail(said, failure) | _taken_not_brought(live)
     if now - then >= LATE_MS:
         detail["ended_ms"] = then
     if record.is_prerun:
@@ -604,6 +605,13 @@ def _end_detail(said: r.Ended, failure: Failure | None) -> dict[str, object]:
     return detail
 
 
+def _taken_not_brought(live: LiveJob) -> dict[str, str]:
+    """What is to be said of its files at the end of a run."""
+    why = live.history.not_brought
+    live.history = replace(live.history, not_brought="")
+    return {"not_brought": why} if why else {}
+
+
 def _lost(
     said: r.Lost,
     live: LiveJob,
@@ -618,6 +626,7 @@ def _lost(
     then = _moment(said, live, now)
     live.paused(then)
     detail: dict[str, object] = {"why": said.why, **failure_detail(failure, title)}
+    detail |= _taken_not_brought(live)
     if record.is_prerun:
         prerun_events.leave(live)
         detail |= {"prerun": True}

@@ -307,6 +307,8 @@ class FilesKept:
     run: Run
     at_ms: int
     nodes: tuple[str, ...]
+    missing: str = ""
+    """Why not all that it wrote there was brought."""
     steady_ms: int | None = None
 
 

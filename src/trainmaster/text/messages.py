@@ -463,6 +463,7 @@ DETAILS: Mapping[str, Callable[[str, object], str]] = {
     "killed": lambda _, value: f"killed, as {value}",
     "lost_s": _work_lost,
     "name": lambda _, value: f"as {value}",
+    "not_brought": lambda _, value: f"not all it wrote was brought from its nodes: {value}",
     "pids": _processes,
     "retry": lambda _, value: _lowered(str(value).rstrip(".")),
     "shared_by": lambda _, value: f"sharing its GPU by {value}",

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.engines.ray import staging
+from trainmaster.engines.ray import staged_jobs, staging
 from trainmaster.engines.ray.node_session import NodeIsGone
 from trainmaster.engines.ray.staged_jobs import StagedJobs
-from trainmaster.engines.ray.staging import Staging
+from trainmaster.engines.ray.staging import NotBrought, Staging
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.launch_spec import Account, LaunchSpec
 
 RUN = Run("12", 1)
 
@@ -115,3 +115,71 @@ def test_what_is_there_as_it_was_settled_stays_here(machines: Machines) -> None:
 
     asyncio.run(settle_it_for_another())
     assert names(machines.code) == ["result"]
+
+
+def test_a_file_that_nobody_can_be_given_keeps_nothing_else_back(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = staged_jobs.open_below
+
+    def refuse(root: int, path: str, account: Account | None = None) -> object:
+        if path == "closed":
+            raise PermissionError(13, "Permission denied", path)
+        return opening(root, path, account)
+
+    async def bring() -> None:
+        await machines.send()
+        machines.write("n0", "code/closed")
+        machines.write("n0", "code/open")
+        await machines.staging.bring(RUN)
+        assert names(machines.code) == ["open"]
+        assert machines.staging.left_out(RUN) == {"closed"}
+
+    monkeypatch.setattr(staged_jobs, "open_below", refuse)
+    asyncio.run(bring())
+
+
+def test_a_folder_where_the_first_ranks_have_a_file_is_kept_beside_it(machines: Machines) -> None:
+    async def bring() -> None:
+        await machines.send()
+        machines.write("n0", "code/x", "file")
+        machines.write("n1", "code/x/deep/y")
+        for _ in range(2):
+            await machines.staging.bring(RUN)
+            assert names(machines.code) == ["x", "x.n1/deep/y"]
+
+    asyncio.run(bring())
+
+
+def test_a_name_that_is_as_long_as_names_can_be_is_shortened(machines: Machines) -> None:
+    async def bring() -> None:
+        await machines.send()
+        machines.write("n0", f"code/{'x' * 255}", "a")
+        machines.write("n1", f"code/{'x' * 255}", "another")
+        await machines.staging.bring(RUN)
+
+    asyncio.run(bring())
+    assert [len(name) for name in names(machines.code)] == [255, 255]
+
+
+def test_a_run_ends_though_its_files_cannot_be_brought(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def bring() -> None:
+        await machines.send()
+        machines.write("n0", "code/x")
+        with monkeypatch.context() as patch:
+            patch.setattr(staging, "_apply", refuse)
+            for is_killed in (False, True):
+                with pytest.raises(NotBrought, match="No space left"):
+                    await machines.staging.bring_all(RUN, lambda is_killed=is_killed: is_killed)
+            assert "No space left" in machines.staging.troubles[RUN]
+        await machines.staging.bring_all(RUN)
+        assert names(machines.code) == ["x"]
+        assert machines.staging.troubles == {}
+
+    monkeypatch.setattr(staging, "RETRY_S", 0)
+    asyncio.run(bring())

@@ -72,6 +72,7 @@ LATER: dict[type[Report], frozenset[str]] = {
     r.NotResized: frozenset({"is_late"}),
     r.Frozen: frozenset({"how", "why"}),
     r.Paced: frozenset({"is_heeded"}),
+    r.FilesKept: frozenset({"missing"}),
 }
 """Fields that journals of earlier versions do not have."""
 

@@ -64,7 +64,7 @@ from trainmaster.engines.ray.node_link import (
 )
 from trainmaster.engines.ray.node_reports import Batch, LogPiece, PartReport
 from trainmaster.engines.ray.node_session import FORGET, NodeIsGone, NodeSession
-from trainmaster.engines.ray.staging import NotSent, Staging, Unsettled
+from trainmaster.engines.ray.staging import NotBrought, NotSent, Staging, Unsettled
 from trainmaster.engines.run_limits import DEFAULT_RUN_LIMITS, RunLimits
 from trainmaster.model.actions import Halt, Launch, Order, Rebind, Reshape
 from trainmaster.model.engine_reports import (
@@ -103,6 +103,7 @@ APART = (
 NOT_SEEN = "The node {} does not see {}: put that on storage that all nodes share."
 OR_COPY = " Or submit it with --snapshot: then its code is copied to its nodes."
 NOT_BROUGHT = "What job {} wrote on its nodes cannot be brought here: {}."
+LEFT_OUT = "{} cannot be read, or belong to another account"
 LOST_WITH = "The node {} is gone, with what it had written there last."
 GOES_ON = "It goes on from the last checkpoint that was brought from there{}."
 NOTHING_BROUGHT = "Nothing that it may have saved there had been brought to the manager."
@@ -776,19 +777,43 @@ class RayEngine:
     ) -> None:
         run = gang.run
         staged = self._staging.staged(run)
-        lost = sorted(await self._staging.bring_all(run))
-        if staged is not None and not gang.is_over:
-            kept = tuple(node for node in staged.nodes if node not in lost)
-            gang.note(FilesKept(run, time.time_ns() // 1_000_000, kept))
+        lost, missing = await self._brought(gang)
+        nodes = () if staged is None else staged.nodes
+        kept = tuple(node for node in nodes if node not in lost)
+        if not gang.is_over:
+            left_out = self._staging.left_out(run)
+            why = missing or (LEFT_OUT.format(listing([*left_out])) if left_out else "")
+            gang.note(FilesKept(run, time.time_ns() // 1_000_000, () if missing else kept, why))
+        if not missing:  # before its next processes begin: files that those use are not settled
+            await self._settle_files(run, kept)
         members = () if gang.gang is None else gang.gang.member_parts
         missed = [part.node for part in members if part.node in lost and not part.is_out]
         if missed and not is_lost:  # a node that it went on without has nothing that it needs
             gang.node_gone(name, self._with_loss(run, LOST_WITH.format(missed[0])))
         else:
             hear()
-        for node in () if staged is None else staged.nodes:
-            same = await asyncio.to_thread(self._staging.brought_from, run, node)
-            self._session(node).post(run, "settle", run, same)
+        if missing and gang.is_over:
+            await self._staging.bring_all(run)
+            await self._settle_files(run, kept)
+
+    async def _brought(self, gang: GangRun) -> tuple[list[str], str]:
+        """The nodes on which something of it is lost; and why not all of the rest is here."""
+        try:
+            return sorted(await self._staging.bring_all(gang.run, lambda: gang.is_killed)), ""
+        except NotBrought as problem:
+            return [], str(problem)
+
+    async def _settle_files(self, run: Run, nodes: Sequence[str]) -> None:
+        async def settle(node: str) -> None:
+            try:
+                same = await asyncio.to_thread(self._staging.brought_from, run, node)
+                await self._ask(node, "settle", run, same)
+            except NodeIsGone:
+                pass
+            except Exception as problem:
+                log.warning("a node keeps files of a run for good", node=node, why=str(problem))
+
+        await asyncio.gather(*map(settle, nodes))
 
     def _with_loss(self, run: Run, why: str) -> str:
         """Why it is lost with a node, and what is left of what it saved there."""
@@ -818,7 +843,7 @@ class RayEngine:
             asking.cancel()
             return None
 
-    def _start[T](self, work: Coroutine[None, None, T]) -> asyncio.Task[T]:
+    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -129,6 +129,13 @@ def is_inside(path: str) -> bool:
     return "\0" not in path and not any(part in ("", ".", "..") for part in parts)
 
 
+def parents(path: str) -> Iterator[str]:
+    """The folders that a path is in, the innermost first."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
 def code_folder(spec_workdir: str, data: Path) -> Path | None:
     """The folder of the job whose copy of the code that is; None for a folder that is no copy."""
     place = Path(spec_workdir)

@@ -163,6 +163,11 @@ class GangRun:
     def gang(self) -> Gang | None:
         return self._journal.gang
 
+    @property
+    def is_killed(self) -> bool:
+        """Whether it is being ended for good: nothing goes on from what it wrote."""
+        return isinstance(self._end, Kill)
+
     async def until_over(self) -> None:
         await self._over.wait()
 

@@ -14,6 +14,7 @@ import shutil
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +24,7 @@ from trainmaster.engines.local import ownership
 from trainmaster.engines.local.journal import BOOT
 from trainmaster.engines.local.privileges import OPEN, closed_place, is_users
 from trainmaster.engines.ray.file_tree import Entry, Tree, entries_of, is_inside
-from trainmaster.engines.ray.folder_below import FolderWriter, finish, open_below, opened
+from trainmaster.engines.ray.folder_below import FolderWriter, finish, folder_of, open_below, opened
 from trainmaster.engines.ray.node_cache import NodeCache
 from trainmaster.engines.ray.staged_values import Changes, Lacking, NoRoom, Piece, Wanted
 from trainmaster.model.job import Run
@@ -222,17 +223,19 @@ class StagedJobs:
         if record is None or record.attempt != run.attempt:
             return None
         return tuple(
-            self._changes(name, place)
+            self._changes(name, place, record.account)
             for name, (_, place) in record.places.items()
             if name in trees
         )
 
-    def _changes(self, tree: str, place: str) -> Changes:
+    def _changes(self, tree: str, place: str, account: Account | None) -> Changes:
         sent, now = self._sent(place), entries_of(self._jobs / place, tree)
         written = tuple(entry for path, entry in now.items() if not entry.is_as(sent.get(path)))
         removed = tuple(path for path in sent if path not in now)
         unchanged = tuple(path for path, entry in now.items() if entry.is_as(sent.get(path)))
-        return Changes(tree, written, removed, unchanged, time.time_ns())
+        left_out = tuple(_unreadable(self._jobs / place, written, account))
+        written = tuple(each for each in written if each.path not in {*left_out})
+        return Changes(tree, written, removed, unchanged, left_out, time.time_ns())
 
     def read(self, run: Run, tree: str, wanted: Sequence[Wanted]) -> tuple[bytes | None, ...]:
         """Parts of files as they were listed; None for one that has changed since."""
@@ -417,6 +420,22 @@ def _is_there(entry: Entry, present: Mapping[str, Entry]) -> bool:
     if there is None or not entry.is_as(there):
         return False
     return not entry.is_file or entry.digest == there.digest
+
+
+def _unreadable(folder: Path, entries: Iterable[Entry], account: Account | None) -> Iterator[str]:
+    """Files that are there, and that nobody can be given."""
+    for entry in entries:
+        if entry.is_file:
+            with opened(folder) as root, folder_of(root, entry.path) as at:
+                try:
+                    with open_below(root, entry.path, account):
+                        pass
+                except PermissionError:
+                    yield entry.path
+                except FileNotFoundError:
+                    with suppress(FileNotFoundError):  # it is gone
+                        os.stat(os.path.basename(entry.path), dir_fd=at, follow_symlinks=False)
+                        yield entry.path
 
 
 def _part(root: int, wanted: Wanted, account: Account | None) -> bytes | None:

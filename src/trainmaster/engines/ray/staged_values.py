@@ -49,5 +49,7 @@ class Changes:
     removed: tuple[str, ...]
     unchanged: tuple[str, ...] = ()
     """What is there as it was sent."""
+    left_out: tuple[str, ...] = ()
+    """What cannot be read, or is not its account's: it stays there."""
     now_ns: int = 0
     """By the clock of the node."""

@@ -24,11 +24,13 @@ from trainmaster.engines.local.privileges import give_folder, is_users
 from trainmaster.engines.ray.file_tree import (
     CHECKPOINTS,
     CODE,
+    PIECE,
     Entry,
     Tree,
     code_folder,
     entries_of,
     is_inside,
+    parents,
     with_digests,
 )
 from trainmaster.engines.ray.folder_below import FolderWriter, finish, folder_of, open_below, opened
@@ -51,6 +53,8 @@ ROUNDS = 5
 """How often files that change meanwhile are tried."""
 RETRY_S = 0.5
 LONGEST_RETRY_S = 10.0
+TRIES = 8
+"""How often a run that is over is kept, with its GPUs, for files that cannot be brought."""
 STAGED, BROUGHT = "staged.json", "brought.json"
 """In a run's folder: to which nodes its files were sent, and which paths were brought from which."""
 ALL = (CODE, CHECKPOINTS)
@@ -68,6 +72,10 @@ class NotSent(Exception):
 
 class Unsettled(Exception):
     """Files that a program writes all the time: they cannot be brought as they are together."""
+
+
+class NotBrought(Exception):
+    """What a run wrote that is still to be brought: why."""
 
 
 @dataclass(slots=True)
@@ -91,6 +99,7 @@ class Staging:
         self._runs: dict[Run, Staged | None] = {}
         self.troubles: dict[Run, str] = {}
         """Why what a run wrote cannot be brought now."""
+        self._left_out: dict[Run, frozenset[str]] = {}
 
     # -- in ------------------------------------------------------------------------------------------------
 
@@ -162,21 +171,29 @@ class Staging:
                 if found is not None:
                     return found
                 await asyncio.sleep(RETRY_S)
-        raise Unsettled
+        raise Unsettled("its files change all the time")
 
-    async def bring_all(self, run: Run) -> frozenset[str]:
-        """The same after the end of its processes, again and again until it succeeds."""
-        pause = RETRY_S
+    async def bring_all(
+        self, run: Run, is_hurried: Callable[[], bool] | None = None
+    ) -> frozenset[str]:
+        """The same after the end of its processes, again and again until it succeeds.
+
+        NotBrought where `is_hurried` is given: after some tries, or the first one that fails while it holds.
+        """
+        pause, tries = RETRY_S, 0
         while True:
             try:
                 lost = await self.bring(run)
                 self.troubles.pop(run, None)
                 return lost
-            except (OSError, Unsettled) as problem:
-                why = str(problem) or "its files change all the time"
+            except Exception as problem:  # whatever it is, the run has to end some day
+                why = str(problem) or type(problem).__name__
                 if self.troubles.get(run) != why:
                     self.troubles[run] = why
                     log.warning("what a run wrote cannot be brought yet", run=run, why=why)
+            tries += 1
+            if is_hurried is not None and (tries == TRIES or is_hurried()):
+                raise NotBrought(why)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_RETRY_S)
 
@@ -187,12 +204,17 @@ class Staging:
             for name, paths in self._brought(run).items()
         }
 
+    def left_out(self, run: Run) -> frozenset[str]:
+        """Files of it that stay on their nodes."""
+        return self._left_out.get(run, frozenset())
+
     def has_brought(self, run: Run) -> bool:
         return (self._folder_of(run) / BROUGHT).exists()
 
     def forget(self, run: Run) -> None:
         self._runs.pop(run, None)
         self.troubles.pop(run, None)
+        self._left_out.pop(run, None)
 
     async def _bring_once(
         self, run: Run, staged: Staged, names: Sequence[str], quiet_s: float
@@ -201,6 +223,7 @@ class Staging:
         asked = [name for name in staged.trees if name in names]
         said = await self._changes(run, staged, asked)
         lost = frozenset(staged.nodes) - said.keys()
+        self._note_left_out(run, said)
         if quiet_s and not _are_quiet(said, quiet_s):
             return None
         brought = await asyncio.to_thread(self._brought, run)
@@ -228,6 +251,12 @@ class Staging:
         finally:
             await asyncio.to_thread(shutil.rmtree, new, True)
         return lost
+
+    def _note_left_out(self, run: Run, said: Mapping[str, Mapping[str, Changes]]) -> None:
+        found = {path for each in said.values() for one in each.values() for path in one.left_out}
+        if new := found - self.left_out(run):
+            log.warning("files of a run cannot be read on their nodes", run=run, files=sorted(new))
+            self._left_out[run] = self.left_out(run) | new
 
     async def _changes(
         self, run: Run, staged: Staged, names: Sequence[str]
@@ -456,7 +485,8 @@ def _apply(folder: Path, plan: Merge, new: Path, account: Account | None) -> Non
         for path in plan.removed:
             writer.remove(path)
         for number, each in enumerate(plan.fetched):
-            if each.is_beside and _is_same(_numbered(new, number), folder / each.entry.path):
+            is_beside = each.is_beside and each.entry.is_file
+            if is_beside and _is_same(_numbered(new, number), folder, each.entry.path, account):
                 continue
             _put(writer, each, _numbered(new, number))
 
@@ -467,10 +497,11 @@ def _replace(folder: Path, plan: Merge, new: Path, account: Account | None) -> N
     made.mkdir(0o700)
     folder.mkdir(parents=True, exist_ok=True)
     own = entries_of(folder, CHECKPOINTS)
+    removed = {*plan.removed}
     coming = {each.path for each in plan.fetched if not each.entry.is_folder}
     with FolderWriter(made, account) as writer, opened(folder) as root:
         for path, entry in own.items():
-            if path in coming or path in plan.removed:
+            if path in removed or not coming.isdisjoint((path, *parents(path))):
                 continue
             if entry.is_folder:
                 writer.make_folder(path, entry.mode)
@@ -505,14 +536,18 @@ def _put(writer: FolderWriter, each: Fetch, ready: Path) -> None:
         writer.put_file(each.path, ready)
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    """Only for files of ours: the other may be a link by now, and then it is another."""
-    if other.is_symlink() or not other.is_file() or one.stat().st_size != other.stat().st_size:
-        return False
-    with one.open("rb") as first, other.open("rb") as second:
-        while piece := first.read(1 << 20):
-            if piece != second.read(1 << 20):
+def _is_same(one: Path, folder: Path, path: str, account: Account | None) -> bool:
+    """Whether a file of ours has the content of one in a folder where users put links."""
+    try:
+        with opened(folder) as root, open_below(root, path, account) as other:
+            if one.stat().st_size != os.fstat(other).st_size:
                 return False
+            with one.open("rb") as first:
+                while piece := first.read(PIECE):
+                    if piece != os.read(other, len(piece)):
+                        return False
+    except (FileNotFoundError, PermissionError):
+        return False
     return True
 
 

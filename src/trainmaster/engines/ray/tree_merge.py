@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 
-from trainmaster.engines.ray.file_tree import Entries, Entry
+from trainmaster.engines.ray.file_tree import Entries, Entry, parents
 from trainmaster.engines.ray.staged_values import Changes
+
+LONGEST_NAME = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +65,38 @@ def merged(
         if node in absent:
             first[path] = node
     kept = set(first)
+    files = {path: node for path, node in first.items() if path in own and not own[path].is_folder}
+    """What is no folder, and whose."""
     for node in nodes:
         for entry in said[node].written if node in said else ():
             path = entry.path
-            owner = first.setdefault(path, node)
+            above = [each for each in parents(path) if files.get(each, node) != node]
+            if above:  # where this node has a folder, another has a file
+                beside = _beside(above[-1], node)
+                if beside not in kept:
+                    continue
+                path = beside + path.removeprefix(above[-1])
+            owner = node if above else first.setdefault(path, node)
             if owner != node:
                 is_before = nodes.index(owner) < nodes.index(node)
                 if not is_before:
                     first[path] = node
-                elif not (keeps_both and entry.is_file):
-                    continue
+                elif keeps_both and (entry.is_file or (entry.is_folder and path in files)):
+                    path = _beside(path, node)
                 else:
-                    path = f"{path}.{node}"
+                    continue
+            files.pop(path, None)
+            if not entry.is_folder:
+                files[path] = node
             kept.add(path)
             now[path] = node
             is_own = brought.get(path, node) == node  # else two nodes wrote as much in one moment
             if not (is_own and entry.is_as(own.get(path))):
                 fetched.append(Fetch(node, entry, path))
     gone = {path for node in nodes if node in said for path in said[node].removed}
-    there = {(node, path) for node in said for path in said[node].unchanged}
+    there = {
+        (node, path) for node, each in said.items() for path in (*each.unchanged, *each.left_out)
+    }
     gone |= {
         path
         for path, node in brought.items()
@@ -90,3 +106,13 @@ def merged(
     for path in gone - kept:
         now.pop(path, None)
     return Merge(tuple(fetched), tuple(sorted(removed, reverse=True)), now)
+
+
+def _beside(path: str, node: str) -> str:
+    """The path under which a file of this node is kept beside another's; as long as names can be."""
+    folder, _, name = path.rpartition("/")
+    longest = LONGEST_NAME - len(node.encode()) - 1
+    if len(encoded := name.encode(errors="surrogateescape")) > longest:
+        mark = sha256(encoded).hexdigest()[:8]
+        name = f"{encoded[: longest - 9].decode(errors='ignore')}-{mark}"
+    return f"{folder}/{name}.{node}" if folder else f"{name}.{node}"
