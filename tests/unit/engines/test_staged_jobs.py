@@ -23,7 +23,7 @@ from trainmaster.engines.ray.file_tree import (
 from trainmaster.engines.ray.staged_jobs import StagedJobs
 from trainmaster.engines.ray.staged_values import NoRoom, Piece, Wanted
 from trainmaster.model.job import Run
-from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.model.launch_spec import Account, LaunchSpec
 
 RUN = Run("12", 1)
 DATA = "/data"
@@ -248,3 +248,32 @@ def test_another_job_of_this_number_finds_nothing_of_the_first(tmp_path: Path) -
     (place / "model").write_text("of the first job")
     sent.node.stage(RUN, replace(spec, uuid="b" * 32), (saved,))
     assert [*place.iterdir()] == []
+
+
+def test_what_cannot_be_read_is_not_taken_for_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = Sent(tmp_path)
+    sent.write("deep/tool", "one")
+    sent.send()
+    opening = os.open
+
+    def fail(path: str, *words: object, **named: object) -> int:
+        if path == "deep":
+            raise OSError(5, "Input/output error")
+        return opening(path, *words, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        sent.node.changes(RUN, (CODE,))
+
+
+def test_no_files_are_given_to_a_number_that_is_anothers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = Sent(tmp_path)
+    sent.spec = replace(sent.spec, account=Account("no-such-account", 1001, 1001, "/"))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(NoRoom, match="no account no-such-account with the number 1001"):
+        sent.send()
+    assert not sent.here.exists()

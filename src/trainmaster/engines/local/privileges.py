@@ -39,15 +39,19 @@ def become(account: Account) -> None:
         if os.geteuid() != account.uid:
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
         return
-    try:
-        known = pwd.getpwnam(account.name)
-    except KeyError:
-        known = None
-    if known is None or known.pw_uid != account.uid:
+    if not is_known(account):
         raise OSError(errno.ENOENT, gone(account))  # its number may be somebody else's by now
     os.initgroups(account.name, account.gid)
     os.setresgid(account.gid, account.gid, account.gid)
     os.setresuid(account.uid, account.uid, account.uid)
+
+
+def is_known(account: Account) -> bool:
+    """Whether this machine has that account, with the same number."""
+    try:
+        return pwd.getpwnam(account.name).pw_uid == account.uid
+    except KeyError:
+        return False
 
 
 def gone(account: Account) -> str:

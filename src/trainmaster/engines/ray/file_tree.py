@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -68,25 +68,34 @@ Entries = Mapping[str, Entry]
 def entries_of(folder: str | os.PathLike[str], tree: str) -> dict[str, Entry]:
     """All that is there now, folders before what is in them; nothing where there is no such folder.
 
-    Caches, and checkpoints that are being written, are left out.
+    Caches, and checkpoints that are being written, are left out. OSError for what cannot be read.
     """
     found: dict[str, Entry] = {}
-    try:
-        with opened(Path(folder)) as root:
-            for base, folders, names, at in os.fwalk(".", dir_fd=root, follow_symlinks=False):
-                below = os.path.normpath(base)
-                is_saved = tree == CHECKPOINTS and below == "."
-                left_out = UNFINISHED if is_saved else ()
-                folders[:] = sorted(_kept(folders, left_out))
-                for name in (*folders, *sorted(_kept(names, left_out))):
-                    path = name if below == "." else f"{below}/{name}"
-                    with suppress(OSError):  # removed meanwhile
-                        entry = _entry(path, name, at)
-                        if entry is not None:
-                            found[path] = entry
-    except (FileNotFoundError, NotADirectoryError):
-        pass
+    with ExitStack() as stack:
+        try:
+            root = stack.enter_context(opened(Path(folder)))
+        except (FileNotFoundError, NotADirectoryError):
+            return found
+        for base, folders, names, at in os.fwalk(
+            ".", onerror=_unless_gone, dir_fd=root, follow_symlinks=False
+        ):
+            below = os.path.normpath(base)
+            is_saved = tree == CHECKPOINTS and below == "."
+            left_out = UNFINISHED if is_saved else ()
+            folders[:] = sorted(_kept(folders, left_out))
+            for name in (*folders, *sorted(_kept(names, left_out))):
+                path = name if below == "." else f"{below}/{name}"
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    entry = _entry(path, name, at)
+                    if entry is not None:
+                        found[path] = entry
     return found
+
+
+def _unless_gone(problem: OSError) -> None:
+    """What cannot be read is not what was removed."""
+    if not isinstance(problem, FileNotFoundError):
+        raise problem
 
 
 def _kept(names: Iterable[str], left_out: tuple[str, ...]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from trainmaster.durable_files import write_whole
 from trainmaster.engines.local import ownership
 from trainmaster.engines.local.journal import BOOT
-from trainmaster.engines.local.privileges import OPEN, closed_place, is_users
+from trainmaster.engines.local.privileges import OPEN, closed_place, gone, is_known, is_users
 from trainmaster.engines.ray.file_tree import Entry, Tree, entries_of, is_inside
 from trainmaster.engines.ray.folder_below import FolderWriter, finish, folder_of, open_below, opened
 from trainmaster.engines.ray.node_cache import NodeCache
@@ -201,6 +201,8 @@ class StagedJobs:
 
     def _open(self, run: Run, here: LaunchSpec) -> None:
         """The job's folder, and those of its trees; what another job of its number left is set aside."""
+        if is_users(here.account) and not is_known(here.account):
+            raise NoRoom(f"{gone(here.account)}.")  # else another gets them
         self._cache.open()
         if is_users(here.account):
             if closed := closed_place(str(self._folder.parent)):
