@@ -174,7 +174,7 @@ def _told(source: Path) -> Iterator[None]:
 
 def remove_incomplete(jobs: Path) -> int:
     """Remove copies that a crash left half made; how many."""
-    found = [*jobs.glob("*/code.*.new")]
+    found = [*jobs.glob("*/code.*.new"), *jobs.glob("*/brought.*.new")]
     for path in found:
         shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):

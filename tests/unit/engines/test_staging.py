@@ -6,11 +6,15 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from trainmaster.daemon.code_snapshot import remove_incomplete
 from trainmaster.engines.ray import staged_jobs, staging
+from trainmaster.engines.ray.file_tree import Entry, Tree
+from trainmaster.engines.ray.folder_below import finish
 from trainmaster.engines.ray.node_session import NodeIsGone
 from trainmaster.engines.ray.staged_jobs import StagedJobs
 from trainmaster.engines.ray.staging import NotBrought, Staging
@@ -183,3 +187,65 @@ def test_a_run_ends_though_its_files_cannot_be_brought(
 
     monkeypatch.setattr(staging, "RETRY_S", 0)
     asyncio.run(bring())
+
+
+def test_who_has_a_file_is_written_down_though_nothing_is_fetched(machines: Machines) -> None:
+    async def bring() -> None:
+        (machines.code / "own").write_text("x")
+        await machines.send()
+        machines.write("n0", "code/result")
+        await machines.staging.bring(RUN)
+        (machines.code / "result").unlink()
+        machines.at("n0", "code/result").unlink()
+        await machines.staging.bring(RUN)
+        assert machines.staging.brought_from(RUN, "n0") == {"code": (), "checkpoints": ()}
+
+    asyncio.run(bring())
+
+
+def test_checkpoints_that_were_being_replaced_are_put_back_over_an_empty_folder(
+    tmp_path: Path,
+) -> None:
+    folder, former = tmp_path / "checkpoints", tmp_path / "checkpoints.former"
+    folder.mkdir()
+    former.mkdir()
+    (former / "step-1").write_text("x")
+    staging.restore(folder)
+    assert names(tmp_path) == ["checkpoints/step-1"]
+
+
+def test_tasks_that_are_sent_their_code_at_once_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    making = staged_jobs._make_own
+
+    def make(folder: Path, account: Account | None) -> None:
+        time.sleep(0.01)
+        making(folder, account)
+
+    monkeypatch.setattr(staged_jobs, "_make_own", make)
+    source, node = tmp_path / "code", StagedJobs(tmp_path / "node")
+    (tmp_path / "node").mkdir()
+    source.mkdir()
+    tree = Tree(
+        "code", str(source), "12/code", tuple(Entry(f"f{i}", is_folder=True) for i in range(9))
+    )
+    spec = LaunchSpec(("true",), str(source), "")
+    with ThreadPoolExecutor(8) as threads:
+        sent = [
+            threads.submit(node.stage, Run(str(job), 1), spec, (tree,)) for job in range(12, 20)
+        ]
+        assert [each.result() for each in sent] == [()] * 8
+
+
+def test_no_rights_but_those_of_files_are_given(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    ready.write_text("x")
+    finish(ready, 0o4755, 1, None)
+    assert ready.stat().st_mode & 0o7777 == 0o755
+
+
+def test_what_a_killed_manager_was_bringing_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "12/brought.0.new/code").mkdir(parents=True)
+    assert remove_incomplete(tmp_path) == 1
+    assert [*tmp_path.iterdir()] == []

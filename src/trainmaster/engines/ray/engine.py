@@ -11,7 +11,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -64,7 +64,7 @@ from trainmaster.engines.ray.node_link import (
 )
 from trainmaster.engines.ray.node_reports import Batch, LogPiece, PartReport
 from trainmaster.engines.ray.node_session import FORGET, NodeIsGone, NodeSession
-from trainmaster.engines.ray.staging import NotBrought, NotSent, Staging, Unsettled
+from trainmaster.engines.ray.staging import LONGEST_RETRY_S, NotBrought, NotSent, Staging, Unsettled
 from trainmaster.engines.run_limits import DEFAULT_RUN_LIMITS, RunLimits
 from trainmaster.model.actions import Halt, Launch, Order, Rebind, Reshape
 from trainmaster.model.engine_reports import (
@@ -94,6 +94,8 @@ RETRY_S = 1.0
 FOREIGN = "The folder of this run holds a run of another job, which was left alone."
 BRING_S = 60.0
 """How often it is looked whether jobs have saved something without saying so, ..."""
+AT_ONCE = 16
+"""... of so many of them at once, ..."""
 QUIET_S = 5.0
 """... and for how long that has to be as it is."""
 APART = (
@@ -738,27 +740,43 @@ class RayEngine:
             self._start(self._bring_saved(gang))
 
     async def _bring_saved(self, gang: GangRun) -> None:
-        run = gang.run
-        try:
-            while not gang.is_over:
-                said = self._saved[run]
-                try:
-                    if not await self._staging.bring(run, (CHECKPOINTS,)):
-                        gang.note(said)
-                except (Unsettled, OSError) as problem:
-                    log.warning("a checkpoint could not be brought", run=run, why=str(problem))
-                if self._saved[run] is said:
-                    return
-        finally:
-            self._saved.pop(run, None)
+        """Until it is here: the node does not say it again."""
+        run, pause, trouble = gang.run, RETRY_S, ""
+        while not gang.is_over and (said := self._saved.get(run)) is not None:
+            try:
+                lost = await self._staging.bring(run, (CHECKPOINTS,))
+            except Exception as problem:
+                if trouble != str(problem):
+                    trouble = str(problem)
+                    log.warning("a checkpoint could not be brought", run=run, why=trouble)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_RETRY_S)
+                continue
+            if run in self._saved:  # else its end has noted it
+                self._note_saved(gang, said, lost)
+        self._saved.pop(run, None)
+
+    def _note_saved(self, gang: GangRun, said: Saved, lost: Collection[str]) -> None:
+        if self._saved.get(gang.run) is said:
+            del self._saved[gang.run]
+        if not _missed(gang, lost):
+            gang.note(said)
 
     async def _bring_now_and_then(self) -> None:
         """For programs that save without saying so."""
+        few = asyncio.Semaphore(AT_ONCE)
         while True:
             await asyncio.sleep(BRING_S)
-            for run in [*self._runs]:
-                with suppress(Unsettled, OSError):
-                    await self._staging.bring(run, (CHECKPOINTS,), QUIET_S)
+            await asyncio.gather(*(self._bring_quiet(run, few) for run in [*self._runs]))
+
+    async def _bring_quiet(self, run: Run, few: asyncio.Semaphore) -> None:
+        try:
+            async with few, asyncio.timeout(BRING_S):
+                await self._staging.bring(run, (CHECKPOINTS,), QUIET_S)
+        except (Unsettled, TimeoutError):  # it writes now, or a node is silent
+            pass
+        except Exception as problem:
+            log.warning("checkpoints could not be looked for", run=run, why=str(problem))
 
     def _over_there(
         self, gang: GangRun, name: str, hear: Callable[[], None], *, is_lost: bool
@@ -778,6 +796,8 @@ class RayEngine:
         run = gang.run
         staged = self._staging.staged(run)
         lost, missing = await self._brought(gang)
+        if not missing and (said := self._saved.get(run)) is not None:
+            self._note_saved(gang, said, lost)
         nodes = () if staged is None else staged.nodes
         kept = tuple(node for node in nodes if node not in lost)
         if not gang.is_over:
@@ -786,9 +806,8 @@ class RayEngine:
             gang.note(FilesKept(run, time.time_ns() // 1_000_000, () if missing else kept, why))
         if not missing:  # before its next processes begin: files that those use are not settled
             await self._settle_files(run, kept)
-        members = () if gang.gang is None else gang.gang.member_parts
-        missed = [part.node for part in members if part.node in lost and not part.is_out]
-        if missed and not is_lost:  # a node that it went on without has nothing that it needs
+        missed = _missed(gang, lost)
+        if missed and not is_lost:
             gang.node_gone(name, self._with_loss(run, LOST_WITH.format(missed[0])))
         else:
             hear()
@@ -848,6 +867,12 @@ class RayEngine:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _missed(gang: GangRun, lost: Collection[str]) -> list[str]:
+    """Of these nodes those that it needs: one that it went on without has nothing for it."""
+    members = () if gang.gang is None else gang.gang.member_parts
+    return [part.node for part in members if part.node in lost and not part.is_out]
 
 
 def _told(

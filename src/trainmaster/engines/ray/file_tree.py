@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trainmaster.engines.copied_files import CACHES, COPIED_NS
 from trainmaster.engines.ray.folder_below import open_below, opened
+from trainmaster.model.launch_spec import Account
 
 CODE, CHECKPOINTS = "code", "checkpoints"
 UNFINISHED = (".new-", ".old-", ".latest")
@@ -102,12 +103,14 @@ def _kept(names: Iterable[str], left_out: tuple[str, ...]) -> Iterator[str]:
     return (each for each in names if not each.startswith(left_out) and each not in CACHES)
 
 
-def with_digests(folder: str | os.PathLike[str], found: Entries) -> Iterator[Entry]:
+def with_digests(
+    folder: str | os.PathLike[str], found: Entries, account: Account | None = None
+) -> Iterator[Entry]:
     """The same, with the digest of each file that is as it was copied."""
     with opened(Path(folder)) as root:
         for entry in found.values():
             if entry.is_file and entry.mtime_ns == COPIED_NS:
-                with suppress(FileNotFoundError), open_below(root, entry.path) as file:
+                with suppress(FileNotFoundError), open_below(root, entry.path, account) as file:
                     yield replace(entry, digest=digest_of(file))
             else:
                 yield entry

@@ -15,6 +15,7 @@ from trainmaster.model.launch_spec import Account
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+RIGHTS = 0o777
 NO_LINK = (errno.ELOOP, errno.ENOTDIR)
 
 
@@ -135,7 +136,7 @@ class FolderWriter:
 def finish(ready: Path, mode: int, mtime_ns: int, account: Account | None) -> None:
     """Give a file that was written in a folder of ours its rights, its time and its owner."""
     with ready.open("rb") as file:
-        os.fchmod(file.fileno(), mode)
+        os.fchmod(file.fileno(), mode & RIGHTS)
         os.utime(file.fileno(), ns=(mtime_ns, mtime_ns))
         if is_users(account):
             os.fchown(file.fileno(), account.uid, account.gid)

@@ -71,6 +71,8 @@ class StagedJobs:
         self._cache = NodeCache(folder / "cache")
         self._lock = threading.Lock()
         """While folders of jobs are counted or removed: calls come in several threads."""
+        self._placing: dict[str, threading.Lock] = {}
+        """By place: tasks of an array share their code, and may be sent it at once."""
 
     # -- what is sent --------------------------------------------------------------------------------------
 
@@ -92,8 +94,9 @@ class StagedJobs:
             return lacking
         try:
             with _told_if_full(self._folder):
-                for tree, there in zip(trees, present, strict=True):
-                    self._place(run, tree, there, spec.account)
+                for tree in trees:
+                    with self._placing.setdefault(tree.place, threading.Lock()):
+                        self._place(run, tree, self._present(tree), spec.account)
         except FileNotFoundError:  # another run's files took the place of what was kept
             return self._lacking(run, trees, [self._present(tree) for tree in trees])
         shutil.rmtree(self._incoming(run), ignore_errors=True)

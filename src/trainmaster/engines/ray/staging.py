@@ -118,7 +118,7 @@ class Staging:
         staged = Staged(tuple(nodes), {tree.name: tree.source for tree in trees}, spec.account)
         await asyncio.to_thread(self._keep, run, staged)
         self._runs[run] = staged
-        listed = await asyncio.to_thread(_listed, trees)
+        listed = await asyncio.to_thread(_listed, trees, spec.account)
         sending = [asyncio.create_task(self._send(run, spec, listed, node)) for node in nodes]
         try:
             await asyncio.gather(*sending)
@@ -143,7 +143,7 @@ class Staging:
                     await self._ask(node, "put", run, found)
             except NoRoom as refused:
                 raise NotSent(node, str(refused)) from None
-            trees = await asyncio.to_thread(_listed, trees)
+            trees = await asyncio.to_thread(_listed, trees, spec.account)
         raise NotSent(node, "they change all the time.")
 
     # -- out -----------------------------------------------------------------------------------------------
@@ -166,11 +166,12 @@ class Staging:
         if staged is None:
             return frozenset()
         async with staged.lock:
-            for _ in range(ROUNDS):
+            for _ in range(1 if quiet_s else ROUNDS):
                 found = await self._bring_once(run, staged, trees, quiet_s)
                 if found is not None:
                     return found
-                await asyncio.sleep(RETRY_S)
+                if not quiet_s:
+                    await asyncio.sleep(RETRY_S)
         raise Unsettled("its files change all the time")
 
     async def bring_all(
@@ -234,7 +235,10 @@ class Staging:
             plans[name] = merged(
                 *(own, brought.get(name, {}), staged.nodes, here), keeps_both=name == CODE
             )
-        if all(plan.is_nothing for plan in plans.values()):
+        if all(
+            plan.is_nothing and plan.brought == brought.get(name, {})
+            for name, plan in plans.items()
+        ):
             return lost
         new = self._job_folder(run) / f"brought.{uuid4().hex}.new"
         await asyncio.to_thread(new.mkdir, 0o700, True, True)
@@ -387,8 +391,11 @@ async def _to_its_end(work: Awaitable[None]) -> None:
 def restore(folder: Path) -> None:
     """Put a folder of checkpoints back that was being replaced when the machine stopped."""
     former = folder.with_name(f"{folder.name}.former")
-    if former.exists() and not folder.exists():
-        former.rename(folder)
+    if former.exists():
+        with suppress(OSError):  # an empty one was made since
+            folder.rmdir()
+        if not folder.exists():
+            former.rename(folder)
     shutil.rmtree(former, ignore_errors=True)
 
 
@@ -398,11 +405,11 @@ def _own(folder: str, tree: str) -> dict[str, Entry]:
     return entries_of(folder, tree)
 
 
-def _listed(trees: Iterable[Tree]) -> tuple[Tree, ...]:
+def _listed(trees: Iterable[Tree], account: Account | None) -> tuple[Tree, ...]:
     found = []
     for tree in trees:
         entries = _own(tree.source, tree.name)
-        digested = with_digests(tree.source, entries) if entries else ()
+        digested = with_digests(tree.source, entries, account) if entries else ()
         found.append(replace(tree, entries=tuple(digested)))
     return tuple(found)
 
@@ -470,7 +477,7 @@ def _numbered(into: Path, number: int) -> Path:
 def _write_parts(into: Path, batch: Sequence[tuple[int, Wanted]], data: Sequence[bytes]) -> None:
     for (number, wanted), part in zip(batch, data, strict=True):
         place = _numbered(into, number)
-        file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.pwrite(file, part, wanted.offset)
             if wanted.offset + wanted.size == wanted.entry.size:
