@@ -125,6 +125,7 @@ def test_code_is_sent_and_what_the_job_writes_is_brought_and_sent_on(tmp_path: P
         assert not stage.engine.abilities.shares_files
         await stage.order(Launch(RUN, placed(1), 0), spec)
         assert (await stage.ended(RUN)).code == 0
+        assert stage.calls("n0", "settle") == 1  # before: it may be sent its next files now
         there = stage.job_folder("n0")
         assert stage.log(RUN).decode().splitlines()[:2] == [
             f"{there}/code",
@@ -270,6 +271,29 @@ def test_a_broken_transfer_is_tried_again_and_what_a_node_has_is_not_sent_twice(
         await stage.order(Launch(other, placed(1), 0), twin)
         assert (await stage.ended(other)).code == 0
         assert stage.calls("n0", "put") == sent
+
+    perform(tmp_path, act)
+
+
+def test_a_run_ends_though_what_it_wrote_cannot_be_brought_which_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def act(stage: Apart) -> None:
+        spec = stage.copied("sh", "-c", "echo 1 > result")
+        with monkeypatch.context() as patch:
+            patch.setattr(staging, "_apply", refuse)
+            patch.setattr(staging, "RETRY_S", 0.01)
+            patch.setattr(staging, "TRIES", 2)
+            await stage.order(Launch(RUN, placed(1), 0), spec)
+            assert (await stage.ended(RUN)).code == 0
+            kept = await stage.heard(RUN, FilesKept)
+            assert (kept.nodes, "No space left" in kept.missing) == ((), True)
+            assert stage.calls("n0", "settle") == 0
+        await until((stage.code / "result").exists)
+        await until(lambda: stage.calls("n0", "settle"))
 
     perform(tmp_path, act)
 

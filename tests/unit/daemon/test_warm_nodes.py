@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from trainmaster.model import events as e
 from trainmaster.model.engine_reports import FilesKept
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LaunchSpec
+from trainmaster.text.messages import story_sentence
 
 
 async def submit(tm: Manager, id: str, digest: str) -> Run:
@@ -50,6 +52,22 @@ def test_jobs_of_the_same_code_go_where_it_is_already(tmp_path: Path) -> None:
             await tm.until(lambda: cluster.on("n1") == [again])
             assert third not in cluster.on("n1")
             assert tm.driver.warm_nodes.of("y") == (1,)
+
+    perform(scene)
+
+
+def test_the_end_of_a_run_says_what_of_it_stayed_on_its_nodes(tmp_path: Path) -> None:
+    async def scene() -> None:
+        cluster = cluster_of("n0")
+        async with manager(tmp_path, cluster) as tm:
+            run = await submit(tm, "1", "x")
+            await tm.until_runs(run)
+            cluster.report(run, FilesKept(run, 0, (), "the disk is full"))
+            cluster.ended(run)
+            await tm.until(lambda: "1" not in tm.driver.controller.state.jobs)
+            rows = await tm.daemon.queries.story("1")
+            said = [story_sentence(row.what, json.loads(row.detail_json)) for row in rows]
+            assert "not all it wrote was brought from its nodes: the disk is full" in said[-1]
 
     perform(scene)
 
