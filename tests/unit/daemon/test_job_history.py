@@ -59,7 +59,7 @@ def test_it_is_written_under_the_same_names() -> None:
     found = JobHistory.from_json(EARLIER)
     assert JobHistory.from_json(found.to_json()) == found
     later = {"end", "suspension", "deadline", "told", "saves", "lost_ms", "adopted"}
-    later |= {"freezes", "last_freeze", "freezing_ms", "not_frozen"}
+    later |= {"freezes", "last_freeze", "freezing_ms", "not_frozen", "not_brought"}
     later |= {
         "steps_per_s",
         "profile",
