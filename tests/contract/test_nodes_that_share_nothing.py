@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from tests.live.loopback import LoopbackLink
 from tests.live.stage import is_last, nothing_left, placed, until
 from trainmaster.daemon.code_snapshot import keep_code
 from trainmaster.engines.copied_files import is_as_copied
-from trainmaster.engines.ray import staged_jobs, staging
+from trainmaster.engines.ray import engine, staged_jobs, staging
 from trainmaster.engines.ray.node_link import Unreachable
 from trainmaster.model.actions import Halt, Kill, Launch, Reshape
 from trainmaster.model.engine_reports import (
@@ -172,13 +173,24 @@ def a_saver(stage: Apart) -> LaunchSpec:
 
 
 def test_a_job_goes_on_from_the_last_checkpoint_that_was_brought_from_a_dead_node(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    refusals, replacing = [OSError(28, "No space left on device")], staging._replace
+
+    def replace_later(*words: Any) -> None:
+        if refusals:
+            raise refusals.pop()
+        replacing(*words)
+
+    monkeypatch.setattr(staging, "_replace", replace_later)
+    monkeypatch.setattr(engine, "RETRY_S", 0.05)
+
     async def act(stage: Apart) -> None:
         spec = a_saver(stage)
         await stage.order(Launch(RUN, placed(1, first=4), 0), spec)
         (stage.folder / "steps" / "1").touch()
         assert (await stage.heard(RUN, Saved)).step == 1
+        assert refusals == []
         assert (stage.checkpoints / "latest").read_text() == "step-1\n"
         stage.refused.add(("n1", "read"))
         (stage.folder / "steps" / "2").touch()
