@@ -353,7 +353,7 @@ def test_of_several_files_the_one_that_is_refused_is_named(tm: Line) -> None:
     said = tm.run("submit", str(good), str(bad))
     assert said.returncode == 1
     assert f"{bad}: " in said.stderr
-    assert "not 'NOWHERE'" in said.stderr
+    assert "'NOWHERE', a type that is not here" in said.stderr
 
 
 def test_a_secret_that_is_not_there_is_named_by_its_option(tm: Line) -> None:

@@ -52,7 +52,8 @@ def files(write: Write) -> None:
 SAID = {
     "the cluster shrank": (
         "--cluster cluster.yaml --policy fifo",
-        "Warning: fifo never starts 2 jobs, such as wide: it needs 4 GPUs and 2 are free\n",
+        "Warning: fifo never starts 2 jobs, such as wide: it needs 4 GPUs and 2 are free,"
+        " 2 are on nodes that are away\n",
     ),
     "its queue has a maximum": (
         "--cluster 2x2 --queues queues.yaml --policy fair",

@@ -68,7 +68,7 @@ def test_a_slot_that_fails_every_job_is_set_aside_and_brought_back(tmp_path: Pat
             return (name, why) if "self-test" in why else None
 
         name, why = until(tested, "the self-test after trouble")
-        assert why.endswith("GiB/s.")
+        assert why.endswith("GFLOP/s.")
         assert "failed there one after another" in why
         assert any(why in note for note in daemon.call("GET", "/api/v1/status")["notes"])
         with daemon.open("/metrics") as answer:
