@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-ray lint type unit resizes chaos chaos-ray crashes containers bench bench-live bench-scale reality gpu-bundle results results-large docs format clean
+.PHONY: help setup run test test-ray test-web lint type unit resizes chaos chaos-ray crashes containers bench bench-live bench-scale reality gpu-bundle results results-large docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -94,6 +94,9 @@ unit: .stamps/dev ## Run the tests (TESTS=path narrows them); the few that fail 
 
 test-ray: .stamps/ray ## Test on Ray clusters of this machine, or on yours: TRAINMASTER_TEST_RAY_ADDRESS (TESTS=path)
 	@$(BIN)/python -m tests.ray --quiet -n0 $(TESTS)
+
+test-web: .stamps/dev ## Test the dashboard in a real Chromium, with a live manager and real jobs (TESTS=path)
+	@TRAINMASTER_TEST_WEB=1 $(BIN)/python -m pytest --quiet -n0 $(or $(TESTS),tests/browser)
 
 resizes: .stamps/dev ## Resize live jobs in place: all cases, over nodes, each policy, each library (12 minutes)
 	@TRAINMASTER_TEST_ALL_RESIZES=1 $(BIN)/python -m pytest --quiet -n0 tests/live/test_elastic_*.py tests/contract/test_elastic_machines.py

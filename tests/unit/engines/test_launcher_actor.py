@@ -55,7 +55,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[type], W
     monkeypatch.setattr(launcher_actor, "raylet_environ", dict)
     monkeypatch.setattr(launcher_actor, "alive_by_ray", alive)
     monkeypatch.setattr(fence, "start", lambda folder, environ: None)
-    monkeypatch.setattr(LauncherActor, "_confirm", lambda self, is_alive: None)  # for ever, past the test
+    monkeypatch.setattr(
+        LauncherActor, "_confirm", lambda self, is_alive: None
+    )  # for ever, past the test
     assert os.environ[NODE_DATA] == str(tmp_path)
     return started
 

@@ -1,0 +1,1 @@
+"""One page per file; what several show is in `parts`."""

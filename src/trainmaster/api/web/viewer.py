@@ -1,0 +1,50 @@
+"""Who looks at a page: a client of the API with the session of their browser."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import httpx
+from nicegui import ui
+
+from trainmaster.api.web.api_client import ANSWER_S, ApiClient
+
+TOKEN = "TRAINMASTER_PAGE_TOKEN"
+"""Of everybody who looks, where the page is tried without its manager's sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """A person with a browser."""
+
+    user: str
+    role: str
+    api: ApiClient
+
+    @property
+    def may_change(self) -> bool:
+        return self.role != "viewer"
+
+    @property
+    def is_operator(self) -> bool:
+        return self.role in ("operator", "admin")
+
+
+class Manager:
+    """Where the manager answers, for everybody who looks."""
+
+    def __init__(self, url: str, socket: str | None = None) -> None:
+        transport = httpx.AsyncHTTPTransport(uds=socket) if socket else None
+        self._connections = httpx.AsyncClient(base_url=url, transport=transport, timeout=ANSWER_S)
+
+    async def viewer(self) -> Viewer:
+        """Of the page that is being built."""
+        request = ui.context.client.request
+        token = os.environ.get(TOKEN)
+        shown = {"Authorization": f"Bearer {token}"} if token else {}
+        if "cookie" in request.headers and not token:
+            shown = {"Cookie": request.headers["cookie"]}
+        api = ApiClient(self._connections, shown)
+        caller = await api.get("/caller")
+        return Viewer(caller["user"], caller["role"], api)
