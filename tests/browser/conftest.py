@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,13 @@ from tests.live.daemons import LiveDaemon, live, until
 
 RUNS = "TRAINMASTER_TEST_WEB"
 collect_ignore_glob = [] if os.environ.get(RUNS) else ["*"]
+SCREENSHOTS = "TRAINMASTER_SCREENSHOTS"
+"""Set: pictures of the pages are written; else a run of the tests leaves the tree as it is."""
+PICTURES = Path(__file__).parents[2] / "docs" / "screenshots"
 PATIENCE_MS = 20_000
+SETTLE_MS = 700
+"""Until charts are drawn, in the other colours too."""
+Screenshot = Callable[..., None]
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +77,24 @@ def page(browser: Browser, pages_url: str) -> Iterator[Page]:
     made.goto("/")
     yield made
     context.close()
+
+
+@pytest.fixture
+def screenshot() -> Screenshot:
+    """`screenshot(page, "jobs")` writes docs/screenshots/jobs.png, and with `dark=True` jobs-dark.png too."""
+
+    def take(page: Page, name: str, *, dark: bool = False) -> None:
+        if not os.environ.get(SCREENSHOTS):
+            return
+        PICTURES.mkdir(exist_ok=True)
+        shown = {"": "light", "-dark": "dark"} if dark else {"": "light"}
+        for suffix, scheme in shown.items():
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_timeout(SETTLE_MS)
+            page.screenshot(path=PICTURES / f"{name}{suffix}.png", animations="disabled")
+        page.emulate_media(color_scheme="light")
+
+    return take
 
 
 def _answers(url: str) -> bool:
