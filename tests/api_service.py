@@ -26,6 +26,7 @@ from trainmaster.core.state import State
 from trainmaster.daemon import response_models
 from trainmaster.daemon.accounts import Accounts
 from trainmaster.daemon.cluster_control import WantedReservation
+from trainmaster.daemon.gpu_use_history import UseCurve
 from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
 from trainmaster.daemon.job_ports import PortConnection
 from trainmaster.daemon.live_job import LiveJob
@@ -35,8 +36,11 @@ from trainmaster.daemon.response_models import (
     DeviceRow,
     GpuRow,
     InputRow,
+    JobPlacement,
     LeftOutNode,
     NodeRow,
+    PlacedDevice,
+    PlacedNode,
     PolicyRow,
     PricesRow,
     QueueRow,
@@ -154,6 +158,7 @@ class MemoryService:
         self.now = 1_800_000_000_000
         self.known: dict[str, Known] = {}
         self.arrays: dict[str, tuple[str, ...]] = {}
+        self.curves: dict[str, UseCurve] = {}
         self.keys: dict[str, tuple[str, list[Accepted]]] = {}
         self.stated: dict[str, Queue] = {}
         self.state = State(parse_shorthand("1x4"))
@@ -460,6 +465,17 @@ class MemoryService:
 
     async def progress(self, job: str) -> Sequence[StoredProgress]:
         return list(self._named(job).progress)
+
+    async def gpu_use(self, job: str) -> UseCurve:
+        return self.curves.get(job, UseCurve())
+
+    def why_no_gpu_use(self) -> str:
+        return ""
+
+    def placement(self, job: str) -> JobPlacement:
+        own = self._named(job).devices
+        devices = [PlacedDevice(f"n0:{n}", float(n in own), 0) for n in range(self.devices)]
+        return JobPlacement([PlacedNode("n0", "gpu", {}, [devices])], "node", False)
 
     def stragglers(self) -> Sequence[tuple[LiveJob, int, str]]:
         return ()

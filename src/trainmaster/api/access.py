@@ -96,6 +96,9 @@ TABLE: dict[tuple[str, str], Access] = {
         own        GET    /jobs/{job}/explain
         own        GET    /jobs/{job}/story
         own        GET    /jobs/{job}/progress
+        own        GET    /jobs/{job}/curves
+        own        GET    /jobs/{job}/attempts
+        own        GET    /jobs/{job}/placement
         own        GET    /jobs/{job}/outputs
         own        GET    /jobs/{job}/outputs/archive
         private    GET    /jobs/{job}/environment

@@ -13,6 +13,8 @@ from trainmaster.api.caller import Caller
 from trainmaster.api.visibility import shown_notes, without_names
 from trainmaster.config.secret_names import HIDDEN, looks_secret
 from trainmaster.daemon.array_rows import ranges
+from trainmaster.daemon.gpu_rows import ratio
+from trainmaster.daemon.gpu_use_history import UseCurve
 from trainmaster.daemon.job_history import Progress
 from trainmaster.daemon.job_rows import (
     DeadlineRow,
@@ -27,15 +29,19 @@ from trainmaster.daemon.job_rows import (
 from trainmaster.daemon.response_models import (
     ArraySummary,
     CalibrationRow,
+    EndForecastRow,
     Explanation,
     FailureRow,
     ForecastRow,
+    GpuUsePoint,
     HealthRow,
+    JobCurves,
     JobDetails,
     MemoryCalibrationRow,
     MemoryRow,
     ProgramProfile,
     QueueRow,
+    SpeedPoint,
     StoryEntry,
     WaitNumbers,
     amount,
@@ -48,7 +54,7 @@ from trainmaster.daemon.service_api import (
 )
 from trainmaster.model.deadline_notices import DeadlineNotice
 from trainmaster.model.failure import HUNG_REASON
-from trainmaster.model.job_state import ENDED_STATES, JobState
+from trainmaster.model.job_state import ENDED_STATES, WAITING_STATES, JobState
 from trainmaster.model.memory_estimate import MemoryCalibration
 from trainmaster.model.profile import Profile
 from trainmaster.model.queue import DEFAULT_QUEUE
@@ -62,7 +68,7 @@ from trainmaster.text.formatting import plural
 from trainmaster.text.hangs import hang_sentence, no_stacks_sentence
 from trainmaster.text.memory_estimates import calibration_words
 from trainmaster.text.messages import forecast_sentence, story_sentence
-from trainmaster.text.run_times import BASES
+from trainmaster.text.run_times import BASES, run_time_sentence
 from trainmaster.text.stop_messages import end_sentence
 
 MOST_HOLDERS = 20
@@ -333,6 +339,32 @@ def forecast_row(forecast: Forecast, now: int) -> ForecastRow:
     )
 
 
+def end_forecast_row(
+    status: JobStatus, forecast: Forecast | None, now: int
+) -> EndForecastRow | None:
+    """From now, or from the expected start of a job that waits."""
+    found = status.run_time
+    if found is None:
+        return None
+    waits = status.row.state in WAITING_STATES
+    begin = (None if forecast is None else forecast.start_ms) if waits else now
+    low, middle, high = (
+        None if begin is None else (begin + each) / 1000
+        for each in (found.low_ms, found.expected_ms, found.high_ms)
+    )
+    return EndForecastRow(
+        run_s=found.expected_ms / 1000,
+        run_low_s=found.low_ms / 1000,
+        run_high_s=found.high_ms / 1000,
+        end_s=middle,
+        low_s=low,
+        high_s=high,
+        is_calibrated=found.is_calibrated,
+        basis=found.basis.value,
+        sentence=run_time_sentence(found, is_running=not waits),
+    )
+
+
 def calibration_row(found: Calibration) -> CalibrationRow:
     return CalibrationRow(
         basis=found.basis.value,
@@ -387,6 +419,7 @@ def explanation(
         numbers=numbers,
         held_by=holders,
         forecast=None if forecast is None else forecast_row(forecast, now),
+        end=end_forecast_row(status, forecast, now),
         remarks=[*_deadline_remarks(status, now), *status.remarks],
         last_lines=tuple(last_lines),
         failure=failure_row(status),
@@ -409,6 +442,32 @@ def story_entry(row: stored.StoryRow, by: Caller) -> StoryEntry:
 
 def progress_report(row: stored.StoredProgress) -> ProgressReport:
     return ProgressReport(row.at_ms / 1000, row.step, finite(row.loss), finite(row.samples_per_s))
+
+
+def job_curves(
+    use: UseCurve, why_no_use: str, reports: Sequence[stored.StoredProgress]
+) -> JobCurves:
+    return JobCurves(
+        gpu=[
+            GpuUsePoint(each.at_ms / 1000, ratio(each.util_ppm), each.memory) for each in use.points
+        ],
+        gpu_every_s=use.every_ms / 1000,
+        gpu_sentence="" if use.points else why_no_use or NO_GPU_USE,
+        progress=[
+            SpeedPoint(**vars(progress_report(each)), steps_per_s=_speed(before, each))
+            for before, each in zip((None, *reports), reports, strict=False)
+        ],
+    )
+
+
+NO_GPU_USE = "None of its processes was seen on a GPU, or what was seen is not kept any more."
+
+
+def _speed(before: stored.StoredProgress | None, report: stored.StoredProgress) -> float | None:
+    """Steps a second between two reports."""
+    if before is None or report.step <= before.step or report.at_ms <= before.at_ms:
+        return None
+    return round((report.step - before.step) / (report.at_ms - before.at_ms) * 1000, 4)
 
 
 def with_default(queues: Sequence[QueueRow]) -> list[QueueRow]:

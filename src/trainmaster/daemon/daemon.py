@@ -48,6 +48,7 @@ from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.export import events_of, trace_of
 from trainmaster.daemon.failure_evidence import FailureReader
 from trainmaster.daemon.folder_lock import FolderLock
+from trainmaster.daemon.gpu_use_history import GpuUseHistory
 from trainmaster.daemon.idle_watch import IdleRule, IdleWatch
 from trainmaster.daemon.job_control import JobControl
 from trainmaster.daemon.job_outputs import JobOutputs
@@ -66,6 +67,7 @@ from trainmaster.daemon.response_models import StatusRow
 from trainmaster.daemon.retention import (
     drop_checkpoints,
     drop_code,
+    drop_gpu_use,
     drop_program_lists,
     outdated_runs,
     remove_leftovers,
@@ -188,8 +190,9 @@ class Daemon:
         self._idle: IdleWatch
         self._self_tests: SelfTests
         self._node_tests: NodeTests
+        self._gpu_use: GpuUseHistory
         self._disks: DiskWatch
-        """Both while it leads."""
+        """All while it leads."""
         self._say = say
         """Prints a line for the user."""
         self._parts: _Parts | None = None
@@ -242,6 +245,7 @@ class Daemon:
                 self._node_tests.watch(),
                 self._disks.watch(),
                 self._idle.watch(),
+                self._gpu_use.watch(),
                 self._notifier.watch(driver.feed, self.health),
                 self._snapshots(driver),
                 self._tidy(driver),
@@ -252,6 +256,7 @@ class Daemon:
         finally:
             with contextlib.suppress(StoreError):
                 await asyncio.shield(self._keep_snapshot(driver))
+            await asyncio.shield(self._gpu_use.keep())
             if self._parts is not None:
                 await self._parts.files.close()
             await self._engine.close()
@@ -359,7 +364,11 @@ class Daemon:
         await self._reconcile(driver, found)
         self._apply_stated_policy(driver)
         self._apply_stated_speeds(driver)
-        queries = Queries(driver, self._folder, self._forecaster)
+        self._gpu_use = GpuUseHistory(
+            self._folder, driver.clock.now, lambda job: job in driver.jobs
+        )
+        driver.readings.listeners.append(self._gpu_use.look)
+        queries = Queries(driver, self._folder, self._forecaster, self._gpu_use)
         checks = SubmissionChecks(driver, (self._notifier.check, self._check_container))
         engine = self._engine
         files = SubmittedFiles(
@@ -551,6 +560,7 @@ class Daemon:
                 await asyncio.to_thread(drop_code, place, store, is_live, before)
                 saved_before = now - self.limits.keep_checkpoints
                 await asyncio.to_thread(drop_checkpoints, place, store, is_live, saved_before)
+                await asyncio.to_thread(drop_gpu_use, place, store, is_live, before)
                 used = {live.recipe.program_files for live in driver.jobs.values()}
                 await asyncio.to_thread(drop_program_lists, place, used, before)
             except (StoreError, OSError) as error:

@@ -22,6 +22,7 @@ from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.failure_history import report_of
 from trainmaster.daemon.freeze_remarks import freeze_remarks, obstacle_sentence
 from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
+from trainmaster.daemon.gpu_use_history import GpuUseHistory, UseCurve
 from trainmaster.daemon.hang_remarks import hang_remarks, hung_jobs
 from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
 from trainmaster.daemon.live_job import (
@@ -34,6 +35,7 @@ from trainmaster.daemon.live_job import (
 )
 from trainmaster.daemon.memory_forecasts import memory_calibration_of
 from trainmaster.daemon.memory_overuse import memory_words, reserved_memory
+from trainmaster.daemon.placement_rows import placement_rows
 from trainmaster.daemon.policies import effective_options
 from trainmaster.daemon.quota_rows import budget_row, user_limits_rows
 from trainmaster.daemon.recovery import snapshot_of_driver
@@ -41,6 +43,7 @@ from trainmaster.daemon.response_models import (
     ChangeRow,
     DeviceRow,
     InputRow,
+    JobPlacement,
     LeftOutNode,
     NodeRow,
     PolicyRow,
@@ -84,7 +87,7 @@ from trainmaster.model.topology import Node
 from trainmaster.model.units import NOMINAL, SECOND, WHOLE
 from trainmaster.store.rows import JobFilter, SnapshotRow, StoredJob, StoredProgress, StoryRow
 from trainmaster.text.deadlines import DEADLINE_OF_HELD, expected_end_sentence
-from trainmaster.text.formatting import length, listing, plural, utc_time
+from trainmaster.text.formatting import as_sentence, length, listing, plural, utc_time
 from trainmaster.text.memory_estimates import host_memory_sentence, memory_sentence
 from trainmaster.text.messages import elastic_sentence, pace_sentence, straggler_sentence
 from trainmaster.text.packing import packing_sentence
@@ -132,9 +135,12 @@ LOST = "{lost} of its work was lost and is done again."
 class Queries:
     """Reads the controller's state and the store; changes nothing."""
 
-    def __init__(self, driver: Driver, folder: Path, forecaster: Forecaster | None = None) -> None:
+    def __init__(
+        self, driver: Driver, folder: Path, forecaster: Forecaster | None, gpu_use: GpuUseHistory
+    ) -> None:
         self._driver = driver
         self._folder = folder
+        self._gpu_use = gpu_use
         self._forecaster = forecaster
         self._forecast_turn = asyncio.Semaphore(1)
         self._forecast_thread = ThreadPoolExecutor(1, "forecast")
@@ -235,6 +241,7 @@ class Queries:
             shared_by=shared_by(live, self._driver.controller.state.topology),
             memory_enforced=self._memory_enforced(live.record),
             reserved_memory=reserved_memory(live.record),
+            run_time=self._driver.run_times.forecast(live, now),
         )
 
     def _memory_enforced(self, record: JobRecord) -> str:
@@ -533,6 +540,21 @@ class Queries:
     async def progress(self, job: str) -> Sequence[StoredProgress]:
         """By the id of a job."""
         return await asyncio.to_thread(self._driver.store.progress, job)
+
+    async def gpu_use(self, job: str) -> UseCurve:
+        """By the id of a job: what it has used of its GPUs over time."""
+        return await self._gpu_use.of(job)
+
+    def why_no_gpu_use(self) -> str:
+        """Why nothing is read of what jobs use of their GPUs; empty where it is."""
+        if not self._driver.controller.state.topology.uuids:
+            return "What jobs use of CPU slots is not measured."
+        trouble = self._driver.readings.trouble
+        return as_sentence(f"GPUs are not read: {trouble}") if trouble else ""
+
+    def placement(self, job: str) -> JobPlacement:
+        """By the id of a job: where it is now, drawn from the nodes that it is on."""
+        return placement_rows(self._driver.controller.state, job)
 
     async def environment(self, job: str) -> tuple[Path, Mapping[str, str]]:
         """Working directory and environment of its first rank, for `exec`."""

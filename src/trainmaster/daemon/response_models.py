@@ -300,6 +300,26 @@ class ForecastRow(ResponseModel):
     sentence: str
 
 
+class EndForecastRow(ResponseModel):
+    """When a job is expected to end; times of the clock are null while no start can be said."""
+
+    run_s: float
+    """How long it is expected to run from now, or from its start, in seconds."""
+    run_low_s: float
+    """8 of 10 jobs should end between this ..."""
+    run_high_s: float
+    """... and this."""
+    end_s: float | None
+    """Of a job that waits: for the start that is expected, which has no interval of its own."""
+    low_s: float | None
+    high_s: float | None
+    is_calibrated: bool
+    """Whether the interval was learned from jobs that have ended; otherwise it is assumed."""
+    basis: str
+    """steps, profile, loss, runs (same arguments) or program (other arguments)."""
+    sentence: str
+
+
 class CheckedJob(ResponseModel):
     job: JobDetails
     forecast: ForecastRow
@@ -335,6 +355,8 @@ class Explanation(ResponseModel):
     """The jobs that block it."""
     forecast: ForecastRow | None
     """By simulating the queue; null once started."""
+    end: EndForecastRow | None
+    """Null where nothing is known of how long it runs, and once it has ended."""
     remarks: list[str]
     last_lines: tuple[str, ...] = ()
     """The end of its output, where it ended without success."""
@@ -357,6 +379,78 @@ class Story(ResponseModel):
 class ProgressList(ResponseModel):
     progress: list[ProgressReport]
     """Evenly thinned where there are very many."""
+
+
+class GpuUsePoint(ResponseModel):
+    """What the processes of a job used of all its GPUs in a piece of time."""
+
+    at_s: float
+    """When it began."""
+    util: float | None
+    """Mean part of the time in which they computed, from 0 to 1; null where the driver does not say."""
+    memory_bytes: int
+    """The most that they had."""
+
+
+class SpeedPoint(ProgressReport):
+    """A progress report, and how fast the job was until then."""
+
+    steps_per_s: float | None
+    """Since the report before; null of the first one and where steps began again."""
+
+
+class JobCurves(ResponseModel):
+    """A job over time, for drawing."""
+
+    gpu: list[GpuUsePoint]
+    gpu_every_s: float
+    """How much time a point stands for; between points that are farther apart nothing was used."""
+    gpu_sentence: str
+    """Why there are no points; empty where there are."""
+    progress: list[SpeedPoint]
+    """Evenly thinned where there are very many."""
+
+
+class AttemptRow(ResponseModel):
+    attempt: int
+    ranks: list[int]
+    """Ranks whose output is kept."""
+
+
+class AttemptList(ResponseModel):
+    """The attempts of a job whose output is kept, the first one first."""
+
+    attempts: list[AttemptRow]
+
+
+class PlacedDevice(ResponseModel):
+    name: str
+    share: float
+    """How much of it the job has: 0.5 is half of it; 0: none."""
+    others: int
+    """How many other jobs are on it."""
+
+
+class PlacedNode(ResponseModel):
+    """A node that a job is on, with all its devices."""
+
+    name: str
+    type: str
+    domains: dict[str, str]
+    """Names of the domains around it, such as its rack, where it was given any."""
+    islands: list[list[PlacedDevice]]
+    """Devices that are near each other lie together: those of a socket or a PCIe switch."""
+
+
+class JobPlacement(ResponseModel):
+    """Where a job is."""
+
+    nodes: list[PlacedNode]
+    """Empty while it is nowhere."""
+    span: str | None
+    """The innermost level that holds all its devices: gpu, island, node, rack, cluster, ..."""
+    is_frozen: bool
+    """It is suspended in the memory of these nodes, and its devices are free for others."""
 
 
 class RunEnvironment(ResponseModel):

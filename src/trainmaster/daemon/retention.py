@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from trainmaster.daemon.code_snapshot import remove_incomplete
+from trainmaster.daemon.gpu_use_history import FOLDER as GPU_USE
 from trainmaster.daemon.submitted_program import FOLDER as PROGRAMS
 from trainmaster.engines.copied_files import is_as_copied
 from trainmaster.model.job import Run
@@ -79,6 +80,13 @@ def drop_program_lists(folder: Path, used: Collection[str], before_ms: int) -> N
     """Remove lists of programs that no live job was submitted with and that are old."""
     for path in (folder / PROGRAMS).glob("*"):
         if str(path) not in used and path.stat().st_mtime * SECOND < before_ms:
+            path.unlink(missing_ok=True)
+
+
+def drop_gpu_use(folder: Path, store: Store, is_live: IsLive, before_ms: int) -> None:
+    """Remove what jobs that ended before that time used of their GPUs; of unknown jobs it stays."""
+    for path in (folder / GPU_USE).glob("*.json"):
+        if not is_live(path.stem) and _is_over(_row(store, path.stem), before_ms):
             path.unlink(missing_ok=True)
 
 

@@ -20,6 +20,7 @@ from trainmaster.model.job import Job
 from trainmaster.model.job_state import Transition
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.reasons import Reason
+from trainmaster.model.run_time import RunTimeForecast
 from trainmaster.model.submission import Array, Dependency
 from trainmaster.store.rows import StoredJob
 
@@ -136,6 +137,8 @@ class JobStatus:
     """Thousandths of GPUs that it has."""
     may_have: tuple[int, int] | None = None
     """At least and at most, in thousandths of GPUs; None: it has one size, or has ended."""
+    run_time: RunTimeForecast | None = None
+    """How long it still runs; None where nothing is known of that, or it has ended."""
     failure_reason: FailureReason | None = None
     """What the table of reasons says about its last failure (`history.failed_by`)."""
 

@@ -19,11 +19,14 @@ from trainmaster.api.app import create_app
 from trainmaster.api.host_check import names_of
 from trainmaster.api.responses import error
 from trainmaster.api.routes import web
+from trainmaster.daemon.gpu_use_history import UseCurve, UsePoint
 from trainmaster.daemon.job_rows import JobEnd, JobRow
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import PolicyRow, QueueRow
-from trainmaster.daemon.service_api import JobStatus
+from trainmaster.daemon.service_api import Forecast, JobStatus
+from trainmaster.model.job import Source
 from trainmaster.model.job_state import JobState
+from trainmaster.model.run_time import RunTimeForecast
 from trainmaster.model.units import GIB
 from trainmaster.store.errors import StoreError
 from trainmaster.store.rows import JobFilter
@@ -255,6 +258,49 @@ def test_story_progress_and_environment(client: TestClient, service: MemoryServi
     assert client.get(f"{V1}/jobs/1/environment").json()["environment"] == {"RANK": "0", "LR": "1"}
 
 
+def test_curves_attempts_and_placement(client: TestClient, service: MemoryService) -> None:
+    job = submit(client, gpus=2)
+    empty = client.get(f"{V1}/jobs/{job}/curves").json()
+    assert (empty["gpu"], empty["progress"]) == ([], [])
+    assert empty["gpu_sentence"].startswith("None of its processes was seen on a GPU")
+    service.curves[job] = UseCurve(2_000, [UsePoint(1_000, 250_000, 5), UsePoint(3_000, None, 7)])
+    for step in (5, 25, 3):
+        service.report(job, step, float("inf"))
+        service.advance(4_000)
+    found = client.get(f"{V1}/jobs/{job}/curves").json()
+    assert found["gpu"] == [
+        {"at_s": 1.0, "util": 0.25, "memory_bytes": 5},
+        {"at_s": 3.0, "util": None, "memory_bytes": 7},
+    ]
+    assert (found["gpu_every_s"], found["gpu_sentence"]) == (2.0, "")
+    assert [each["steps_per_s"] for each in found["progress"]] == [None, 5.0, None]
+    assert found["progress"][0]["loss"] is None
+    attempts = client.get(f"{V1}/jobs/{job}/attempts").json()["attempts"]
+    assert attempts == [{"attempt": 1, "ranks": [0, 1]}]
+    (node,) = client.get(f"{V1}/jobs/{job}/placement").json()["nodes"]
+    assert [each["share"] for each in node["islands"][0]] == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_an_expected_end_counts_from_now_or_from_the_expected_start(
+    client: TestClient, service: MemoryService
+) -> None:
+    status = asyncio.run(service.job(submit(client)))
+    left = RunTimeForecast(Source.STEPS, 0, 9_000, 8_000, 10_000, 15_000, is_calibrated=True)
+    assert serializers.end_forecast_row(status, None, 1_000) is None
+    status = replace(status, run_time=left)
+    running = serializers.end_forecast_row(status, None, 1_000)
+    assert running is not None
+    assert (running.low_s, running.end_s, running.high_s) == (9, 11, 16)
+    waiting = replace(status, row=replace(status.row, state="pending"))
+    later = serializers.end_forecast_row(waiting, Forecast(60_000, ""), 1_000)
+    unknown = serializers.end_forecast_row(waiting, Forecast(None, ""), 1_000)
+    assert later is not None
+    assert unknown is not None
+    assert (later.low_s, later.end_s, later.high_s) == (68, 70, 75)
+    assert (unknown.end_s, unknown.run_low_s, unknown.run_high_s) == (None, 8, 15)
+    assert unknown.sentence.startswith("It is expected to run for 10 s more once it starts")
+
+
 def test_stacks_of_a_job_that_hung(client: TestClient, service: MemoryService) -> None:
     submit(client)
     missing = client.get(f"{V1}/jobs/1/stacks")
@@ -269,7 +315,11 @@ def test_stacks_of_a_job_that_hung(client: TestClient, service: MemoryService) -
 
 
 @pytest.mark.parametrize(
-    "page", ["", "/explain", "/story", "/progress", "/logs", "/environment", "/logs?follow=true"]
+    "page",
+    [
+        *("", "/explain", "/story", "/progress", "/logs", "/environment", "/logs?follow=true"),
+        *("/curves", "/attempts", "/placement"),
+    ],
 )
 def test_an_unknown_job_is_not_found(client: TestClient, page: str) -> None:
     answer = client.get(f"{V1}/jobs/77{page}")

@@ -139,6 +139,16 @@ def _details(router: APIRouter, service: Daemon) -> None:
         return JsonAnswer(await _explanation(service, await find_job(service, job, by), by))
 
     @router.get(
+        "/jobs/{job}/placement",
+        summary="Where a job is: its nodes and its devices on them",
+        **answers(models.JobPlacement, 404, 422, 503),
+    )
+    async def placement(job: params.JobId, by: By) -> Response:
+        """Of an array, ask for one of its jobs."""
+        status = await find_job(service, job, by)
+        return JsonAnswer(service.queries.placement(status.row.id))
+
+    @router.get(
         "/jobs/{job}/story",
         summary="What happened to a job",
         **answers(models.Story, 404, 422, 503),
@@ -162,6 +172,31 @@ def _reports(router: APIRouter, service: Daemon) -> None:
         reports = await service.queries.progress(status.row.id)
         return JsonAnswer(
             models.ProgressList([serializers.progress_report(each) for each in reports])
+        )
+
+    @router.get(
+        "/jobs/{job}/curves",
+        summary="A job over time: use of its GPUs, loss and speed",
+        **answers(models.JobCurves, 404, 422, 503),
+    )
+    async def curves(job: params.JobId, by: By) -> Response:
+        own = (await find_job(service, job, by)).row.id
+        use = await service.queries.gpu_use(own)
+        reports = await service.queries.progress(own)
+        return JsonAnswer(serializers.job_curves(use, service.queries.why_no_gpu_use(), reports))
+
+    @router.get(
+        "/jobs/{job}/attempts",
+        summary="Attempts and ranks whose output is kept",
+        **answers(models.AttemptList, 404, 422, 503),
+    )
+    async def attempts(job: params.JobId, by: By) -> Response:
+        own = (await find_job(service, job, by)).row.id
+        ranks: dict[int, list[int]] = {}
+        for file in await service.queries.log_files(own):
+            ranks.setdefault(file.attempt, []).append(file.rank)
+        return JsonAnswer(
+            models.AttemptList([models.AttemptRow(*each) for each in sorted(ranks.items())])
         )
 
     @router.get(
