@@ -36,8 +36,8 @@ from tests.cli.answers import job_list as listed
 from tests.cli.answers import job_row as job
 from tests.cli.conftest import Tm
 from tests.cli.counterpart import Answer, Counterpart, refusal, serving
-from trainmaster.cli.support import address
 from trainmaster.cli.support.lazy_commands import COMMANDS, STUDIES
+from trainmaster.client import address
 from trainmaster.failures.failure_report import failure_report
 from trainmaster.model.failure_report import FailedRun, JobEnd, as_json
 from trainmaster.model.units import GIB
@@ -105,7 +105,7 @@ def test_something_else_that_answers_is_told_apart(tm: Tm, daemon: Counterpart) 
 def test_a_daemon_that_is_busy_is_not_called_absent(
     tm: Tm, daemon: Counterpart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainmaster.cli.support.client.PATIENCE_S", 0.1)
+    monkeypatch.setattr("trainmaster.client.manager_api.PATIENCE_S", 0.1)
     released = threading.Event()
 
     def late(_asked: object) -> Answer:

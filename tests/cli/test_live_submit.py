@@ -30,7 +30,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counterpart]:
         monkeypatch.setenv("TRAINMASTER_URL", counterpart.url)
         monkeypatch.setenv("TRAINMASTER_USER", "ada")
         monkeypatch.setenv("COPIED", "from here")
-        monkeypatch.setattr("trainmaster.cli.support.client.RETRIES_S", (0.01,) * 3)
+        monkeypatch.setattr("trainmaster.client.manager_api.RETRIES_S", (0.01,) * 3)
         yield counterpart
 
 
@@ -244,7 +244,7 @@ def test_a_daemon_that_is_not_ready_yet_is_asked_again(tm: Tm, daemon: Counterpa
 def test_waiting_goes_on_while_the_daemon_recovers(
     tm: Tm, daemon: Counterpart, write, monkeypatch
 ) -> None:
-    monkeypatch.setattr("trainmaster.cli.support.polling.LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("trainmaster.client.polling.LONGEST_PAUSE_S", 0.01)
     write("train.yaml", FILE)
     daemon.on("POST", "/jobs", accepted("5"))
     daemon.on("GET", "/jobs/5", details("running"), NOT_YET, NOT_YET, details("succeeded", 0))
@@ -477,7 +477,7 @@ def served_once(*events: str) -> Callable[[Asked], Answer]:
 def test_a_stream_that_breaks_goes_on_where_it_was(
     tm: Tm, daemon: Counterpart, monkeypatch
 ) -> None:
-    monkeypatch.setattr("trainmaster.cli.support.polling.LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("trainmaster.client.polling.LONGEST_PAUSE_S", 0.01)
     events = (log(b"one\n", "1"), log(b"two\n", "2"), log(b"three\n", "3"))
     whole = served_once(*events)
     daemon.on("POST", "/jobs", accepted("5"))

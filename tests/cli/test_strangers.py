@@ -147,7 +147,7 @@ def test_a_sticky_folder_above_does_no_harm(tm: Tm, folder: Path) -> None:
 def test_the_socket_of_everybodys_manager_is_its_folders_owners(
     tm: Tm, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainmaster.cli.support import address
+    from trainmaster.client import address
 
     place = folder / "run"
     place.mkdir()

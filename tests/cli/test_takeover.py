@@ -27,7 +27,7 @@ ABSENT = "The manager does not answer; waiting for it"
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Counterpart]]:
     """Two managers; nothing names either of them yet."""
-    monkeypatch.setattr("trainmaster.cli.support.polling.LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr("trainmaster.client.polling.LONGEST_PAUSE_S", 0.01)
     monkeypatch.delenv("TRAINMASTER_URL", raising=False)
     with ExitStack() as stack:
         yield [stack.enter_context(serving()) for _ in range(2)]

@@ -35,7 +35,7 @@ def _no_other_manager(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         monkeypatch.delenv(f"TRAINMASTER_{name}", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     monkeypatch.setenv("XDG_DATA_HOME", str(folder / "share"))
-    monkeypatch.setattr("trainmaster.cli.support.address.PORT", 1)
+    monkeypatch.setattr("trainmaster.client.address.PORT", 1)
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def people(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
             monkeypatch.delenv(f"TRAINMASTER_{name}", raising=False)
         for name in ("DATA", "CONFIG"):
             monkeypatch.setenv(f"XDG_{name}_HOME", str(base / "nothing"))
-        monkeypatch.setattr("trainmaster.cli.support.address.PORT", 1)
+        monkeypatch.setattr("trainmaster.client.address.PORT", 1)
         monkeypatch.setenv("COLUMNS", "200")
 
         def type(account: Account | None, line: str) -> tuple[int, str, str]:

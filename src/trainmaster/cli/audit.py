@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.console import show_answer, show_table
 from trainmaster.cli.support.moments import moment_of
 from trainmaster.cli.support.options import AsJson, option
+from trainmaster.client.manager_api import Json, ManagerApi
 
 COLUMNS = (
     *("at", "user", "role", "via", "uid", "token"),
@@ -16,7 +16,7 @@ COLUMNS = (
 
 
 def audit(
-    client: Client,
+    client: ManagerApi,
     user: Annotated[str | None, option("--user USER", "Only requests of this user.")] = None,
     since: Annotated[
         str | None, option("--since WHEN", "Only since this date, or this long ago (1d).")

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from trainmaster.cli.support.console import remark, show_answer
-from trainmaster.cli.support.errors import BadInput, Failed, cannot_write
 from trainmaster.cli.support.files import check_writable
 from trainmaster.cli.support.options import AsJson, option
 from trainmaster.cli.support.progress_bar import ProgressBar
 from trainmaster.cli.up import DATABASE_FILE
+from trainmaster.errors import BadInput, Failed, cannot_write
 
 if TYPE_CHECKING:
     from trainmaster.daemon.backup_file import Manifest, Progress

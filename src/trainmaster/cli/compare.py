@@ -10,8 +10,8 @@ import typer
 
 from trainmaster.cli.support import completion
 from trainmaster.cli.support import scenario_options as options
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import check_directory
+from trainmaster.errors import BadInput
 
 USUAL = "las,tiresias-l,trainmaster"
 """Default policies of a comparison on the user's own trace."""

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.support.client import Client, Json, Query, RequestRefused, job_path
 from trainmaster.cli.support.console import screen, show_answer, write_json
-from trainmaster.cli.support.errors import FAILED, print_error
+from trainmaster.cli.support.errors import print_error
 from trainmaster.cli.support.options import AsJson, JobName, JobNames, option
+from trainmaster.client.manager_api import Json, ManagerApi, Query, RequestRefused, job_path
+from trainmaster.errors import FAILED
 
 Force = Annotated[bool, option("--force", "Do it even if work is lost that the job has not saved.")]
 
@@ -18,7 +19,9 @@ STOPPED_ON_NODE = "StoppedOnNode"
 """Why a job waits for more than room: its processes are stopped where they cannot go on now."""
 
 
-def suspend(client: Client, jobs: JobNames, force: Force = False, as_json: AsJson = False) -> None:
+def suspend(
+    client: ManagerApi, jobs: JobNames, force: Force = False, as_json: AsJson = False
+) -> None:
     """Suspend jobs: free their devices until they are resumed.
 
     On CPU slots a job stays in memory. On GPUs it is asked to save and ends, and goes on from its last
@@ -36,7 +39,7 @@ def suspend(client: Client, jobs: JobNames, force: Force = False, as_json: AsJso
     )
 
 
-def resume(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
+def resume(client: ManagerApi, jobs: JobNames, as_json: AsJson = False) -> None:
     """Resume jobs that were suspended, or submitted with --held, as soon as devices are free.
 
     Examples:
@@ -48,7 +51,7 @@ def resume(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
 
 
 def cancel(
-    client: Client,
+    client: ManagerApi,
     jobs: JobNames,
     now: Annotated[bool, option("--now", "Kill at once, without a grace period.")] = False,
     as_json: AsJson = False,
@@ -64,7 +67,7 @@ def cancel(
     _order_each(client, jobs, "cancel", done, as_json, {"now": "true"} if now else None)
 
 
-def save(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
+def save(client: ManagerApi, jobs: JobNames, as_json: AsJson = False) -> None:
     """Ask running jobs to write a checkpoint now and go on.
 
     Jobs hear of it through the SDK, or by SIGUSR1.
@@ -77,7 +80,7 @@ def save(client: Client, jobs: JobNames, as_json: AsJson = False) -> None:
 
 
 def move(
-    client: Client,
+    client: ManagerApi,
     job: JobName,
     to: Annotated[str, option("--to NODE", "Target node.")],
     force: Force = False,
@@ -96,7 +99,7 @@ def move(
 
 
 def _order_each(
-    client: Client,
+    client: ManagerApi,
     jobs: Sequence[str],
     action: str,
     done: str,

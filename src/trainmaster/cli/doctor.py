@@ -9,9 +9,9 @@ import typer
 
 from trainmaster.cli.backup import DATABASE
 from trainmaster.cli.support.console import screen, write_json
-from trainmaster.cli.support.errors import FAILED
 from trainmaster.cli.support.options import AsJson, option
 from trainmaster.cli.up import DATABASE_FILE
+from trainmaster.errors import FAILED
 
 if TYPE_CHECKING:
     from trainmaster.cli.diagnosis.checks import Finding

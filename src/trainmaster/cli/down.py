@@ -10,14 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trainmaster.cli.support.address import URL, is_alive, is_process_of
-from trainmaster.cli.support.client import Client, Json, RequestRefused, Unreachable, job_path
 from trainmaster.cli.support.console import show_answer
-from trainmaster.cli.support.errors import Failed
 from trainmaster.cli.support.format import found_again, left_jobs
 from trainmaster.cli.support.job_table import list_jobs
 from trainmaster.cli.support.options import AsJson, option
-from trainmaster.cli.support.polling import pause, poll
+from trainmaster.client.address import URL, is_alive, is_process_of
+from trainmaster.client.manager_api import Json, ManagerApi, RequestRefused, Unreachable, job_path
+from trainmaster.client.polling import pause, poll
+from trainmaster.errors import Failed
 from trainmaster.model.job_state import LIVE_STATES, JobState
 from trainmaster.text.formatting import exact_length, plural
 
@@ -35,7 +35,7 @@ JOBS = "Cancel all jobs first, and wait until they have ended."
 
 
 def down(
-    client: Client,
+    client: ManagerApi,
     jobs: Annotated[bool, option("--jobs", JOBS)] = False,
     ray: Annotated[bool, option("--ray", RAY)] = False,
     as_json: AsJson = False,
@@ -84,7 +84,7 @@ def down(
     show_answer(report, as_json, " ".join(said))
 
 
-def _withdraw_alone(client: Client, nobody: Failed) -> Withdrawn:
+def _withdraw_alone(client: ManagerApi, nobody: Failed) -> Withdrawn:
     """What managers that do not run any more have left; `nobody` says that none runs."""
     folder = _folder_of(client)
     if folder is None or not folder.is_dir() or _managers_of(folder):
@@ -95,7 +95,7 @@ def _withdraw_alone(client: Client, nobody: Failed) -> Withdrawn:
     return withdrawn
 
 
-def _folder_of(client: Client) -> Path | None:
+def _folder_of(client: ManagerApi) -> Path | None:
     """The data folder that is meant, though no manager runs there; None where an address is."""
     from trainmaster.cli.support.own_store import managed_folder
 
@@ -165,7 +165,7 @@ def _managers_of(folder: Path) -> list[int]:
     return sorted(lock_holders(str(folder / LOCK)))
 
 
-def _cancel_all(client: Client) -> int:
+def _cancel_all(client: ManagerApi) -> int:
     """Cancel what has not ended, and wait for it; how many jobs that were."""
     found = [row["id"] for row in list_jobs(client, LIVE)]
     for id in found:
@@ -179,7 +179,7 @@ def _cancel_all(client: Client) -> int:
     return len(found)
 
 
-def _end(client: Client, pid: int) -> None:
+def _end(client: ManagerApi, pid: int) -> None:
     """Tell the process to end, and wait until it has."""
     url = client.url
     try:

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from trainmaster.cli.support import memory_estimates
 from trainmaster.cli.support.console import remark
-from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.memory_estimates import DeviceSetup
 from trainmaster.cli.support.options import AsJson, argument, option
 from trainmaster.cli.support.program_profiles import command_words, keep_memory
 from trainmaster.config.units import size_bytes
+from trainmaster.errors import BadInput, Failed
 from trainmaster.estimators.memory.training_memory import Context, GpuKind, Sharding
 from trainmaster.profiling.memory_trace import TrainingSetup
 from trainmaster.text.formatting import size

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import typer
 
-from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import remark
-from trainmaster.cli.support.errors import Failed, print_error, system_reason
+from trainmaster.cli.support.errors import print_error
 from trainmaster.cli.support.options import Command, JobName
+from trainmaster.client.manager_api import Json, ManagerApi, job_path
 from trainmaster.engines.local.secret_files import SecretProblem, problem_sentence, read_secrets
+from trainmaster.errors import Failed, system_reason
 from trainmaster_sdk import wire
 
 CONTEXT = {"allow_interspersed_args": False}
@@ -31,7 +32,7 @@ or run something is not only PATH, LD_PRELOAD, PYTHONPATH, BASH_ENV, NODE_OPTION
 CUDA_INJECTION64_PATH, GIT_SSH_COMMAND, LESSOPEN and whatever else a library reads."""
 
 
-def execute(client: Client, job: JobName, command: Command) -> None:
+def execute(client: ManagerApi, job: JobName, command: Command) -> None:
     """Run a command on this machine with a job's environment and working directory.
 
     Of another user's job, which takes an admin, only its devices and ranks are taken: the command is

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 
-from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.format import at
 from trainmaster.cli.support.options import AsJson, JobName
+from trainmaster.client.manager_api import Json, ManagerApi, job_path
 from trainmaster.model.job_state import LIVE_STATES
 from trainmaster.text.formatting import short_length
 
 NUMBERS = {"need": "needed", "free": "free", "largest_block": "free together"}
 
 
-def explain(client: Client, job: JobName, as_json: AsJson = False) -> None:
+def explain(client: ManagerApi, job: JobName, as_json: AsJson = False) -> None:
     """Explain why a job waits: the reason with its numbers, the jobs that block it, the expected start.
 
     Examples:

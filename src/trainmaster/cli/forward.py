@@ -8,12 +8,12 @@ import threading
 from contextlib import suppress
 from typing import Annotated
 
-from trainmaster.cli.support.client import Client, job_path
 from trainmaster.cli.support.console import say, write_error, write_json
-from trainmaster.cli.support.errors import BadInput, CommandError, Failed, system_reason
 from trainmaster.cli.support.options import AsJson, JobName, argument, option
-from trainmaster.cli.support.polling import row_now
 from trainmaster.cli.support.tunnel import carry
+from trainmaster.client.manager_api import ManagerApi, job_path
+from trainmaster.client.polling import row_now
+from trainmaster.errors import BadInput, CommandError, Failed, system_reason
 
 HERE = "127.0.0.1"
 MOST = 64
@@ -24,7 +24,7 @@ MOST_PORT = 65535
 
 
 def forward(
-    client: Client,
+    client: ManagerApi,
     job: JobName,
     port: Annotated[int, argument("PORT", "The port that the job listens on.")],
     local_port: Annotated[
@@ -74,7 +74,7 @@ def _listener(port: int | None) -> socket.socket:
     return made
 
 
-def _accept(client: Client, listener: socket.socket, path: str) -> None:
+def _accept(client: ManagerApi, listener: socket.socket, path: str) -> None:
     """Carry each connection in a thread of its own; more than there may be wait."""
     free = threading.BoundedSemaphore(MOST)
     last = ""
@@ -100,7 +100,7 @@ def _accept(client: Client, listener: socket.socket, path: str) -> None:
         threading.Thread(target=one, args=(connection,), daemon=True).start()
 
 
-def _until_end(client: Client, id: str) -> None:
+def _until_end(client: ManagerApi, id: str) -> None:
     over = threading.Event()
     while True:
         row = row_now(client, id)

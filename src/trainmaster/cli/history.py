@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Literal, TextIO
 
 from trainmaster.cli.support import format as words
-from trainmaster.cli.support.client import Client, Json, Query
 from trainmaster.cli.support.console import (
     Output,
     Styled,
@@ -19,14 +18,15 @@ from trainmaster.cli.support.console import (
     write_json,
     write_styled,
 )
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.failure_tables import show_failures
 from trainmaster.cli.support.files import STDIO, check_writable, write_text
 from trainmaster.cli.support.job_table import list_jobs, states_of
 from trainmaster.cli.support.moments import moment_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
 from trainmaster.cli.support.plain_table import drawn, fit_table, screen_width
+from trainmaster.client.manager_api import Json, ManagerApi, Query
 from trainmaster.daemon.job_rows import JobRow
+from trainmaster.errors import BadInput
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.text.formatting import plural
 
@@ -65,7 +65,7 @@ STATES = "Only jobs with these ends: succeeded, failed, timed_out, cancelled."
 
 
 def history(
-    client: Client,
+    client: ManagerApi,
     since: Annotated[str | None, option("--since WHEN", SINCE)] = None,
     user: OnlyUser = None,
     me: OnlyMe = False,

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import typer
 
-from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.console import show_answer, show_table
 from trainmaster.cli.support.options import AsJson, argument
+from trainmaster.client.manager_api import Json, ManagerApi
 from trainmaster.failures.input_blocks import absolute
 from trainmaster.model.units import SECOND
 from trainmaster.text.formatting import first_of, plural, utc_time
@@ -20,7 +20,7 @@ COLUMNS = ("path", "since", "failed jobs", "of users", "reason", "jobs that wait
 NAMED = 5
 
 
-def inputs(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
+def inputs(client: ManagerApi, context: typer.Context, as_json: AsJson = False) -> None:
     """List the input paths that are set aside because job after job failed on them, or bring one back.
 
     Jobs that name such a path, in `data` or in their arguments, wait. It is used again by itself when it
@@ -37,7 +37,7 @@ def inputs(client: Client, context: typer.Context, as_json: AsJson = False) -> N
 app = group(inputs)
 
 
-def show_inputs(client: Client, as_json: bool) -> None:
+def show_inputs(client: ManagerApi, as_json: bool) -> None:
     said = client.get("/inputs")
     if as_json or not said["inputs"]:
         show_answer(said, as_json, "No input is set aside.")
@@ -53,7 +53,7 @@ def _row(found: Json) -> list[str]:
 
 @command(app)
 def unblock(
-    client: Client,
+    client: ManagerApi,
     path: Annotated[
         str, argument("PATH", "The path, as `trainmaster inputs` lists it, or from here.")
     ],

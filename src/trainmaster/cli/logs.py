@@ -8,14 +8,14 @@ from itertools import count
 from typing import Annotated
 
 from trainmaster.cli.support.arrays import ArrayOutput, array_id, elements_of, follow_elements
-from trainmaster.cli.support.client import NOT_FOUND, Client, Query, RequestRefused, job_path
 from trainmaster.cli.support.console import remark
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.follow import PRERUN_OUTPUT, follow
 from trainmaster.cli.support.notes import Notes
 from trainmaster.cli.support.options import JobName, option
 from trainmaster.cli.support.output_lines import PrefixedLines, write_plain
-from trainmaster.cli.support.polling import row_now
+from trainmaster.client.manager_api import NOT_FOUND, ManagerApi, Query, RequestRefused, job_path
+from trainmaster.client.polling import row_now
+from trainmaster.errors import BadInput
 
 ELEMENT = re.compile(r"\d+_\d+")
 ONLY_PRERUN = (
@@ -29,7 +29,7 @@ RANK = "Rank (process) whose output is shown."
 
 
 def logs(
-    client: Client,
+    client: ManagerApi,
     job: JobName,
     following: Annotated[
         bool, option("-f --follow", "Follow the output until the job ends.")
@@ -94,7 +94,7 @@ def logs(
         _write_ranks(client, job, query)
 
 
-def _marked(client: Client, job: str, query: Query) -> Query:
+def _marked(client: ManagerApi, job: str, query: Query) -> Query:
     """What to ask for, so that the output of a pre-run is not taken for that of the run after it."""
     row = row_now(client, job)
     prerun = None if row.prerun is None else row.prerun.attempt
@@ -105,7 +105,7 @@ def _marked(client: Client, job: str, query: Query) -> Query:
     return query if row.has_ended else {**query, "attempt": row.attempt}
 
 
-def _prerun_attempt(client: Client, job: str, attempt: int | None) -> int:
+def _prerun_attempt(client: ManagerApi, job: str, attempt: int | None) -> int:
     """The attempt that was, or is, its pre-run."""
     found = row_now(client, job).prerun
     if attempt is not None:
@@ -116,7 +116,7 @@ def _prerun_attempt(client: Client, job: str, attempt: int | None) -> int:
     return int(found.attempt)
 
 
-def _say_if_unstarted(client: Client, job: str) -> None:
+def _say_if_unstarted(client: ManagerApi, job: str) -> None:
     """Nothing was written by a job that has not started: say so."""
     row = row_now(client, job)
     if row.start_s is None:
@@ -126,7 +126,7 @@ def _say_if_unstarted(client: Client, job: str) -> None:
         remark("Note", (f"job {name} {how}: {why}",))
 
 
-def _write_elements(client: Client, array: str, following: bool) -> None:
+def _write_elements(client: ManagerApi, array: str, following: bool) -> None:
     """What the elements of an array wrote, each line with its element."""
     if following:
         follow_elements(client, array)
@@ -135,7 +135,7 @@ def _write_elements(client: Client, array: str, following: bool) -> None:
         output.write_new(elements_of(client, array))
 
 
-def _write_ranks(client: Client, job: str, query: Query) -> None:
+def _write_ranks(client: ManagerApi, job: str, query: Query) -> None:
     """What there is now, of one rank after the other."""
     for rank in count():
         try:

@@ -19,6 +19,7 @@ from trainmaster.cli.support import errors
 from trainmaster.cli.support.command import CONTEXT, help_if_bare, help_of
 from trainmaster.cli.support.console import write
 from trainmaster.cli.support.lazy_commands import LazyCommands
+from trainmaster.errors import FAILED
 
 NAMES = ("trainmaster", "tm")
 
@@ -81,7 +82,7 @@ def main(arguments: list[str], name: str = NAMES[0]) -> int:
         sys.stdout.flush()
     except (BrokenPipeError, typer.Abort):
         _discard_output()
-        return errors.FAILED
+        return FAILED
     except KeyboardInterrupt:
         return errors.INTERRUPTED
     except Exception as error:

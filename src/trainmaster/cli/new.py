@@ -18,9 +18,9 @@ from typing import Annotated
 from trainmaster.catalog import policy_names
 from trainmaster.cli.support.command import command, group, help_if_bare
 from trainmaster.cli.support.console import write, write_json
-from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import check_writable, write_text
 from trainmaster.cli.support.options import argument, option
+from trainmaster.errors import BadInput, Failed
 
 app = group(help_if_bare, __doc__)
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

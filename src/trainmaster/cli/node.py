@@ -9,10 +9,9 @@ from urllib.parse import quote
 import typer
 
 from trainmaster.cli.nodes import Devices, show_nodes
-from trainmaster.cli.support.client import Client, Json, RequestRefused
 from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.console import screen, show_answer, show_table, write_json
-from trainmaster.cli.support.errors import FAILED, BadInput, print_error
+from trainmaster.cli.support.errors import print_error
 from trainmaster.cli.support.options import AsJson, argument, option
 from trainmaster.cli.support.reservations import (
     Cancel,
@@ -25,6 +24,8 @@ from trainmaster.cli.support.reservations import (
     summary,
     terms_of,
 )
+from trainmaster.client.manager_api import Json, ManagerApi, RequestRefused
+from trainmaster.errors import FAILED, BadInput
 from trainmaster.text.formatting import plural
 
 Name = Annotated[str, argument("NODE", "Name of the node; `trainmaster nodes` lists them.")]
@@ -37,7 +38,7 @@ Place = Annotated[
 ]
 
 
-def node(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
+def node(client: ManagerApi, context: typer.Context, as_json: AsJson = False) -> None:
     """List nodes, or take one out of service and back.
 
     Examples:
@@ -56,7 +57,7 @@ app = group(node)
 
 
 @command(app, "list")
-def listed(client: Client, devices: Devices = False, as_json: AsJson = False) -> None:
+def listed(client: ManagerApi, devices: Devices = False, as_json: AsJson = False) -> None:
     """List nodes: their state, their devices, and the jobs on them.
 
     Examples:
@@ -67,7 +68,7 @@ def listed(client: Client, devices: Devices = False, as_json: AsJson = False) ->
 
 
 @command(app)
-def drain(client: Client, name: Name, as_json: AsJson = False) -> None:
+def drain(client: ManagerApi, name: Name, as_json: AsJson = False) -> None:
     """Start nothing more on a node. It stays so over restarts of the manager, until `undrain`.
 
     Jobs that run there are moved to other nodes where the policy finds room and no work is lost, and
@@ -96,7 +97,7 @@ def still_there(node: Json) -> Iterator[str]:
 
 
 @command(app)
-def undrain(client: Client, name: Name, as_json: AsJson = False) -> None:
+def undrain(client: ManagerApi, name: Name, as_json: AsJson = False) -> None:
     """Use a drained node again.
 
     Examples:
@@ -107,7 +108,7 @@ def undrain(client: Client, name: Name, as_json: AsJson = False) -> None:
 
 
 @command(app)
-def forget(client: Client, names: Names, as_json: AsJson = False) -> None:
+def forget(client: ManagerApi, names: Names, as_json: AsJson = False) -> None:
     """Remove nodes of a cluster that are away and do not come back.
 
     A node that left the cluster is kept, with its drain, for the day of its return, and jobs may be submitted
@@ -136,7 +137,7 @@ def forget(client: Client, names: Names, as_json: AsJson = False) -> None:
 
 @command(app)
 def maintenance(
-    client: Client,
+    client: ManagerApi,
     names: Annotated[
         list[str] | None,
         argument("NODE...", "Names of nodes, or `all`; none: list what is planned."),
@@ -178,7 +179,7 @@ def maintenance(
 
 
 @command(app)
-def block(client: Client, place: Place, as_json: AsJson = False) -> None:
+def block(client: ManagerApi, place: Place, as_json: AsJson = False) -> None:
     """Set a device aside, or all devices of a node. It stays so over restarts, until `unblock`.
 
     Nothing more is started there. What runs there goes on and is not moved: that is `drain`. The manager does
@@ -193,7 +194,7 @@ def block(client: Client, place: Place, as_json: AsJson = False) -> None:
 
 
 @command(app)
-def unblock(client: Client, place: Place, as_json: AsJson = False) -> None:
+def unblock(client: ManagerApi, place: Place, as_json: AsJson = False) -> None:
     """Use a device again that is set aside, or all such devices of a node.
 
     Examples:
@@ -205,7 +206,7 @@ def unblock(client: Client, place: Place, as_json: AsJson = False) -> None:
 
 
 @command(app, "test")
-def self_test(client: Client, place: Place, as_json: AsJson = False) -> None:
+def self_test(client: ManagerApi, place: Place, as_json: AsJson = False) -> None:
     """Run the self-test of a device, or of all devices of a node: a matrix product and copies.
 
     Devices that jobs are on are left out. A device that fails, hangs the test, or (a GPU) copies at less than

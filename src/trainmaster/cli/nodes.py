@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.console import NOTHING, remark, show_table, write_json
 from trainmaster.cli.support.format import by_sentence, percent
 from trainmaster.cli.support.options import AsJson, option
+from trainmaster.client.manager_api import ManagerApi
 from trainmaster.model.units import GIB
 
 HEADINGS = (
@@ -22,7 +22,7 @@ READ_HEADINGS = ("memory", "busy", "temperature", "power", "near", "remarks")
 Devices = Annotated[bool, option("--devices", "Show every device on its own line.")]
 
 
-def nodes(client: Client, devices: Devices = False, as_json: AsJson = False) -> None:
+def nodes(client: ManagerApi, devices: Devices = False, as_json: AsJson = False) -> None:
     """List nodes: their state, their devices, and the jobs on them.
 
     Examples:
@@ -33,7 +33,7 @@ def nodes(client: Client, devices: Devices = False, as_json: AsJson = False) -> 
     show_nodes(client, devices, as_json)
 
 
-def show_nodes(client: Client, devices: bool, as_json: bool) -> None:
+def show_nodes(client: ManagerApi, devices: bool, as_json: bool) -> None:
     answer = client.get("/nodes")
     found = answer["nodes"]
     if as_json:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated
 
 from trainmaster.cli.support import format as words
-from trainmaster.cli.support.client import Client, job_path
 from trainmaster.cli.support.console import show_table, write, write_json
-from trainmaster.cli.support.errors import BadInput, Failed, cannot_write
 from trainmaster.cli.support.options import AsJson, JobName, option
+from trainmaster.client.manager_api import ManagerApi, job_path
+from trainmaster.errors import BadInput, Failed, cannot_write
 from trainmaster.text.formatting import listing, plural, size
 
 TO = "Folder to write to. Default: outputs-ID here."
@@ -24,7 +24,7 @@ NAMED = 3
 
 
 def outputs(
-    client: Client,
+    client: ManagerApi,
     job: JobName,
     to: Annotated[Path | None, option("--to DIR", TO)] = None,
     lists: Annotated[bool, option("--list", "List the files without fetching them.")] = False,

@@ -10,12 +10,12 @@ import typer
 from trainmaster.cli.policies import policies
 from trainmaster.cli.queue import cautions
 from trainmaster.cli.support import completion
-from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.console import remark, show_pairs, write_json
-from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.cli.support.format import ago, settings_of
 from trainmaster.cli.support.options import AsJson, argument, option
+from trainmaster.client.manager_api import Json, ManagerApi
+from trainmaster.errors import BadInput, system_reason
 
 NAME = argument(
     "NAME",
@@ -26,7 +26,7 @@ NAME = argument(
 SHOWN = argument("NAME", "A policy.", autocompletion=completion.one_policy)
 
 
-def policy(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
+def policy(client: ManagerApi, context: typer.Context, as_json: AsJson = False) -> None:
     """Show the scheduling policy in use, list the others, or choose another.
 
     Examples:
@@ -55,7 +55,7 @@ def listed(as_json: AsJson = False) -> None:
 
 @command(app)
 def show(
-    client: Client, name: Annotated[str | None, SHOWN] = None, as_json: AsJson = False
+    client: ManagerApi, name: Annotated[str | None, SHOWN] = None, as_json: AsJson = False
 ) -> None:
     """Show the policy in use; with NAME, what that policy does and its options.
 
@@ -71,7 +71,7 @@ def show(
 
 @command(app, "set")
 def change(
-    client: Client,
+    client: ManagerApi,
     name: Annotated[str, NAME],
     settings: Annotated[list[str] | None, argument("KEY=VALUE", "Options of the policy.")] = None,
     more: Annotated[

@@ -6,17 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.console import remark, show_answer, show_table
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.options import AsJson, argument, option
+from trainmaster.client.manager_api import ManagerApi
+from trainmaster.errors import BadInput
 from trainmaster.text.suggest import did_you_mean
 
 PRICES = "Price of a GPU-hour by GPU type, such as H200=3.20; TYPE=none takes it back."
 
 
-def price(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
+def price(client: ManagerApi, context: typer.Context, as_json: AsJson = False) -> None:
     """Show or set what a GPU-hour costs; `trainmaster history --usage` shows the cost.
 
     Examples:
@@ -31,7 +31,7 @@ app = group(price)
 
 
 @command(app, "list")
-def prices(client: Client, as_json: AsJson = False) -> None:
+def prices(client: ManagerApi, as_json: AsJson = False) -> None:
     """List prices by GPU type.
 
     Examples:
@@ -40,7 +40,7 @@ def prices(client: Client, as_json: AsJson = False) -> None:
     show_prices(client, as_json)
 
 
-def show_prices(client: Client, as_json: bool) -> None:
+def show_prices(client: ManagerApi, as_json: bool) -> None:
     said = client.get("/prices")
     if as_json or not said["prices"]:
         none = "No GPU type has a price: `trainmaster price set H200=3.20 --currency EUR` sets one."
@@ -52,7 +52,7 @@ def show_prices(client: Client, as_json: bool) -> None:
 
 @command(app, "set")
 def define(
-    client: Client,
+    client: ManagerApi,
     stated: Annotated[list[str], argument("TYPE=PRICE", PRICES)],
     currency: Annotated[
         str | None, option("--currency NAME", "Name of the currency, such as EUR.")

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 from trainmaster.cli.support.command import command, group, help_if_bare
 from trainmaster.cli.support.console import ErrorOutput, remark, screen, show_table, write_json
-from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import check_directory, write_bytes, write_text
 from trainmaster.cli.support.options import AsJson, Command, option
+from trainmaster.errors import BadInput, Failed
 
 if TYPE_CHECKING:
     from trainmaster.cli.support.packing_advice import Advice

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-from trainmaster.cli.support.client import Client, Query
 from trainmaster.cli.support.console import Styled, plainly, remark, say, write_json, write_styled
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.job_table import jobs_table, list_jobs, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
 from trainmaster.cli.support.plain_table import PlainTable, drawn, is_terminal, screen_width
+from trainmaster.client.manager_api import ManagerApi, Query
+from trainmaster.errors import BadInput
 from trainmaster.model.job_state import LIVE_STATES, JobState
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class OutputFormat(StrEnum):
 
 
 def ps(
-    client: Client,
+    client: ManagerApi,
     everything: Annotated[bool, option("-a --all", "Include jobs that have ended.")] = False,
     all_users: Annotated[bool, option("-A --all-users", ALL_USERS)] = False,
     me: OnlyMe = False,
@@ -89,7 +89,7 @@ def ps(
     remark("Note", client.notes)
 
 
-def _array(client: Client, named: str) -> str:
+def _array(client: ManagerApi, named: str) -> str:
     """The id of the array, by id or name."""
     from trainmaster.cli.support.arrays import ID, array_id  # `ps` has to start quickly
 
@@ -101,7 +101,7 @@ def _array(client: Client, named: str) -> str:
     return found
 
 
-def _whose(client: Client, me: bool, user: str | None, all_users: bool) -> str | None:
+def _whose(client: ManagerApi, me: bool, user: str | None, all_users: bool) -> str | None:
     """The user whose jobs are listed; None: everybody's."""
     if me:
         return client.my_name()

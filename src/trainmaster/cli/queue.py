@@ -9,10 +9,8 @@ from urllib.parse import quote
 
 import typer
 
-from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.console import cell, remark, show_answer, show_table, write_json
-from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.limit_options import (
     BudgetOption,
     PerOption,
@@ -26,6 +24,8 @@ from trainmaster.cli.support.limit_options import (
     number_of,
 )
 from trainmaster.cli.support.options import AsJson, argument, option
+from trainmaster.client.manager_api import Json, ManagerApi
+from trainmaster.errors import BadInput, Failed
 
 COLUMNS = {
     "queue": "name",
@@ -47,7 +47,7 @@ PER_USER = {
 SETTINGS = {key: COLUMNS[key] for key in ("in", "weight", "guaranteed", "maximum")} | PER_USER
 
 
-def queue(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
+def queue(client: ManagerApi, context: typer.Context, as_json: AsJson = False) -> None:
     """List queues, define or remove one.
 
     Examples:
@@ -64,7 +64,7 @@ app = group(queue)
 
 
 @command(app, "list")
-def queues(client: Client, as_json: AsJson = False) -> None:
+def queues(client: ManagerApi, as_json: AsJson = False) -> None:
     """List queues: weight, guaranteed and maximum GPUs, limits, GPUs in use, budget, and jobs by state.
 
     Examples:
@@ -75,7 +75,7 @@ def queues(client: Client, as_json: AsJson = False) -> None:
     show_queues(client, as_json)
 
 
-def show_queues(client: Client, as_json: bool) -> None:
+def show_queues(client: ManagerApi, as_json: bool) -> None:
     said = client.get("/queues")
     if as_json:
         write_json(said)
@@ -105,7 +105,7 @@ def _spent(rows: list[Json]) -> list[str]:
 
 @command(app, "set")
 def define(
-    client: Client,
+    client: ManagerApi,
     name: Annotated[str, argument("NAME", "Queue name.")],
     weight: Annotated[int | None, option("--weight W", "Weight.", min=1)] = None,
     guaranteed: Annotated[float | None, option("--guaranteed GPUS", "Guaranteed GPUs.")] = None,
@@ -182,14 +182,14 @@ def define(
     remark("Warning", cautions(client))
 
 
-def cautions(client: Client) -> list[str]:
+def cautions(client: ManagerApi) -> list[str]:
     """What the queues promise and the cluster, or its policy, does not keep."""
     with suppress(Failed):  # what was asked for is done
         return list(_broken_promises(client))
     return []
 
 
-def _broken_promises(client: Client) -> Iterator[str]:
+def _broken_promises(client: ManagerApi) -> Iterator[str]:
     defined = [each for each in client.get("/queues")["queues"] if each["is_defined"]]
     promised = sum(each["guaranteed_gpus"] for each in defined if each["parent"] is None)
     devices = client.get("/status")["devices"] or 0
@@ -214,7 +214,7 @@ def _name(name: str) -> str:
 
 @command(app, "rm")
 def remove(
-    client: Client,
+    client: ManagerApi,
     names: Annotated[list[str], argument("NAME", "Queues to remove.")],
     as_json: AsJson = False,
 ) -> None:

@@ -8,10 +8,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.console import remark, write_data
 from trainmaster.cli.support.files import write_bytes
 from trainmaster.cli.support.options import option
+from trainmaster.client.manager_api import ManagerApi
 from trainmaster.model.job_state import ENDED_STATES, LIVE_STATES
 from trainmaster.text.formatting import plural
 
@@ -27,7 +27,7 @@ class RecordFormat(StrEnum):
 
 
 def record(
-    client: Client,
+    client: ManagerApi,
     out: Annotated[Path | None, option("--out FILE", OUT)] = None,
     form: Annotated[RecordFormat, option("--format", FORM)] = RecordFormat.TRACE,
 ) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.console import remark, show_answer
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.options import AsJson, argument, option
 from trainmaster.cli.support.reservations import (
     Cancel,
@@ -20,6 +18,8 @@ from trainmaster.cli.support.reservations import (
     terms_of,
 )
 from trainmaster.cli.support.unknown_users import note_unknown_user
+from trainmaster.client.manager_api import ManagerApi
+from trainmaster.errors import BadInput
 from trainmaster.model.queue import DEFAULT_QUEUE
 
 Places = Annotated[
@@ -29,7 +29,7 @@ Places = Annotated[
 
 
 def reserve(
-    client: Client,
+    client: ManagerApi,
     places: Places = None,
     user: Annotated[str | None, option("--user USER", "Whose jobs may use them.")] = None,
     queue: Annotated[str | None, option("--queue QUEUE", "Queue whose jobs may use them.")] = None,
@@ -84,7 +84,7 @@ def reserve(
         remark("Note", [note] if is_free else [])
 
 
-def reservations(client: Client, as_json: AsJson = False) -> None:
+def reservations(client: ManagerApi, as_json: AsJson = False) -> None:
     """List maintenance and reservations, now and later.
 
     Examples:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from trainmaster.cli.backup import AFTER_S, percent
 from trainmaster.cli.support.console import show_answer
-from trainmaster.cli.support.errors import Failed, cannot_write
 from trainmaster.cli.support.options import AsJson, argument, option
 from trainmaster.cli.support.progress_bar import ProgressBar
 from trainmaster.cli.up import DATABASE_FILE
+from trainmaster.errors import Failed, cannot_write
 
 if TYPE_CHECKING:
     from trainmaster.daemon.backup import Restored

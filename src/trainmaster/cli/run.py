@@ -7,9 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.console import write, write_json
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.follow_to_end import follow_to_end
 from trainmaster.cli.support.options import (
     Command,
@@ -34,7 +32,9 @@ from trainmaster.cli.support.submit_request import (
     show_dry_run,
     with_environment,
 )
+from trainmaster.client.manager_api import Json, ManagerApi
 from trainmaster.config.job_file import CONTAINERS
+from trainmaster.errors import BadInput
 
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -80,7 +80,7 @@ AsJson = Annotated[bool, option("--json", "With --detach or --dry-run: write JSO
 
 
 def run(
-    client: Client,
+    client: ManagerApi,
     command: Command,
     name: Name = None,
     queue: Queue = None,
@@ -160,13 +160,13 @@ def run(
         raise typer.Exit(follow_to_end(client, job, all_ranks))
 
 
-def _check(client: Client, spec: Json, as_json: bool) -> None:
+def _check(client: ManagerApi, spec: Json, as_json: bool) -> None:
     with naming_flags():
         check_flags(spec)
         show_dry_run(client, [spec], as_json)
 
 
-def _submit(client: Client, spec: Json) -> Submitted:
+def _submit(client: ManagerApi, spec: Json) -> Submitted:
     with naming_flags():
         check_flags(spec)
         (job,) = send(client, [spec])

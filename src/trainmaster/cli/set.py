@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import show_answer
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import AsJson, JobName, argument
+from trainmaster.client.manager_api import Json, ManagerApi, job_path
+from trainmaster.errors import BadInput
 from trainmaster.text.suggest import did_you_mean
 
 WHOLE = ("priority", "retries")
@@ -19,7 +19,7 @@ FIELDS = (
 
 
 def change(
-    client: Client,
+    client: ManagerApi,
     job: JobName,
     settings: Annotated[list[str], argument("KEY=VALUE", f"One or more of {', '.join(FIELDS)}.")],
     as_json: AsJson = False,

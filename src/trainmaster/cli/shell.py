@@ -13,15 +13,11 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from trainmaster.cli.support.client import Client, job_path
 from trainmaster.cli.support.completion import live_jobs
-from trainmaster.cli.support.connection import UNIX, Place
 from trainmaster.cli.support.console import write, write_error
-from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.format import seconds_of, state_label
 from trainmaster.cli.support.notes import Notes, reason_key
 from trainmaster.cli.support.options import Cpus, Memory, Queue, argument, option
-from trainmaster.cli.support.polling import poll, row_now
 from trainmaster.cli.support.submit_request import (
     check_flags,
     naming_flags,
@@ -29,7 +25,11 @@ from trainmaster.cli.support.submit_request import (
     with_environment,
 )
 from trainmaster.cli.support.terminal import Attached, DetachReason
+from trainmaster.client.connection import UNIX, Place
+from trainmaster.client.manager_api import ManagerApi, job_path
+from trainmaster.client.polling import poll, row_now
 from trainmaster.daemon.job_rows import JobRow
+from trainmaster.errors import BadInput, Failed
 from trainmaster_sdk import terminal_protocol as frames
 from trainmaster_sdk.notebook import program
 
@@ -48,7 +48,7 @@ DETACH = "Print the job id and return without attaching."
 
 
 def shell(
-    client: Client,
+    client: ManagerApi,
     job: Annotated[str | None, SESSION] = None,
     gpus: Annotated[str | None, option("--gpus N", GPUS)] = None,
     cpus: Cpus = None,
@@ -141,7 +141,7 @@ def _note(text: str) -> None:
     write_error(f"{text}\n")
 
 
-def _attach(client: Client, job: str) -> int:
+def _attach(client: ManagerApi, job: str) -> int:
     """Resume it, wait until it runs, and attach; its exit code, or 0 after detaching."""
     row = _running(client, job)
     folder = Path(
@@ -169,7 +169,7 @@ def _attach(client: Client, job: str) -> int:
     return 0
 
 
-def _running(client: Client, job: str) -> JobRow:
+def _running(client: ManagerApi, job: str) -> JobRow:
     """Resume it if it is suspended, and wait until it runs."""
     notes, was_resumed = Notes(), False
 
@@ -197,7 +197,7 @@ def _ended(row: JobRow) -> str:
     return f"{state_label(row.state)}{code}" if row.state != "cancelled" else "been cancelled"
 
 
-def _line_to(client: Client, row: JobRow, folder: Path) -> socket.socket | str:
+def _line_to(client: ManagerApi, row: JobRow, folder: Path) -> socket.socket | str:
     """A line to the session, or the address of its notebook, as soon as it has one."""
     until = time.monotonic() + ANSWERS_S
 

@@ -6,14 +6,14 @@ import shlex
 
 from trainmaster.cli.explain import failure_lines, last_lines
 from trainmaster.cli.support import format as words
-from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import NOTHING, remark, screen, show_pairs, write_json
 from trainmaster.cli.support.options import AsJson, JobName
+from trainmaster.client.manager_api import Json, ManagerApi, job_path
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.text.formatting import plural, size, step_rate
 
 
-def show(client: Client, job: JobName, as_json: AsJson = False) -> None:
+def show(client: ManagerApi, job: JobName, as_json: AsJson = False) -> None:
     """Show a job: its request, where it runs, its progress, how it ended.
 
     Examples:

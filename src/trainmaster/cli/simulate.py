@@ -12,9 +12,10 @@ import typer
 
 from trainmaster.cli.support import scenario_options as options
 from trainmaster.cli.support.console import remark
-from trainmaster.cli.support.errors import INTERRUPTED, CommandError, Failed
+from trainmaster.cli.support.errors import INTERRUPTED
 from trainmaster.cli.support.files import STDOUT, check_directory, check_writable, write_out
 from trainmaster.cli.support.options import argument, option
+from trainmaster.errors import CommandError, Failed
 
 if TYPE_CHECKING:
     from trainmaster.cli.support.simulate_runner import Ran

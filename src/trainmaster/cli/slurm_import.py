@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 from trainmaster.cli.support.console import write, write_error, write_json
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import STDIO, check_directory, read_text, write_text
 from trainmaster.cli.support.options import AsJson, argument, option
 from trainmaster.config.job_file import job_file_of
@@ -16,6 +15,7 @@ from trainmaster.config.slurm.job import Imported, Wishes, imported
 from trainmaster.config.slurm.job_text import job_text
 from trainmaster.config.slurm.script import Remark, is_batch_script, read_script
 from trainmaster.config.validation import ConfigError
+from trainmaster.errors import BadInput
 from trainmaster.text.control_characters import visible_line
 
 SCRIPTS = "Batch scripts with #SBATCH lines; - reads standard input."

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import typer
 
-from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.console import remark, show_pairs, write_json
-from trainmaster.cli.support.errors import FAILED
 from trainmaster.cli.support.format import state_label
 from trainmaster.cli.support.options import AsJson
+from trainmaster.client.manager_api import Json, ManagerApi
+from trainmaster.errors import FAILED
 from trainmaster.model.topology import SLOT_TYPE
 from trainmaster.text.formatting import exact_length
 
 
-def status(client: Client, as_json: AsJson = False) -> None:
+def status(client: ManagerApi, as_json: AsJson = False) -> None:
     """Show the manager: where it is, whether it works, its policy, its devices and jobs.
 
     The exit code is 1 where it cannot work now, and the reason is shown.
@@ -37,7 +37,7 @@ def status(client: Client, as_json: AsJson = False) -> None:
         raise typer.Exit(FAILED)
 
 
-def _url(client: Client, answer: Json) -> str:
+def _url(client: ManagerApi, answer: Json) -> str:
     """Where browsers find it, as far as it says so; where it was asked, else."""
     return str(answer.get("url") or client.url)
 

@@ -6,18 +6,18 @@ import sys
 from collections.abc import Sequence
 
 from trainmaster.cli.support.arrays import array_id, elements_of
-from trainmaster.cli.support.client import Client, Json, job_path
 from trainmaster.cli.support.console import show_table, write, write_json
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.format import at
 from trainmaster.cli.support.options import AsJson, JobName
+from trainmaster.client.manager_api import Json, ManagerApi, job_path
+from trainmaster.errors import BadInput
 from trainmaster.text.formatting import short_length
 
 MOST = 20
 """Elements of an array that are shown together."""
 
 
-def story(client: Client, job: JobName, as_json: AsJson = False) -> None:
+def story(client: ManagerApi, job: JobName, as_json: AsJson = False) -> None:
     """Show what happened to a job, oldest first; for an array, each element in turn.
 
     Examples:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.support.client import Client, RequestRefused
 from trainmaster.cli.support.console import remark, screen, write, write_json
 from trainmaster.cli.support.follow_to_end import wait_for
 from trainmaster.cli.support.format import ended_sentence
@@ -25,12 +24,13 @@ from trainmaster.cli.support.options import (
     option,
 )
 from trainmaster.cli.support.submit_request import Submitted, environment_of, send, show_dry_run
+from trainmaster.client.manager_api import ManagerApi, RequestRefused
 
 FILES = "Job files (YAML), each with one or more documents; - reads standard input."
 
 
 def submit(
-    client: Client,
+    client: ManagerApi,
     files: Annotated[list[str], argument("FILE", FILES)],
     wait: Annotated[
         bool, option("--wait", "Wait until the jobs end and return their exit code.")
@@ -83,7 +83,7 @@ def submit(
         _wait(client, found, as_json)
 
 
-def _with_place(client: Client, jobs: Sequence[ReadJob], no: RequestRefused) -> RequestRefused:
+def _with_place(client: ManagerApi, jobs: Sequence[ReadJob], no: RequestRefused) -> RequestRefused:
     """The manager's refusal, with the file and line that it is about, where that is known."""
     place = next((at for job in jobs if (at := job.place_of(str(no))) is not None), None)
     if place is None and len({job.file for job in jobs}) > 1:
@@ -91,7 +91,7 @@ def _with_place(client: Client, jobs: Sequence[ReadJob], no: RequestRefused) -> 
     return no if place is None else RequestRefused(f"{place}: {no}", no.status)
 
 
-def _is_refused_so(client: Client, job: ReadJob, no: RequestRefused) -> bool:
+def _is_refused_so(client: ManagerApi, job: ReadJob, no: RequestRefused) -> bool:
     """Whether the manager refuses this one by itself with the same words."""
     try:
         client.post("/jobs", {"jobs": [job.spec]}, {"dry_run": "true"})
@@ -111,7 +111,7 @@ def _print_submitted(found: list[Submitted], parsable: bool, as_json: bool) -> N
     sys.stdout.flush()
 
 
-def _wait(client: Client, found: list[Submitted], as_json: bool) -> None:
+def _wait(client: ManagerApi, found: list[Submitted], as_json: bool) -> None:
     """The code of the first job that did not succeed in the order of the files; of an array, the highest."""
     try:
         rows = [row for job in found for row in wait_for(client, job)]

@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 import typer
 
 from trainmaster.api.front import SHA256
-from trainmaster.cli.support.client import Client, Json, RequestRefused
 from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.console import (
     remark,
@@ -21,11 +20,13 @@ from trainmaster.cli.support.console import (
     write_error,
     write_json,
 )
-from trainmaster.cli.support.errors import FAILED, BadInput, cannot_write, print_error
+from trainmaster.cli.support.errors import print_error
 from trainmaster.cli.support.format import ago, at, seconds_of
-from trainmaster.cli.support.known_managers import KnownManager, known_managers, remember
 from trainmaster.cli.support.options import AsJson, TokenFile, argument, option
 from trainmaster.cli.support.unknown_users import note_unknown_user
+from trainmaster.client.known_managers import KnownManager, known_managers, remember
+from trainmaster.client.manager_api import Json, ManagerApi, RequestRefused
+from trainmaster.errors import FAILED, BadInput, cannot_write
 
 NEVER = "never"
 COLUMNS = ("id", "user", "role", "name", "made", "expires", "last used")
@@ -39,7 +40,7 @@ SHA256_DIGITS = 64
 TOKEN_ID = re.compile("[0-9a-f]{1,32}")
 
 
-def token(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
+def token(client: ManagerApi, context: typer.Context, as_json: AsJson = False) -> None:
     """Make, list and revoke tokens, choose a manager on another machine, open the page in a browser.
 
     On the manager's machine no token is needed: its socket knows who asks.
@@ -60,7 +61,7 @@ app = group(token)
 
 @command(app)
 def new(
-    client: Client,
+    client: ManagerApi,
     user: Annotated[str | None, option("--user USER", USER)] = None,
     role: Annotated[Role, option("--role viewer|user|operator|admin", ROLE)] = "user",
     expires: Annotated[str, option("--expires TIME|never", EXPIRES)] = "90d",
@@ -116,7 +117,7 @@ def _write_secret(path: Path, token: str) -> None:
 
 @command(app, "list")
 def tokens(
-    client: Client,
+    client: ManagerApi,
     everything: Annotated[bool, option("-a --all", "Include revoked and expired ones.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -129,7 +130,7 @@ def tokens(
     show_tokens(client, as_json, everything)
 
 
-def show_tokens(client: Client, as_json: bool, everything: bool = False) -> None:
+def show_tokens(client: ManagerApi, as_json: bool, everything: bool = False) -> None:
     import time
 
     found = client.get("/tokens")["tokens"]
@@ -160,7 +161,7 @@ def _row(each: Json, now: float) -> list[str]:
 
 @command(app)
 def revoke(
-    client: Client,
+    client: ManagerApi,
     ids: Annotated[list[str], argument("ID", "Tokens, by the ids that `token list` shows.")],
     as_json: AsJson = False,
 ) -> None:
@@ -188,7 +189,7 @@ def revoke(
 
 
 @command(app)
-def link(client: Client, as_json: AsJson = False) -> None:
+def link(client: ManagerApi, as_json: AsJson = False) -> None:
     """Print a link that opens the manager's page in a browser as you: once, within ten minutes.
 
     Examples:
@@ -224,8 +225,8 @@ def use(
     """
     from dataclasses import replace
 
-    from trainmaster.cli.support.address import find_address
-    from trainmaster.cli.support.token_source import checked_token, stated_token
+    from trainmaster.client.address import find_address
+    from trainmaster.client.token_source import checked_token, stated_token
 
     place = replace(find_address(address, None), pin=None)
     if not place.is_tcp:
@@ -238,7 +239,7 @@ def use(
     if text is None:
         _check_terminal("a token", "--token-file FILE or TRAINMASTER_TOKEN")
         text = checked_token(typer.prompt("Token", hide_input=True, err=True), "this")
-    asked = Client.at(place, text)
+    asked = ManagerApi.at(place, text)
     caller = asked.get("/caller")
     known = known_managers().with_manager(place.url, KnownManager(text, place.pin))
     path = remember(known)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 from trainmaster.cli.support import completion
 from trainmaster.cli.support.command import command, group, help_if_bare
 from trainmaster.cli.support.console import remark, screen, show_pairs, write_json, write_json_text
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import check_writable, write_bytes, write_out
 from trainmaster.cli.support.options import AsJson, argument, option
+from trainmaster.errors import BadInput
 
 if TYPE_CHECKING:
     from trainmaster.model.trace import Trace

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.cli.support.address import PORT, USUAL_HOST, state_folder
 from trainmaster.cli.support.background import arguments_of, start_in_background, unusable_folder
-from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.cli.support.format import settings_of
 from trainmaster.cli.support.options import option
-from trainmaster.cli.support.peer_check import ROOT
+from trainmaster.client.address import PORT, USUAL_HOST, state_folder
+from trainmaster.client.peer_check import ROOT
+from trainmaster.errors import BadInput, system_reason
 
 if TYPE_CHECKING:
     from trainmaster.api.front import Front

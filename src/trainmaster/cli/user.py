@@ -8,10 +8,8 @@ from urllib.parse import quote
 
 import typer
 
-from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.command import command, group
 from trainmaster.cli.support.console import cell, remark, show_answer, show_table
-from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.format import at
 from trainmaster.cli.support.limit_options import (
     BudgetOption,
@@ -27,6 +25,8 @@ from trainmaster.cli.support.limit_options import (
 )
 from trainmaster.cli.support.options import AsJson, argument, option
 from trainmaster.cli.support.unknown_users import EVERYBODY, note_unknown_user
+from trainmaster.client.manager_api import Json, ManagerApi
+from trainmaster.errors import BadInput, Failed
 
 COLUMNS = (
     "user",
@@ -43,7 +43,7 @@ ROLE = "What the user may do: see all jobs, use their own, change every job and 
 Role = Literal["viewer", "user", "operator", "admin"]
 
 
-def user(client: Client, context: typer.Context, as_json: AsJson = False) -> None:
+def user(client: ManagerApi, context: typer.Context, as_json: AsJson = False) -> None:
     """List users that have a role or limits of their own, set those, or take a role back.
 
     Users of the manager's machine have the role `user`: they submit jobs, and see and change their own.
@@ -63,7 +63,7 @@ app = group(user)
 
 
 @command(app, "list")
-def users(client: Client, as_json: AsJson = False) -> None:
+def users(client: ManagerApi, as_json: AsJson = False) -> None:
     """List users with a role or limits of their own, with what they use; without being admin, yourself.
 
     Examples:
@@ -73,7 +73,7 @@ def users(client: Client, as_json: AsJson = False) -> None:
     show_users(client, as_json)
 
 
-def show_users(client: Client, as_json: bool) -> None:
+def show_users(client: ManagerApi, as_json: bool) -> None:
     limits = {each["user"]: each for each in client.get("/user-limits")["limits"]}
     roles: Json = {"users": []}
     with suppress(Failed):  # only admins see the roles
@@ -100,7 +100,7 @@ def show_users(client: Client, as_json: bool) -> None:
 
 @command(app, "set")
 def set_role(
-    client: Client,
+    client: ManagerApi,
     name: Annotated[str, argument("NAME", "User of the manager's machine.")],
     role: Annotated[Role | None, option("--role viewer|user|operator|admin", ROLE)] = None,
     max_gpus: Annotated[
@@ -172,7 +172,7 @@ def limit_words(row: Json) -> str:
 
 @command(app, "rm")
 def remove(
-    client: Client,
+    client: ManagerApi,
     names: Annotated[list[str], argument("NAME", "Users that go back to the role `user`.")],
     as_json: AsJson = False,
 ) -> None:

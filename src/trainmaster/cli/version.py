@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from trainmaster import __version__
-from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.console import show_answer
-from trainmaster.cli.support.errors import CommandError
 from trainmaster.cli.support.options import AsJson
+from trainmaster.client.manager_api import ManagerApi
+from trainmaster.errors import CommandError
 
 
-def version(client: Client, as_json: AsJson = False) -> None:
+def version(client: ManagerApi, as_json: AsJson = False) -> None:
     """Show the version of this program, and of the manager if one runs.
 
     Examples:

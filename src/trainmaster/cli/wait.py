@@ -9,14 +9,15 @@ from typing import Annotated
 import typer
 
 from trainmaster.cli.support.arrays import elements_of
-from trainmaster.cli.support.client import Client, Unreachable
 from trainmaster.cli.support.console import remark, write_json
-from trainmaster.cli.support.errors import FAILED, print_error
+from trainmaster.cli.support.errors import print_error
 from trainmaster.cli.support.format import ended_sentence, seconds_of
 from trainmaster.cli.support.job_table import states_of
 from trainmaster.cli.support.options import AsJson, JobNames, option
-from trainmaster.cli.support.polling import poll, row_now
+from trainmaster.client.manager_api import ManagerApi, Unreachable
+from trainmaster.client.polling import poll, row_now
 from trainmaster.daemon.job_rows import JobRow
+from trainmaster.errors import FAILED
 from trainmaster.model.job_state import JobState
 from trainmaster.text.formatting import listing
 
@@ -26,7 +27,7 @@ FOR = "Wait until they are in one of these states, instead of for their end."
 
 
 def wait(
-    client: Client,
+    client: ManagerApi,
     jobs: JobNames,
     wanted: Annotated[str | None, option("--for STATE,…", FOR)] = None,
     timeout: Annotated[
@@ -67,7 +68,7 @@ def _states(text: str) -> list[str]:
     return states_of(text, list(JobState), unknown).split(",")
 
 
-def _ids(client: Client, job: str) -> list[str]:
+def _ids(client: ManagerApi, job: str) -> list[str]:
     """The job; of an array, all its elements."""
     row = row_now(client, job)
     if row.array is not None and job in (row.array, row.name):
@@ -75,7 +76,7 @@ def _ids(client: Client, job: str) -> list[str]:
     return [each.id for each in elements_of(client, row.id)] or [row.id]
 
 
-def _wait(client: Client, ids: Sequence[str], states: frozenset[str]) -> list[JobRow]:
+def _wait(client: ManagerApi, ids: Sequence[str], states: frozenset[str]) -> list[JobRow]:
     """The jobs as they are when all of them are done, or when the time is over."""
     found: dict[str, JobRow] = {}
 

@@ -20,9 +20,9 @@ from starlette.testclient import TestClient
 from tests.api_service import MemoryService
 from trainmaster.api.app import create_app
 from trainmaster.api.peer import FromPeer, Peer
-from trainmaster.cli.support.client import Client, RequestRefused
-from trainmaster.cli.support.connection import Place, fingerprint
 from trainmaster.cli.support.tunnel import carry
+from trainmaster.client.connection import Place, fingerprint
+from trainmaster.client.manager_api import ManagerApi, RequestRefused
 from trainmaster.daemon.unix_users import user_name
 
 V1 = "/api/v1"
@@ -146,7 +146,7 @@ def test_both_ways_at_once(
         pin = fingerprint(ssl.PEM_cert_to_DER_cert(certificate[0].read_text()))
         scheme = "https" if is_secure else "http"
         place = Place(f"{scheme}://127.0.0.1:{server}", pin=pin if is_secure else None)
-        client = Client.at(place, token)
+        client = ManagerApi.at(place, token)
         near, far = socket.socketpair()
         carrier = threading.Thread(target=carry, args=(client, f"/jobs/{job}/ports/{port}", far))
         carrier.start()

@@ -14,8 +14,8 @@ from trainmaster.cli.support.engine_option import (
     remember_engine,
     remembered_engine,
 )
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.engines.engine_settings import EngineChoice
+from trainmaster.errors import BadInput
 
 AT = "10.0.0.1:6379"
 

@@ -10,13 +10,13 @@ import pytest
 
 from trainmaster.cli.explain import failure_lines, lines_of
 from trainmaster.cli.support import format as words
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.output_lines import PrefixedLines
 from trainmaster.cli.support.plain_table import STYLES, Coloured, PlainTable, fit_table
 from trainmaster.cli.support.submit_request import environment_of, with_environment
 from trainmaster.cli.support.terminal import Escapes
 from trainmaster.daemon.array_rows import ArrayRow, fold, ranges
 from trainmaster.daemon.job_rows import JobRow
+from trainmaster.errors import BadInput
 
 
 @pytest.mark.parametrize(

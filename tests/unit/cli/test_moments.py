@@ -8,8 +8,8 @@ from datetime import datetime
 import pytest
 
 from trainmaster.cli.support import format as words
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.moments import moment_ahead, moment_of
+from trainmaster.errors import BadInput
 
 DAY = 86_400
 DAYLIGHT_SAVING = 3_600

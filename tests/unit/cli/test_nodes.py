@@ -9,7 +9,7 @@ import typer
 
 from trainmaster.cli.node import forget
 from trainmaster.cli.nodes import show_nodes
-from trainmaster.cli.support.client import Client, RequestRefused
+from trainmaster.client.manager_api import ManagerApi, RequestRefused
 
 LEFT_OUT = {"name": "gpu13", "why": "Trainmaster is not installed there."}
 
@@ -30,7 +30,7 @@ class Answers:
 
 
 def shown(*nodes: dict[str, Any], devices: bool = False) -> None:
-    show_nodes(cast(Client, Answers(*nodes)), devices, False)
+    show_nodes(cast(ManagerApi, Answers(*nodes)), devices, False)
 
 
 def test_nodes_that_are_left_out_are_named_with_the_reason(
@@ -73,7 +73,7 @@ def test_nodes_are_forgotten_together_as_far_as_they_may_be(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(typer.Exit):
-        forget(cast(Client, Answers()), ["n0", "n1", "n2"])
+        forget(cast(ManagerApi, Answers()), ["n0", "n1", "n2"])
     said = capsys.readouterr()
     assert said.out == "Node n0 is forgotten.\nNode n2 is forgotten.\n"
     assert "node n1 is there" in said.err

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from trainmaster.cli.main import main
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.own_store import refuse_others_folder, store_of
 from trainmaster.daemon.data_folder import StoreMark, write_mark
+from trainmaster.errors import BadInput
 
 COMMANDS = (["backup"], ["restore", "backup.tar.gz"], ["doctor"])
 

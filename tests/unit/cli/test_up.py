@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.cli.main import main
-from trainmaster.cli.support.address import state_folder, user_data_folder
 from trainmaster.cli.support.announcement import AS_ROOT, announcement
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.private_folder import is_open_to_users, keep_private, open_to_users
 from trainmaster.cli.support.remembered_reasons import REASONS as KEPT
 from trainmaster.cli.support.remembered_reasons import Reasons, changed_rows, reasons_of
@@ -25,7 +23,9 @@ from trainmaster.cli.support.remembered_slots import (
 )
 from trainmaster.cli.support.remembered_users import SERVES, served
 from trainmaster.cli.up import up
+from trainmaster.client.address import state_folder, user_data_folder
 from trainmaster.daemon.service_api import Health
+from trainmaster.errors import BadInput
 from trainmaster.gpu import fake_driver
 from trainmaster.gpu.driver import FAKE_GPUS
 from trainmaster.model.units import GIB

@@ -18,13 +18,13 @@ from trainmaster import __version__
 from trainmaster.api.front import fingerprint
 from trainmaster.api.local_socket import listener_at, own_path
 from trainmaster.cli.diagnosis.facts import Answer, Manager
-from trainmaster.cli.support.address import ADDRESS, PORT, USUAL_HOST, is_alive
-from trainmaster.cli.support.connection import HTTPS_PORT, Place, connection_to
-from trainmaster.cli.support.errors import CommandError
-from trainmaster.cli.support.listening_sockets import listeners_at
+from trainmaster.client.address import ADDRESS, PORT, USUAL_HOST, is_alive
+from trainmaster.client.connection import HTTPS_PORT, Place, connection_to
+from trainmaster.client.listening_sockets import listeners_at
 from trainmaster.daemon.folder_lock import LOCK
 from trainmaster.engines.local.processes import lock_holders
 from trainmaster.engines.protocol import EngineError
+from trainmaster.errors import CommandError
 
 ANSWER_S = 3.0
 DAY_S = 86_400.0

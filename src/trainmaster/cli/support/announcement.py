@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainmaster.cli.support.address import DATA, SYSTEM_FOLDER, user_data_folder
 from trainmaster.cli.support.background import PAGE
 from trainmaster.cli.support.format import found_again
 from trainmaster.cli.support.remembered_reasons import Reasons, changed_rows
 from trainmaster.cli.support.remembered_slots import Devices
+from trainmaster.client.address import DATA, SYSTEM_FOLDER, user_data_folder
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.unix_users import own_name
 from trainmaster.text.formatting import listing, plural

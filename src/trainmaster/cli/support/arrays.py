@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from trainmaster.cli.support.client import NOT_FOUND, Client, RequestRefused, job_path
 from trainmaster.cli.support.job_table import list_jobs
 from trainmaster.cli.support.output_lines import PrefixedLines
-from trainmaster.cli.support.polling import pause, poll, retry
+from trainmaster.client.manager_api import NOT_FOUND, ManagerApi, RequestRefused, job_path
+from trainmaster.client.polling import pause, poll, retry
 from trainmaster.daemon.job_rows import JobRow
 
 ID = re.compile(r"\d+")
@@ -16,11 +16,11 @@ MANY = 500
 """Elements of an array for which one second is added between requests."""
 
 
-def is_array(client: Client, id: str) -> bool:
+def is_array(client: ManagerApi, id: str) -> bool:
     return bool(client.get("/jobs", {"array": id, "limit": 1})["jobs"])
 
 
-def array_id(client: Client, job: str) -> str | None:
+def array_id(client: ManagerApi, job: str) -> str | None:
     """The id of the array that this id or name means; None where it means a job."""
     if ID.fullmatch(job):
         return job if is_array(client, job) else None
@@ -28,13 +28,13 @@ def array_id(client: Client, job: str) -> str | None:
     return str(found["id"]) if found.get("elements") else None
 
 
-def elements_of(client: Client, array: str) -> list[JobRow]:
+def elements_of(client: ManagerApi, array: str) -> list[JobRow]:
     """All elements, the first one first; none where it is not the id of an array."""
     rows = retry(client, lambda: list(list_jobs(client, {"array": array})))
     return [JobRow.from_json(each) for each in reversed(rows)]
 
 
-def follow_elements(client: Client, array: str) -> list[JobRow]:
+def follow_elements(client: ManagerApi, array: str) -> list[JobRow]:
     """Write what the elements write until all of them have ended; how each did."""
     output = ArrayOutput(client)
 
@@ -52,7 +52,7 @@ def follow_elements(client: Client, array: str) -> list[JobRow]:
 class ArrayOutput:
     """How far the output of each element has been written here."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ManagerApi) -> None:
         self._client = client
         self._attempts: dict[str, int] = {}
         self._read: dict[str, int] = {}

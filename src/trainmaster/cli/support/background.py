@@ -12,9 +12,9 @@ from pathlib import Path
 
 import typer
 
-from trainmaster.cli.support.address import user_data_folder
 from trainmaster.cli.support.console import is_private, say, write, write_error
-from trainmaster.cli.support.errors import BadInput, Failed, system_reason
+from trainmaster.client.address import user_data_folder
+from trainmaster.errors import BadInput, Failed, system_reason
 
 LOG = "manager.log"
 OUTPUT = "up.out"

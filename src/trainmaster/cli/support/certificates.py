@@ -6,8 +6,8 @@ import socket
 import ssl
 from urllib.parse import urlsplit
 
-from trainmaster.cli.support.connection import HTTPS_PORT, any_certificate, fingerprint_of
-from trainmaster.cli.support.errors import Failed, system_reason
+from trainmaster.client.connection import HTTPS_PORT, any_certificate, fingerprint_of
+from trainmaster.errors import Failed, system_reason
 
 PATIENCE_S = 10.0
 

@@ -58,14 +58,14 @@ def with_client(function: Callable[..., Any]) -> Callable[..., Any]:
     own = signature(function, eval_str=True)
     if "client" not in own.parameters:
         return function
-    from trainmaster.cli.support.client import Client
     from trainmaster.cli.support.options import Data, TokenFile, Url
+    from trainmaster.client.manager_api import ManagerApi
 
     @wraps(function)
     def with_address(
         url: str | None, data: Path | None, token_file: Path | None, **others: Any
     ) -> Any:
-        return function(Client(url, data, token_file), **others)
+        return function(ManagerApi(url, data, token_file), **others)
 
     added = {"url": Url, "data": Data, "token_file": TokenFile}
     every = [each for name, each in own.parameters.items() if name != "client"]

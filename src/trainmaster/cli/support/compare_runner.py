@@ -12,9 +12,10 @@ import typer
 
 from trainmaster.cli.compare import Outputs
 from trainmaster.cli.support.console import remark, write_json_text
-from trainmaster.cli.support.errors import INTERRUPTED, BadInput, Failed, cannot_write
+from trainmaster.cli.support.errors import INTERRUPTED
 from trainmaster.cli.support.files import check_directory, write_text
 from trainmaster.cli.support.progress_bar import ProgressBar
+from trainmaster.errors import BadInput, Failed, cannot_write
 from trainmaster.evaluation.runner import Interrupted, SuiteProgress, run_suite
 from trainmaster.evaluation.score import Skipped, SuiteResult
 from trainmaster.evaluation.scores_json import to_json

@@ -10,12 +10,12 @@ from trainmaster.cli.compare import USUAL, Outputs, OwnTrace
 from trainmaster.cli.support import scenario_args as inputs
 from trainmaster.cli.support.compare_runner import run_and_report
 from trainmaster.cli.support.console import remark
-from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.files import read_yaml
 from trainmaster.cli.support.policy_args import Chosen, chosen_policies
 from trainmaster.cli.support.simulate_table import undefined_queues
 from trainmaster.config.options import effective
 from trainmaster.config.performance import BASES
+from trainmaster.errors import BadInput, Failed
 from trainmaster.evaluation.suite import (
     Conditions,
     Contender,

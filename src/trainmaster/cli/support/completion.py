@@ -50,12 +50,12 @@ def suites() -> list[str]:
 
 def live_jobs() -> list[str]:
     """Ids and names of live jobs that the user may touch; nothing where no manager answers."""
-    from trainmaster.cli.support.client import Client
-    from trainmaster.cli.support.errors import CommandError
+    from trainmaster.client.manager_api import ManagerApi
+    from trainmaster.errors import CommandError
     from trainmaster.model.job_state import LIVE_STATES
 
     try:
-        client = Client()
+        client = ManagerApi()
         query = {"state": ",".join(LIVE_STATES), "user": client.only_own(), "limit": 200}
         found = client.get("/jobs", query)
     except CommandError:

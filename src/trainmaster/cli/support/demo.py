@@ -16,7 +16,7 @@ from rich.table import Column, Table
 
 from trainmaster.api.submission import Defaults, submission_of
 from trainmaster.cli.support.console import say, screen
-from trainmaster.cli.support.environment import exported
+from trainmaster.client.environment import exported
 from trainmaster.config.job_file import JobFile
 from trainmaster.config.yaml_file import read_documents
 from trainmaster.daemon.daemon import Daemon

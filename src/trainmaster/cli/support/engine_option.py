@@ -7,12 +7,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from trainmaster.catalog import CatalogError, engine_maker, engine_names
-from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.cli.support.remembered_file import kept_text
 from trainmaster.config.units import duration_ms
 from trainmaster.daemon.data_folder import home_of
 from trainmaster.durable_files import write_whole
 from trainmaster.engines.engine_settings import EngineChoice
+from trainmaster.errors import BadInput, system_reason
 from trainmaster.text.formatting import as_sentence
 
 FILE = "engine.json"

@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 
-BAD_INPUT = 2
-FAILED = 1
+from trainmaster.errors import BAD_INPUT, FAILED, CommandError, system_reason
+
 INTERRUPTED = 130
 
 DEBUG = "TRAINMASTER_DEBUG"
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class CommandError(Exception):
-    """One sentence for the user, and the exit code that goes with it."""
-
-    exit_code = FAILED
-
-
-class BadInput(CommandError):
-    """Wrong input that the user can correct: a file, an option, a name."""
-
-    exit_code = BAD_INPUT
-
-
-class Failed(CommandError):
-    """The request was right and did not succeed."""
 
 
 _flags = {"debug": False}
@@ -48,16 +29,6 @@ def print_error(sentence: str) -> None:
     from trainmaster.text.formatting import as_sentence
 
     write_error(f"Error: {as_sentence(sentence)}\n")
-
-
-def system_reason(error: OSError) -> str:
-    """The system's reason, as the end of a sentence."""
-    return (error.strerror or str(error) or type(error).__name__).lower()
-
-
-def cannot_write(what: str, error: OSError) -> Failed:
-    remedy = "free some space" if error.errno in NO_ROOM else "choose another place"
-    return Failed(f"cannot write {what}: {system_reason(error)}; {remedy} and try again.")
 
 
 def sentence_and_code(error: Exception) -> tuple[str, int]:

@@ -10,8 +10,8 @@ from trainmaster.cli.support import scenario_args as inputs
 from trainmaster.cli.support.compare_runner import finish, run
 from trainmaster.cli.support.compare_trace import NAME, experiment_of
 from trainmaster.cli.support.console import remark, write, write_json_text
-from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.config.cluster import Cluster
+from trainmaster.errors import BadInput, Failed
 from trainmaster.evaluation.capacity_search import (
     Saving,
     fewest_nodes,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO, cast
 
 from trainmaster.cli.support.console import Output
-from trainmaster.cli.support.errors import BadInput, Failed, cannot_write, system_reason
+from trainmaster.errors import BadInput, Failed, cannot_write, system_reason
 
 if TYPE_CHECKING:
     from trainmaster.config.validation import Lines

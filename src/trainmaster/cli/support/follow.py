@@ -6,12 +6,12 @@ import base64
 import time
 from collections.abc import Sequence
 
-from trainmaster.cli.support.client import Client, Query, ServerEvent, Unreachable, job_path
-from trainmaster.cli.support.errors import Failed
 from trainmaster.cli.support.notes import Notes, reason_key, state_sentence
 from trainmaster.cli.support.output_lines import Write
-from trainmaster.cli.support.polling import ABSENT_MIN, ABSENT_S, pause, poll, row_now
+from trainmaster.client.manager_api import ManagerApi, Query, ServerEvent, Unreachable, job_path
+from trainmaster.client.polling import ABSENT_MIN, ABSENT_S, pause, poll, row_now
 from trainmaster.daemon.job_rows import JobRow
+from trainmaster.errors import Failed
 from trainmaster.model.job_state import JobState
 
 TRIES = 5
@@ -48,7 +48,7 @@ def _written(sent: ServerEvent) -> tuple[str, bytes]:
     return str(answer.get("rank") or 0), base64.b64decode(answer["bytes"])
 
 
-def follow(client: Client, job: str, query: Query, write: Write, notes: Notes) -> JobRow:
+def follow(client: ManagerApi, job: str, query: Query, write: Write, notes: Notes) -> JobRow:
     """Write a job's output until it has ended and all of it is written; how it ended."""
     after = ""
     row = wait_for_start(client, job, notes)
@@ -101,7 +101,7 @@ def _check_cuts(row: JobRow, cuts: Sequence[float], notes: Notes) -> None:
         notes(f"The output of job {row.id} does not come; trying again ({ABSENT_MIN} at most) …")
 
 
-def wait_for_start(client: Client, job: str, notes: Notes) -> JobRow:
+def wait_for_start(client: ManagerApi, job: str, notes: Notes) -> JobRow:
     """Wait until it has started once, saying why it waits; a later job of the same name is another."""
     id = job
 

@@ -6,15 +6,15 @@ import time
 from contextlib import closing
 
 from trainmaster.cli.support.arrays import elements_of, follow_elements
-from trainmaster.cli.support.client import Client, Query, RequestRefused, Unreachable, job_path
 from trainmaster.cli.support.console import write_error
 from trainmaster.cli.support.errors import INTERRUPTED, print_error
 from trainmaster.cli.support.follow import follow
 from trainmaster.cli.support.format import ended_sentence
 from trainmaster.cli.support.notes import Notes
 from trainmaster.cli.support.output_lines import PrefixedLines, write_plain
-from trainmaster.cli.support.polling import poll, retry, row_now
 from trainmaster.cli.support.submit_request import Submitted
+from trainmaster.client.manager_api import ManagerApi, Query, RequestRefused, Unreachable, job_path
+from trainmaster.client.polling import poll, retry, row_now
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.model.job_state import LIVE_STATES
 
@@ -22,7 +22,7 @@ CANCEL_WAIT_S = 3.0
 """Time to press Ctrl-C again, in seconds."""
 
 
-def wait_for(client: Client, job: Submitted) -> list[JobRow]:
+def wait_for(client: ManagerApi, job: Submitted) -> list[JobRow]:
     """Wait for a job, or for every element of an array; how each ended."""
     live: Query = {"array": job.id, "state": ",".join(LIVE_STATES), "limit": 1}
 
@@ -37,7 +37,7 @@ def wait_for(client: Client, job: Submitted) -> list[JobRow]:
     return poll(ended)
 
 
-def follow_to_end(client: Client, job: Submitted, all_ranks: bool) -> int:
+def follow_to_end(client: ManagerApi, job: Submitted, all_ranks: bool) -> int:
     """The exit code of the job; of an array the highest."""
     notes = Notes()
     notes(job.sentence)
@@ -69,7 +69,7 @@ def wants_to_cancel(job: Submitted) -> bool:
     return False
 
 
-def _follow(client: Client, job: Submitted, all_ranks: bool, notes: Notes) -> int:
+def _follow(client: ManagerApi, job: Submitted, all_ranks: bool, notes: Notes) -> int:
     if job.elements:
         rows = follow_elements(client, job.id)
     elif all_ranks:

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainmaster.cli.support.address import state_folder, user_data_folder
 from trainmaster.cli.support.console import NOTHING
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.plain_table import Cell, Coloured
+from trainmaster.client.address import state_folder, user_data_folder
+from trainmaster.errors import BadInput
 from trainmaster.text.formatting import exact_length, first_of, plural, short_length
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from trainmaster.cli.support import format as words
-from trainmaster.cli.support.client import Client, Json, Query
 from trainmaster.cli.support.console import NOTHING
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.plain_table import Cell, PlainTable, fit_table
+from trainmaster.client.manager_api import Json, ManagerApi, Query
 from trainmaster.daemon.array_rows import ArrayRow, fold
 from trainmaster.daemon.job_rows import JobRow
+from trainmaster.errors import BadInput
 from trainmaster.model.job_state import JobState
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def states_of(text: str, known: Sequence[JobState], refusal: str) -> str:
 
 
 def list_jobs(
-    client: Client, query: Query, most: int | None = None, page: int = PAGE
+    client: ManagerApi, query: Query, most: int | None = None, page: int = PAGE
 ) -> Iterator[Json]:
     """Rows of the manager that match, newest first, page by page."""
     before: str | None = None
@@ -53,7 +53,7 @@ def list_jobs(
 
 
 def jobs_table(
-    client: Client, query: Query, limit: int | None, width: int, *, each: bool, wide: bool
+    client: ManagerApi, query: Query, limit: int | None, width: int, *, each: bool, wide: bool
 ) -> Table | PlainTable:
     """The jobs that match, as `ps` shows them: arrays in one line, unless each element is wanted."""
     rows = _rows(client, query, limit, each)
@@ -68,7 +68,7 @@ def jobs_table(
     return fit_table(headings, cells, width, () if wide else GIVES_WAY, folds=wide)
 
 
-def _rows(client: Client, query: Query, limit: int | None, each: bool) -> list[JobRow]:
+def _rows(client: ManagerApi, query: Query, limit: int | None, each: bool) -> list[JobRow]:
     """As many as are wanted: an array that is folded counts as one, and has all its elements."""
     if each or limit is None:
         return [JobRow.from_json(answer) for answer in list_jobs(client, query, limit)]

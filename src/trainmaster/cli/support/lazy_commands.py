@@ -14,8 +14,8 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from trainmaster.cli.support.command import command, group
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.help import PlainGroup
+from trainmaster.errors import BadInput
 
 NEAR = 0.7
 """Similarity from which a wrong name is taken for a command; `bogus` and `logs` have 0.67."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.format import at
 from trainmaster.cli.support.options import option
 from trainmaster.config.units import duration_ms
+from trainmaster.errors import BadInput
 from trainmaster.model.units import HOUR
 
 NONE = "none"

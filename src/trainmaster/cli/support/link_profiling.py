@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainmaster.cli.support.address import state_folder
 from trainmaster.cli.support.console import remark, say, show_table, write_json
-from trainmaster.cli.support.errors import BadInput, Failed, cannot_write, system_reason
+from trainmaster.client.address import state_folder
 from trainmaster.config.links import GIGA, MeasuredLinks, links_in, links_text
 from trainmaster.config.validation import ConfigError
 from trainmaster.durable_files import write_whole
+from trainmaster.errors import BadInput, Failed, cannot_write, system_reason
 from trainmaster.gpu.devices import Machine, detect_machine
 from trainmaster.model.topology import INSIDE_NODE, Link, TopologyError
 from trainmaster.profiling.links import CannotMeasure, LinkMeter, Meeting, slowest

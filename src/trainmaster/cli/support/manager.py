@@ -22,14 +22,11 @@ from trainmaster.api.local_socket import (
 )
 from trainmaster.api.server import listening, listening_near, serve
 from trainmaster.catalog import engine_maker
-from trainmaster.cli.support.address import ADDRESS, PORT, is_manager, pid_in
 from trainmaster.cli.support.announcement import announcement, farewell
 from trainmaster.cli.support.background import LOG, unusable_folder
-from trainmaster.cli.support.connection import Place
 from trainmaster.cli.support.console import is_private, say
 from trainmaster.cli.support.demo import demonstrate, end_demonstration
 from trainmaster.cli.support.engine_option import remember_engine, remembered_engine, store_name
-from trainmaster.cli.support.errors import BadInput, Failed, system_reason
 from trainmaster.cli.support.format import by_sentence
 from trainmaster.cli.support.link_profiling import LINKS
 from trainmaster.cli.support.manager_log import log_to
@@ -39,6 +36,8 @@ from trainmaster.cli.support.remembered_reasons import REASONS, Reasons
 from trainmaster.cli.support.remembered_slots import Devices, remember_devices
 from trainmaster.cli.support.remembered_users import Serves, remember_users
 from trainmaster.cli.support.service_notifications import ServiceNotifications
+from trainmaster.client.address import ADDRESS, PORT, is_manager, pid_in
+from trainmaster.client.connection import Place
 from trainmaster.config.container_options import ANY, HARMLESS
 from trainmaster.config.limits import Limits
 from trainmaster.config.links import MeasuredLinks
@@ -53,6 +52,7 @@ from trainmaster.engines.engine_settings import EngineChoice, EngineSettings, Ma
 from trainmaster.engines.local.descriptors import raise_limit
 from trainmaster.engines.protocol import Engine, EngineError
 from trainmaster.engines.run_limits import RunLimits
+from trainmaster.errors import BadInput, Failed, system_reason
 from trainmaster.failures.hang_rule import HangLimits
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.store.errors import StoreError

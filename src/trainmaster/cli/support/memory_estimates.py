@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from trainmaster.cli.support.client import Json
 from trainmaster.cli.support.console import say, show_table, write_json
-from trainmaster.cli.support.errors import BadInput
+from trainmaster.client.manager_api import Json
+from trainmaster.errors import BadInput
 from trainmaster.estimators.memory.training_memory import (
     Context,
     GpuKind,

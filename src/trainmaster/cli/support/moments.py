@@ -6,8 +6,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from datetime import time as clock_time
 
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.format import seconds_of
+from trainmaster.errors import BadInput
 
 
 def moment_of(text: str, option: str) -> float:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainmaster.cli.support.address import DATA, SYSTEM_FOLDER, state_folder
 from trainmaster.cli.support.database_option import database_of
-from trainmaster.cli.support.errors import BadInput, system_reason
-from trainmaster.cli.support.peer_check import ROOT
+from trainmaster.client.address import DATA, SYSTEM_FOLDER, state_folder
+from trainmaster.client.peer_check import ROOT
 from trainmaster.daemon.data_folder import store_mark
+from trainmaster.errors import BadInput, system_reason
 
 USUAL = "trainmaster.db"
 """The file of a store in its data folder."""

@@ -7,9 +7,9 @@ import stat
 from pathlib import Path
 
 from trainmaster.cli.support.background import LOG, OUTPUT
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.remembered_slots import GPU_MEMORY, SLOTS
 from trainmaster.engines.local.privileges import CLOSED, OPEN
+from trainmaster.errors import BadInput
 
 OWN_FILES = (
     "trainmaster.db*",

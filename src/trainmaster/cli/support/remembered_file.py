@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.config.validation import ConfigError
 from trainmaster.durable_files import write_whole
+from trainmaster.errors import BadInput, system_reason
 
 T = TypeVar("T")
 NONE = "none"

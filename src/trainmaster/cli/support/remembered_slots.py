@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.cli.support.remembered_file import kept_text
 from trainmaster.config.links import MeasuredLinks
 from trainmaster.config.units import size_bytes
 from trainmaster.durable_files import write_whole
+from trainmaster.errors import BadInput, system_reason
 from trainmaster.gpu.devices import Machine, detect_machine, with_memory
 from trainmaster.model.topology import TopologyError
 from trainmaster.text.formatting import plural

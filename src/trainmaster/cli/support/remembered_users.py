@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
-from trainmaster.cli.support.errors import BadInput, system_reason
 from trainmaster.cli.support.private_folder import is_open_to_users
 from trainmaster.cli.support.remembered_file import kept_text
 from trainmaster.durable_files import write_whole
+from trainmaster.errors import BadInput, system_reason
 
 SERVES = "serves"
 """The file."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.console import show_answer, show_table
-from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.format import seconds_of
 from trainmaster.cli.support.moments import moment_ahead
 from trainmaster.cli.support.options import option
+from trainmaster.client.manager_api import Json, ManagerApi
+from trainmaster.errors import BadInput, Failed
 from trainmaster.model.units import SECOND
 from trainmaster.text.formatting import first_of, utc_time
 from trainmaster.text.reasons import reservation_for
@@ -45,7 +45,7 @@ def terms_of(begin: str | None, begin_in: str | None, lasts: str | None) -> Json
     return {"for": lasts} | ({} if begin_s is None else {"begin_s": begin_s})
 
 
-def show_reservations(client: Client, as_json: bool, *, maintenance_only: bool = False) -> None:
+def show_reservations(client: ManagerApi, as_json: bool, *, maintenance_only: bool = False) -> None:
     said = client.get("/reservations")
     rows = [each for each in said["reservations"] if each["is_maintenance"] or not maintenance_only]
     if as_json or not rows:
@@ -55,7 +55,7 @@ def show_reservations(client: Client, as_json: bool, *, maintenance_only: bool =
         show_table(COLUMNS, [_row(each) for each in rows])
 
 
-def cancel(client: Client, number: int, as_json: bool, *, is_maintenance: bool) -> None:
+def cancel(client: ManagerApi, number: int, as_json: bool, *, is_maintenance: bool) -> None:
     """Either kind by its own command: both have numbers of one row."""
     found = {each["number"]: each for each in client.get("/reservations")["reservations"]}
     if number in found and found[number]["is_maintenance"] is not is_maintenance:

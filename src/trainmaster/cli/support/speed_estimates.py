@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from trainmaster.cli.support.client import Client, Json
 from trainmaster.cli.support.console import remark, say, show_table, write_json
-from trainmaster.cli.support.errors import BadInput, Failed
 from trainmaster.cli.support.link_profiling import links_file, read_links
 from trainmaster.cli.support.program_profiles import stored_profile
 from trainmaster.cli.support.scenario_args import cluster_of
+from trainmaster.client.manager_api import Json, ManagerApi
 from trainmaster.config.links import GIGA, MeasuredLinks
+from trainmaster.errors import BadInput, Failed
 from trainmaster.estimators.allocation import Allocation
 from trainmaster.estimators.interconnect import Links, links_of
 from trainmaster.gpu.devices import detect_machine
@@ -116,7 +116,7 @@ def _profile(source: str) -> Profile:
 
 def _of_job(name: str) -> Profile:
     """What the manager has measured of a job."""
-    said = Client().get(f"/jobs/{quote(name, safe='')}")["profile"]
+    said = ManagerApi().get(f"/jobs/{quote(name, safe='')}")["profile"]
     if said is None:
         raise Failed(f"job {name}: nothing of its program has been measured: {HOW}.")
     return Profile(**{name: value for name, value in said.items() if value}, per_gpu=True)

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.cli.explain import lines_of
-from trainmaster.cli.support.client import USER, Client, Json, RequestRefused
 from trainmaster.cli.support.console import remark, screen, write_json
-from trainmaster.cli.support.environment import NAME, exported
-from trainmaster.cli.support.errors import BadInput
 from trainmaster.cli.support.files import read_text
 from trainmaster.cli.support.program_profiles import with_profile
-from trainmaster.cli.support.secret_references import by_reference, folder
+from trainmaster.client.environment import NAME, exported
+from trainmaster.client.manager_api import USER, Json, ManagerApi, RequestRefused
+from trainmaster.client.secret_references import by_reference, folder
 from trainmaster.config.secret_names import looks_secret
 from trainmaster.config.validation import ConfigError
 from trainmaster.daemon.job_rows import JobRow
+from trainmaster.errors import BadInput
 from trainmaster.text.formatting import listing, plural
 
 SOON_S = 1.0
@@ -177,7 +177,7 @@ def _in_flags(sentence: str) -> str:
     return f"{flag}{sentence[found.end() :]}"
 
 
-def send(client: Client, specs: Sequence[Json]) -> list[Submitted]:
+def send(client: ManagerApi, specs: Sequence[Json]) -> list[Submitted]:
     """Submit them, all or none, exactly once."""
     sent = [_without_secrets(client, each) for each in specs]
     answer = client.submit({"jobs": sent}, uuid.uuid4().hex)
@@ -186,7 +186,7 @@ def send(client: Client, specs: Sequence[Json]) -> list[Submitted]:
     return [Submitted(each) for each in answer["jobs"]]
 
 
-def _without_secrets(client: Client, spec: Json) -> Json:
+def _without_secrets(client: ManagerApi, spec: Json) -> Json:
     """On one machine the values stay with their user; elsewhere they go along, and a note says so."""
     if client.place.socket is not None:
         return by_reference(spec, folder())
@@ -202,7 +202,7 @@ def _without_secrets(client: Client, spec: Json) -> Json:
     return spec
 
 
-def show_dry_run(client: Client, specs: Sequence[Json], as_json: bool) -> None:
+def show_dry_run(client: ManagerApi, specs: Sequence[Json], as_json: bool) -> None:
     """Ask the manager, and say for each job what it would be and when it would start."""
     answer = client.post("/jobs", {"jobs": list(specs)}, {"dry_run": "true"})
     if as_json:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import h11
 
-from trainmaster.cli.support.client import Client, RequestRefused
-from trainmaster.cli.support.errors import CommandError, Failed
+from trainmaster.client.manager_api import ManagerApi, RequestRefused
+from trainmaster.errors import CommandError, Failed
 
 PIECE = 1 << 16
 MOST_WAITING = 1 << 18
@@ -55,7 +55,7 @@ class Stream:
                 del self.waiting[: self.sock.send(self.waiting)]
 
 
-def carry(client: Client, path: str, local: socket.socket) -> None:
+def carry(client: ManagerApi, path: str, local: socket.socket) -> None:
     """Carry a connection until both sides have ended; a refusal is raised before anything is carried."""
     connection, request = client.open("POST", path)
     http = h11.Connection(h11.CLIENT)
@@ -72,7 +72,7 @@ def carry(client: Client, path: str, local: socket.socket) -> None:
         connection.close()
 
 
-def _host(client: Client) -> str:
+def _host(client: ManagerApi) -> str:
     place = client.place
     return (
         "localhost" if place.socket is not None else place.url.partition("://")[2].partition("/")[0]

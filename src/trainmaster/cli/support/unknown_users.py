@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pwd
 
-from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.console import remark
+from trainmaster.client.manager_api import ManagerApi
 from trainmaster.text.suggest import did_you_mean
 
 EVERYBODY = "*"
@@ -13,7 +13,7 @@ FIRST_PERSON = 1000
 """The least number of an account that a person has; those below are of programs."""
 
 
-def note_unknown_user(client: Client, name: str | None) -> None:
+def note_unknown_user(client: ManagerApi, name: str | None) -> None:
     """Say so where the manager is on this machine; its users may also be known by tokens alone."""
     if name in (None, EVERYBODY) or client.url.startswith("https:"):
         return

@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import pytest
 
-from trainmaster.cli.support import listening_sockets
-from trainmaster.cli.support.listening_sockets import Listener, listeners_at, sockets_of
+from trainmaster.client import listening_sockets
+from trainmaster.client.listening_sockets import Listener, listeners_at, sockets_of
 
 
 @contextmanager

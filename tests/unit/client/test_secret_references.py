@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.cli.support.secret_references import by_reference
+from trainmaster.client.secret_references import by_reference
 from trainmaster.config.secret_names import looks_secret
 
 

@@ -25,11 +25,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from trainmaster.api.headers import STORE_HEADER
-from trainmaster.cli.support.address import find_address, is_manager, place_of
-from trainmaster.cli.support.connection import Place, connection_to
-from trainmaster.cli.support.errors import BadInput, Failed
-from trainmaster.cli.support.peer_check import OtherUsersProgram, Stranger
-from trainmaster.cli.support.token_source import token_for
+from trainmaster.client.address import find_address, is_manager, place_of
+from trainmaster.client.connection import Place, connection_to
+from trainmaster.client.peer_check import OtherUsersProgram, Stranger
+from trainmaster.client.token_source import token_for
+from trainmaster.errors import BadInput, Failed
 
 ROOT = "/api/v1"
 USER = "TRAINMASTER_USER"
@@ -119,7 +119,7 @@ class Request:
     body: bytes | None = None
 
 
-class Client:
+class ManagerApi:
     """The manager that these options and the environment point to."""
 
     def __init__(
@@ -143,7 +143,7 @@ class Client:
         """What the last list said of the manager: what does not work as it should."""
 
     @classmethod
-    def at(cls, place: Place, token: str) -> Client:
+    def at(cls, place: Place, token: str) -> ManagerApi:
         """One for this very manager."""
         made = cls()
         made._place, made._token = place, token

@@ -11,12 +11,12 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from trainmaster.cli.support.connection import UNIX, Place, connection_to
-from trainmaster.cli.support.console import write_error
-from trainmaster.cli.support.errors import BadInput, CommandError, Failed, system_reason
-from trainmaster.cli.support.known_managers import known_managers
-from trainmaster.cli.support.listening_sockets import listeners_at, sockets_of
-from trainmaster.cli.support.peer_check import ROOT, check_path, listening_process, trusted
+from trainmaster.client.connection import UNIX, Place, connection_to
+from trainmaster.client.known_managers import known_managers
+from trainmaster.client.listening_sockets import listeners_at, sockets_of
+from trainmaster.client.notes import note
+from trainmaster.client.peer_check import ROOT, check_path, listening_process, trusted
+from trainmaster.errors import BadInput, CommandError, Failed, system_reason
 from trainmaster_sdk.process_tree import stat_of
 
 URL = "TRAINMASTER_URL"
@@ -167,8 +167,8 @@ def _is_own(folder: Path) -> bool:
         return True  # no address, or one that cannot be read: reading it says so
     if owners <= {os.geteuid(), ROOT}:
         return True
-    write_error(
-        f"Note: {path} belongs to another user and is not used: give --data {folder} if you trust it.\n"
+    note(
+        f"Note: {path} belongs to another user and is not used: give --data {folder} if you trust it."
     )
     return False
 

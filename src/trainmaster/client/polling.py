@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from trainmaster.cli.support.client import Client, NotYet, Unreachable, job_path
-from trainmaster.cli.support.console import write_error
+from trainmaster.client.manager_api import ManagerApi, NotYet, Unreachable, job_path
+from trainmaster.client.notes import note
 from trainmaster.daemon.job_rows import JobRow
 
 T = TypeVar("T")
@@ -34,14 +34,14 @@ def poll(look: Callable[[], T | None]) -> T:
     return found
 
 
-def retry(client: Client, ask: Callable[[], T]) -> T:
+def retry(client: ManagerApi, ask: Callable[[], T]) -> T:
     """An answer, even if the manager is restarted, or another takes over, meanwhile: wherever it is then."""
     last: float | None = None
     while True:
         try:
             answer = ask()
             if last is not None:
-                _say(BACK)
+                note(BACK)
             return answer
         except Unreachable as error:
             if client.is_late:
@@ -50,18 +50,14 @@ def retry(client: Client, ask: Callable[[], T]) -> T:
                 continue
             if last is None and client.has_answered:
                 is_answer = isinstance(error, NotYet)
-                _say(f"{error} Trying again ({ABSENT_MIN} at most) …" if is_answer else ABSENT)
+                note(f"{error} Trying again ({ABSENT_MIN} at most) …" if is_answer else ABSENT)
                 last = time.monotonic() + ABSENT_S
             if last is None or time.monotonic() > last:
                 raise
             pause()
 
 
-def _say(line: str) -> None:
-    write_error(f"{line}\n")
-
-
-def row_now(client: Client, job: str) -> JobRow:
+def row_now(client: ManagerApi, job: str) -> JobRow:
     """The job as it is now; Failed where another has its id by now."""
     answer = retry(client, lambda: client.get(job_path(job)))
     client.check_job(answer["id"], answer.get("uuid"))

@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 
 from trainmaster.api import local_socket
-from trainmaster.cli.support import address, listening_sockets
-from trainmaster.cli.support.address import find_address, user_data_folder
-from trainmaster.cli.support.client import (
+from trainmaster.client import address, listening_sockets
+from trainmaster.client.address import find_address, user_data_folder
+from trainmaster.client.manager_api import (
     LONGEST_PAUSE_S,
-    Client,
+    ManagerApi,
     RequestRefused,
     ServerEvent,
     job_path,
     read_events,
 )
-from trainmaster.cli.support.errors import BadInput, Failed
+from trainmaster.errors import BadInput, Failed
 
 
 def events(text: str) -> list[ServerEvent]:
@@ -231,7 +231,7 @@ def test_an_answer_counts_even_where_the_request_was_not_read_to_its_end(tmp_pat
         thread = threading.Thread(target=refuse)
         thread.start()
         with pytest.raises(RequestRefused, match="Not so long"):
-            Client(f"unix:{tmp_path}/m.sock").post("/jobs", {"command": "x" * 10_000_000})
+            ManagerApi(f"unix:{tmp_path}/m.sock").post("/jobs", {"command": "x" * 10_000_000})
         thread.join()
 
 
@@ -257,7 +257,7 @@ def test_being_over_the_own_limit_is_waited_out_as_the_answer_says(
         server.listen()
         thread = threading.Thread(target=answer)
         thread.start()
-        client = Client(f"unix:{tmp_path}/m.sock")
+        client = ManagerApi(f"unix:{tmp_path}/m.sock")
         with monkeypatch.context() as patched:
             patched.setattr(time, "sleep", pauses.append)
             assert client.post("/jobs", {"command": "true"}) == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainmaster.cli.support.environment import NEVER, PROGRAMS, SETTINGS, exported
+from trainmaster.client.environment import NEVER, PROGRAMS, SETTINGS, exported
 
 PAGE = Path(__file__).parents[3] / "docs/cli.md"
 

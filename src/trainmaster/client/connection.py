@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainmaster.api.front import fingerprint
-from trainmaster.cli.support.peer_check import (
+from trainmaster.client.peer_check import (
     Stranger,
     check_path,
     check_peer,

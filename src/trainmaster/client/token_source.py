@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainmaster.cli.support.connection import Place
-from trainmaster.cli.support.errors import BadInput, system_reason
-from trainmaster.cli.support.known_managers import known_managers
+from trainmaster.client.connection import Place
+from trainmaster.client.known_managers import known_managers
+from trainmaster.errors import BadInput, system_reason
 
 TOKEN = "TRAINMASTER_TOKEN"
 TOKEN_FILE = "TRAINMASTER_TOKEN_FILE"

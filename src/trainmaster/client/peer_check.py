@@ -17,8 +17,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
-from trainmaster.cli.support.errors import Failed
-from trainmaster.cli.support.listening_sockets import Listener, listeners_at
+from trainmaster.client.listening_sockets import Listener, listeners_at
+from trainmaster.errors import Failed
 
 ROOT = 0
 PROBE_S = 2.0

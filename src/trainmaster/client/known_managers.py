@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainmaster.cli.support.errors import BadInput, cannot_write, system_reason
+from trainmaster.errors import BadInput, cannot_write, system_reason
 
 FILE = "managers.json"
 

@@ -11,9 +11,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainmaster.cli.support.client import Json
-from trainmaster.cli.support.errors import Failed, system_reason
+from trainmaster.client.manager_api import Json
 from trainmaster.config.secret_names import looks_secret
+from trainmaster.errors import Failed, system_reason
 
 MODE, FOLDER_MODE = 0o600, 0o700
 
