@@ -34,10 +34,12 @@ from trainmaster.daemon.quota_rows import user_limits_rows
 from trainmaster.daemon.response_models import (
     ChangeRow,
     DeviceRow,
+    GpuCurve,
     GpuRow,
     InputRow,
     JobPlacement,
     LeftOutNode,
+    NodeCurves,
     NodeRow,
     PlacedDevice,
     PlacedNode,
@@ -524,6 +526,12 @@ class MemoryService:
     def device_types(self) -> Set[str]:
         self._needs_lead()
         return {self.device_type}
+
+    def curves(self, name: str, since_ms: int) -> NodeCurves:
+        self._needs_lead()
+        if name != "n0":
+            raise NotFound(f"There is no node {name}.")
+        return NodeCurves([1.0], 20.0, [GpuCurve("n0:0", [0.5], [1 << 30], [40.0], [300.0])])
 
     def nodes(self) -> Sequence[NodeRow]:
         self._needs_lead()

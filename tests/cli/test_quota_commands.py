@@ -149,7 +149,8 @@ def test_prices_are_added_and_taken_back(tm: Tm, daemon: Counterpart) -> None:
 
 
 def test_usage_as_a_table_and_as_csv(tm: Tm, daemon: Counterpart, tmp_path: Path) -> None:
-    none = {"user": None, "queue": None, "job": None, "gpu_type": None}
+    names = ("user", "queue", "job", "gpu_type", "outcome", "begin_s", "lost_to")
+    none = dict.fromkeys(names)
     row = none | {
         "jobs": 2,
         "gpu_s": 9000.0,
@@ -175,6 +176,11 @@ def test_usage_as_a_table_and_as_csv(tm: Tm, daemon: Counterpart, tmp_path: Path
     assert "0.25 GPU-hours had no price" in said.err
     daemon.on("GET", "/usage", {**report, "total": {**row, "unpriced_gpu_hours": 0.004}})
     assert "had no price" not in tm("history --usage --by queue").err, "0.00 of them"
+    lost = {**report, "by": "lost-to", "rows": [row | {"lost_to": "preemption"}]}
+    daemon.on("GET", "/usage", lost)
+    assert ["preemption", "2", "2.50", "0.50", "7.50"] in [
+        line.split() for line in tm("history --usage --by lost-to").out.splitlines()
+    ]
     daemon.on("GET", "/usage", report)
     line = ",vision,,,2,2.5,0.5,7.5,EUR,0.25"
     assert tm("history --usage --csv -").out.splitlines()[1] == line

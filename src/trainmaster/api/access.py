@@ -113,6 +113,7 @@ TABLE: dict[tuple[str, str], Access] = {
         own        GET    /jobs/{job}/ports/{port}
         own        POST   /jobs/{job}/ports/{port}     forwards
         view       GET    /nodes
+        view       GET    /nodes/{name}/curves
         operate    POST   /nodes/{name}/drain
         operate    POST   /nodes/{name}/undrain
         operate    POST   /nodes/{name}/forget

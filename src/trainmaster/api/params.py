@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Path, Query
 
@@ -60,6 +60,16 @@ Since = Annotated[
     Query(
         ge=0, le=LATEST_S, description="Only jobs submitted at this time or later, in Unix seconds."
     ),
+]
+FromTime = Annotated[
+    float | None, Query(ge=0, le=LATEST_S, description="From this time on, in Unix seconds.")
+]
+Until = Annotated[
+    float | None, Query(ge=0, le=LATEST_S, description="Until this time, in Unix seconds.")
+]
+Format = Annotated[
+    Literal["json", "csv"] | None,
+    Query(description="csv: a table for a spreadsheet, as with `Accept: text/csv`."),
 ]
 Before = Annotated[
     str | None,

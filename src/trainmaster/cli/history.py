@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TextIO
@@ -28,7 +27,8 @@ from trainmaster.client.manager_api import Json, ManagerApi, Query
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.errors import BadInput
 from trainmaster.model.job_state import ENDED_STATES
-from trainmaster.text.formatting import plural
+from trainmaster.text.formatting import plural, utc_time
+from trainmaster.text.spreadsheet import write_csv
 
 COLUMNS = (
     *("id", "name", "user", "queue", "state", "exit_code", "gpus", "priority"),
@@ -50,6 +50,9 @@ USAGE_COLUMNS = (
     *("user", "queue", "job", "gpu_type", "jobs", "gpu_hours", "lost_gpu_hours", "cost"),
     *("currency", "unpriced_gpu_hours"),
 )
+NEW_NAMES = ("outcome", "begin", "lost_to")
+USAGE_NAMES = ("job", "user", "queue", "gpu_type", *NEW_NAMES)
+TITLES = {"begin": "from (UTC)", "lost_to": "lost to"}
 MEMORY_HEADINGS = (
     *("GPU memory, judging by", "estimates", "within range", "not above its top", "median error"),
 )
@@ -57,7 +60,10 @@ SHOWN_HOURS = 0.005
 """Less is 0.00 in the tables."""
 USAGE = "Show GPU-hours and cost instead: by user, or as --by says."
 UNTIL = "With --usage: only what was used until this date, or until this long ago."
-BY = "With --usage: a row for each user, queue, job or GPU type."
+BY = (
+    "With --usage: a row for each user, queue, job or GPU type, for each state that jobs ended in, for each"
+    " day or hour of UTC, or for what work was lost to: preemption or a reason of failures."
+)
 FAILURES = "Show what failed runs cost instead: by reason, program, user, node, device and input."
 CALIBRATION = "Show instead how good forecasts of run time and of GPU memory were, by their basis."
 CSV = "Write CSV with a header to this file; - is standard output."
@@ -76,8 +82,8 @@ def history(
     usage: Annotated[bool, option("--usage", USAGE)] = False,
     calibration: Annotated[bool, option("--calibration", CALIBRATION)] = False,
     by: Annotated[
-        Literal["user", "queue", "job", "gpu-type"] | None,
-        option("--by user|queue|job|gpu-type", BY),
+        Literal["user", "queue", "job", "gpu-type", "outcome", "day", "hour", "lost-to"] | None,
+        option("--by user|queue|job|gpu-type|outcome|day|hour|lost-to", BY),
     ] = None,
     until: Annotated[str | None, option("--until WHEN", UNTIL)] = None,
     as_json: AsJson = False,
@@ -94,6 +100,7 @@ def history(
         trainmaster history --calibration
         trainmaster history --usage --since 30d
         trainmaster history --usage --by queue --since 2026-11-01 --until 2026-12-01 --csv bill.csv
+        trainmaster history --usage --by lost-to --since 7d
     """
     if as_json and csv_file is not None:
         raise BadInput("--json and --csv exclude each other: choose one.")
@@ -173,9 +180,7 @@ def _write_csv(file: Path, columns: Sequence[str], rows: Iterable[Json]) -> None
     """A header and a line for each row, to a file or to standard output."""
 
     def write_rows(out: TextIO | Output) -> None:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([row.get(column) for column in columns] for row in rows)
+        write_csv(out, columns, rows)
 
     if str(file) == STDIO:
         write_rows(Output())
@@ -188,20 +193,28 @@ def _show_usage(report: Json, *, as_json: bool, csv_file: Path | None) -> None:
     if as_json:
         write_json(report)
     elif csv_file is not None:
-        priced = (row | {"currency": report["currency"]} for row in rows)
-        _write_csv(csv_file, USAGE_COLUMNS, priced)
+        priced = [_with_begin(row) | {"currency": report["currency"]} for row in rows]
+        others = [name for name in NEW_NAMES if any(row.get(name) is not None for row in priced)]
+        _write_csv(csv_file, (*USAGE_COLUMNS, *others), priced)
     elif not rows:
         write("No GPU time was used that matches.\n")
     else:
-        named = [key for key in ("job", "user", "queue", "gpu_type") if rows[0][key] is not None]
+        rows = [_with_begin(row) for row in rows]
+        named = [key for key in USAGE_NAMES if rows[0].get(key) is not None]
         total = dict.fromkeys(named) | report["total"] | {named[0]: "total"}
         is_priced = any(row["cost"] or not row["unpriced_gpu_hours"] for row in rows)
         cost = f"cost {report['currency']}".strip()
-        headings = (*named, "jobs", "gpu hours", "of which lost", *([cost] if is_priced else []))
+        titles = [TITLES.get(name, name) for name in named]
+        headings = (*titles, "jobs", "gpu hours", "of which lost", *([cost] if is_priced else []))
         show_table(headings, [_usage_cells(row, named, is_priced) for row in (*rows, total)])
         left = report["total"]["unpriced_gpu_hours"]
         if is_priced and left >= SHOWN_HOURS:
             remark("Note", [f"{left:.2f} GPU-hours had no price, and are not in the cost"])
+
+
+def _with_begin(row: Json) -> Json:
+    begin_s = row.get("begin_s")  # an earlier manager does not say
+    return row | {"begin": None if begin_s is None else utc_time(round(begin_s * 1000))}
 
 
 def _usage_cells(row: Json, named: list[str], is_priced: bool) -> list[str]:

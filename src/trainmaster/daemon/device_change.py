@@ -14,7 +14,7 @@ from trainmaster.core.state import JobRecord, State
 from trainmaster.core.topology_remap import kinds_of, layout_of
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.live_job import LiveJob, named_devices
-from trainmaster.daemon.report_events import LoggedEvent, lost_work
+from trainmaster.daemon.report_events import LoggedEvent, lost_to, lost_work
 from trainmaster.daemon.request_errors import BadStart
 from trainmaster.engines.protocol import Engine
 from trainmaster.model import codec
@@ -134,8 +134,9 @@ def settle_loss(live: LiveJob, driver: Driver) -> None:
 
 def _tell_loss(job: JobRecord, live: LiveJob, driver: Driver, lost: Mapping[str, float]) -> None:
     lost_ms = live.history.lost_ms + round(lost.get("lost_s", 0.0) * SECOND)
-    live.history = replace(live.history, pids=(), lost_ms=lost_ms)
     event = e.RunLost(job.run, job.saved_work)
+    to = lost_to(event, live.history)
+    live.history = replace(live.history, pids=(), lost_ms=lost_ms, lost_to=to)
     driver.inbox.follow_up([LoggedEvent(event, {"why": WHY, **lost})])
 
 

@@ -29,6 +29,7 @@ from trainmaster.daemon.failed_gangs import FailedGangs
 from trainmaster.daemon.failure_evidence import FailureReader, is_failure
 from trainmaster.daemon.failure_history import with_cost
 from trainmaster.daemon.gpu_activity import GpuActivity
+from trainmaster.daemon.gpu_curves import GpuCurves
 from trainmaster.daemon.gpu_readings import GpuReadings
 from trainmaster.daemon.hang_remarks import hang_notes
 from trainmaster.daemon.host_bookings import HostBookings
@@ -189,6 +190,8 @@ class Driver:
         )
         self.readings.listeners.append(self._check_gpus)
         self.readings.listeners.append(GpuActivity(self).look)
+        self.gpu_curves = GpuCurves(clock.now)
+        self.readings.listeners.append(self.gpu_curves.look)
         self.usage = UsageLedger(controller.state.topology, controller.state.prices)
         self.inbox = Inbox()
         self.ends = EndsOnGpus(self.readings, self.inbox.report)

@@ -82,6 +82,10 @@ class GpuReadings:
         """What was read of a device last; None: nothing."""
         return self._readings.get(uuid)
 
+    def readings(self) -> Iterable[Reading]:
+        """What was read of all devices last."""
+        return self._readings.values()
+
     def gpu(self, uuid: str) -> Gpu | None:
         """What the driver says that it is."""
         return self._gpus.get(uuid)

@@ -206,6 +206,8 @@ class JobHistory:
     """... up to then, ..."""
     charged_lost_ms: int = 0
     """... and how much of the lost work."""
+    lost_to: str = ""
+    """To what it lost work last, as a `ChargeRow` says it."""
     attempts: int = 0
     """How often it was started."""
     profile: Profile | None = None

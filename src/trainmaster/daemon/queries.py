@@ -21,6 +21,7 @@ from trainmaster.daemon.device_names import device_name
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.failure_history import report_of
 from trainmaster.daemon.freeze_remarks import freeze_remarks, obstacle_sentence
+from trainmaster.daemon.gpu_readings import named_gpus
 from trainmaster.daemon.gpu_rows import gpu_rows, gpu_uses
 from trainmaster.daemon.gpu_use_history import GpuUseHistory, UseCurve
 from trainmaster.daemon.hang_remarks import hang_remarks, hung_jobs
@@ -42,9 +43,11 @@ from trainmaster.daemon.recovery import snapshot_of_driver
 from trainmaster.daemon.response_models import (
     ChangeRow,
     DeviceRow,
+    GpuCurve,
     InputRow,
     JobPlacement,
     LeftOutNode,
+    NodeCurves,
     NodeRow,
     PolicyRow,
     PricesRow,
@@ -67,7 +70,7 @@ from trainmaster.daemon.service_api import (
     LogFile,
     NotFound,
 )
-from trainmaster.daemon.usage_report import usage_report
+from trainmaster.daemon.usage_report import OUTCOME, usage_report
 from trainmaster.engines.local.logs import STACKS, rank_logs
 from trainmaster.failures.reason_table import FailureReason
 from trainmaster.gpu.mps import MEMORY
@@ -723,6 +726,24 @@ class Queries:
             for node in sorted(known_nodes(state), key=lambda each: _by_number(each.name))
         ]
 
+    def curves(self, name: str, since_ms: int) -> NodeCurves:
+        """The GPUs of a node over time, as far as they were read."""
+        state, curves = self._driver.controller.state, self._driver.gpu_curves
+        node = next((each for each in known_nodes(state) if each.name == name), None)
+        if node is None:
+            raise NotFound(f"There is no node {name}.")
+        times_ms = curves.times_ms(since_ms)
+        found = []
+        for device, uuid in named_gpus([node]).items():
+            points = curves.of(device, times_ms)
+            if points is not None:
+                util, memory, temperature, power = (
+                    list(each) for each in zip(*points, strict=True)
+                )
+                whole = [None if each is None else round(each) for each in memory]
+                found.append(GpuCurve(uuid, util, whole, temperature, power))
+        return NodeCurves([each / SECOND for each in times_ms], times_ms.step / SECOND, found)
+
     def left_out(self) -> Sequence[LeftOutNode]:
         """Nodes of the cluster that are not used; one that was used before is among the nodes, and away."""
         state = self._driver.controller.state
@@ -838,14 +859,27 @@ class Queries:
     ) -> UsageReport:
         """Who used how much GPU time between two points of time, and what it cost."""
         driver, now = self._driver, self.now_ms()
-        stored = await asyncio.to_thread(driver.store.charges, since_ms, until_ms, user, queue)
+        wanted = (since_ms, until_ms, user, queue)
+        outcomes: dict[str, str] = {}
+        if by == OUTCOME:
+            outcomes |= await asyncio.to_thread(driver.store.charged_states, *wanted)
+        stored = await asyncio.to_thread(driver.store.charges, *wanted)
         running = [
             row
             for row in driver.usage.open_rows(driver.jobs, now)
             if user in (None, row.user) and queue in (None, row.queue)
         ]
+        outcomes |= {row.job: driver.jobs[row.job].state for row in running}
         currency = driver.controller.state.prices.currency
-        return usage_report([*stored, *running], by, since_ms, min(until_ms, now), currency)
+        return await asyncio.to_thread(
+            usage_report,
+            [*stored, *running],
+            by,
+            since_ms,
+            min(until_ms, now),
+            currency,
+            outcomes,
+        )
 
     def gpu_seconds(self) -> Mapping[tuple[str, str, str], float]:
         """By queue, user and GPU type: GPU time since the manager started."""

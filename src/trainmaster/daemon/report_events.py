@@ -35,13 +35,13 @@ from trainmaster.failures.classification import BRIEF_MS, NOT_FOUND_REASON
 from trainmaster.failures.retry_rules import Device, FailedAttempt
 from trainmaster.model import engine_reports as r
 from trainmaster.model import events as e
-from trainmaster.model.failure import MEMORY_TAKEN_REASON, Failure
+from trainmaster.model.failure import MEMORY_TAKEN_REASON, UNKNOWN_REASON, Failure
 from trainmaster.model.job import Estimate, Source
 from trainmaster.model.launch_spec import OnHang
 from trainmaster.model.placement import Sharing
 from trainmaster.model.profile import Profile
 from trainmaster.model.progress import Sample
-from trainmaster.model.stop_reasons import EndCode, EndReason, Suspension
+from trainmaster.model.stop_reasons import EndCode, EndReason, Suspender, Suspension
 from trainmaster.model.topology import Topology
 from trainmaster.model.units import NOMINAL, SECOND
 from trainmaster.text.failures import failure_words
@@ -87,7 +87,8 @@ def events_of(
     for logged in _events_of(report, live, record, now, limits, failure, terms):
         if "lost_s" in logged.detail:
             lost_ms = live.history.lost_ms + round(logged.detail["lost_s"] * SECOND)
-            live.history = replace(live.history, lost_ms=lost_ms)
+            to = lost_to(logged.event, live.history)
+            live.history = replace(live.history, lost_ms=lost_ms, lost_to=to)
         yield logged
 
 
@@ -675,6 +676,22 @@ def _took(record: JobRecord, then: int) -> dict[str, object]:
     if record.phase is not Phase.SUSPENDING or ordered is None or record.is_moving:
         return {}
     return {"took_s": round(max(0, then - ordered) / SECOND, 3)}
+
+
+PREEMPTION = "preemption"
+SUSPENSION = "suspension"
+RESIZE = "resize"
+
+
+def lost_to(event: e.Event, history: JobHistory) -> str:
+    """To what a run lost work, as a `ChargeRow` says it."""
+    if isinstance(event, e.RunFailed | e.RunLost):
+        return UNKNOWN_REASON if event.failure is None else event.failure.reason
+    if isinstance(event, e.RunResized):
+        return RESIZE
+    suspension = history.suspension
+    by_policy = suspension is None or suspension.by == Suspender.POLICY
+    return PREEMPTION if by_policy else SUSPENSION
 
 
 def lost_work(record: JobRecord, then: int, saved: int | None = None) -> dict[str, float]:

@@ -557,6 +557,27 @@ class LeftOutNode(ResponseModel):
     why: str
 
 
+class GpuCurve(ResponseModel):
+    """One GPU over time: means over the steps; null where nobody looked, or the driver does not say."""
+
+    device: str
+    util: list[float | None]
+    """Part of the time in which any program computed, from 0 to 1."""
+    memory_bytes: list[int | None]
+    """In use by everybody, to 16 MiB."""
+    temperature_c: list[float | None]
+    power_w: list[float | None]
+
+
+class NodeCurves(ResponseModel):
+    """The GPUs of a node over time, since this manager started; without GPUs where they are not read."""
+
+    times_s: list[float]
+    """When each step begins."""
+    step_s: float
+    gpus: list[GpuCurve]
+
+
 class NodeList(ResponseModel):
     nodes: list[NodeRow]
     left_out: list[LeftOutNode]
@@ -678,12 +699,19 @@ class PricesRow(ResponseModel):
 
 
 class UsageRow(ResponseModel):
-    """GPU time of a user, a queue, a job or a GPU type, and what it cost."""
+    """GPU time of a user, a queue, a job, a GPU type, an outcome, a time or a cause of loss, and its cost."""
 
     user: str | None
     queue: str | None
     job: str | None
     gpu_type: str | None
+    outcome: str | None
+    """The state of its jobs now: those that have ended keep it."""
+    begin_s: float | None
+    """When this day or hour begins, in UTC."""
+    lost_to: str | None
+    """preemption, resize, suspension by a person, or the reason of a failure (docs/failures.md); `not
+    recorded` before an upgrade. Of such rows only `lost_gpu_hours` and `jobs` are not 0."""
     jobs: int
     """How many used any."""
     gpu_s: float

@@ -133,6 +133,7 @@ class UsageLedger:
                 lost_gpu_ms=max(0, lost_part),
                 price=self._price(kind),
                 currency=self.prices.currency,
+                lost_to=history.lost_to if lost_part > 0 else "",
             )
 
     def _stretch(self, live: LiveJob, record: JobRecord) -> Stretch:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from trainmaster.config.quotas import MICROS
 from trainmaster.daemon.response_models import UsageReport, UsageRow
@@ -11,13 +12,12 @@ from trainmaster.model.units import HOUR, SECOND, WHOLE
 from trainmaster.store.rows import ChargeRow
 
 GPU_HOUR = WHOLE * HOUR
-KEYS: Mapping[str, Callable[[ChargeRow], tuple[tuple[str, str], ...]]] = {
-    "user": lambda row: (("user", row.user),),
-    "queue": lambda row: (("queue", row.queue),),
-    "job": lambda row: (("job", row.job), ("user", row.user), ("queue", row.queue)),
-    "gpu-type": lambda row: (("gpu_type", row.gpu_type or "unknown"),),
-}
-"""What can be summed up by, and the columns that name a row."""
+LENGTHS = {"day": 24 * HOUR, "hour": HOUR}
+LOST_TO = "lost-to"
+OUTCOME = "outcome"
+SUMMED_BY = ("user", "queue", "job", "gpu-type", OUTCOME, "day", "hour", LOST_TO)
+NOT_RECORDED = "not recorded"
+Key = tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -41,50 +41,123 @@ class Sum:
             self.cost += gpu_ms * row.price
 
     def row(self, names: Mapping[str, str]) -> UsageRow:
+        lost = self.lost if names.get("lost_to") else min(self.lost, self.gpu_ms)
         return UsageRow(
             user=names.get("user"),
             queue=names.get("queue"),
             job=names.get("job"),
             gpu_type=names.get("gpu_type"),
+            outcome=names.get("outcome"),
+            begin_s=int(names["begin"]) / SECOND if "begin" in names else None,
+            lost_to=names.get("lost_to"),
             jobs=len(self.jobs),
             gpu_s=round(self.gpu_ms / WHOLE) / SECOND,
             gpu_hours=round(self.gpu_ms / GPU_HOUR, 6),
-            lost_gpu_hours=round(min(self.lost, self.gpu_ms) / GPU_HOUR, 6),
+            lost_gpu_hours=round(lost / GPU_HOUR, 6),
             cost=round(self.cost / (GPU_HOUR * MICROS), 6),
             unpriced_gpu_hours=round(self.unpriced / GPU_HOUR, 6),
         )
 
 
 def usage_report(
-    rows: Iterable[ChargeRow], by: str, since_ms: int, until_ms: int, currency: str
+    rows: Iterable[ChargeRow],
+    by: str,
+    since_ms: int,
+    until_ms: int,
+    currency: str,
+    outcomes: Mapping[str, str] = MappingProxyType({}),
 ) -> UsageReport:
-    """Sums of what was used in this time: of a stretch that reaches over its ends, the part within."""
-    sums: dict[tuple[tuple[str, str], ...], Sum] = {}
+    """Sums of what was used in this time: of a stretch that reaches over its ends, the part within.
+
+    `outcomes`: the state of each job, for sums by that.
+    """
+    sums: dict[Key, Sum] = {}
     total = Sum()
     for row in rows:
         gpu_ms, lost = _within(row, since_ms, until_ms)
         if gpu_ms or lost:
-            for each in (sums.setdefault(KEYS[by](row), Sum()), total):
-                each.add(row, gpu_ms, lost)
-    largest_first = sorted(sums.items(), key=lambda item: (-item[1].gpu_ms, item[0]))
+            total.add(row, gpu_ms, lost)
+            for key, part, lost_part in _parts(row, by, since_ms, until_ms, outcomes):
+                sums.setdefault(key, Sum()).add(row, part, lost_part)
+    names = _NAMES[by]
     return UsageReport(
         by=by,
         since_s=since_ms / SECOND,
         until_s=until_ms / SECOND,
         currency=currency,
-        rows=[each.row(dict(names)) for names, each in largest_first],
+        rows=[each.row(dict(zip(names, key, strict=True))) for key, each in _ordered(sums, by)],
         total=total.row({}),
     )
 
 
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "user": ("user",),
+    "queue": ("queue",),
+    "job": ("job", "user", "queue"),
+    "gpu-type": ("gpu_type",),
+    OUTCOME: ("outcome",),
+    "day": ("begin",),
+    "hour": ("begin",),
+    LOST_TO: ("lost_to",),
+}
+"""The columns that name a row."""
+
+
+def _ordered(sums: Mapping[Key, Sum], by: str) -> list[tuple[Key, Sum]]:
+    """Times in their order, all else the largest first."""
+    if by in LENGTHS:
+        return sorted(sums.items(), key=lambda item: int(item[0][0]))
+    return sorted(sums.items(), key=lambda item: (-item[1].gpu_ms, -item[1].lost, item[0]))
+
+
+def _parts(
+    row: ChargeRow, by: str, since_ms: int, until_ms: int, outcomes: Mapping[str, str]
+) -> Iterator[tuple[Key, int, int]]:
+    """What of a stretch counts for which row."""
+    if by in LENGTHS:
+        yield from _by_time(row, LENGTHS[by], since_ms, until_ms)
+        return
+    gpu_ms, lost = _within(row, since_ms, until_ms)
+    if by == LOST_TO:
+        if lost:
+            yield (row.lost_to or NOT_RECORDED,), 0, lost
+        return
+    yield _key(row, by, outcomes), gpu_ms, lost
+
+
+def _key(row: ChargeRow, by: str, outcomes: Mapping[str, str]) -> Key:
+    if by == OUTCOME:
+        return (outcomes.get(row.job, "unknown"),)
+    if by == "gpu-type":
+        return (row.gpu_type or "unknown",)
+    return tuple(getattr(row, name) for name in _NAMES[by])
+
+
+def _by_time(
+    row: ChargeRow, length: int, since_ms: int, until_ms: int
+) -> Iterator[tuple[Key, int, int]]:
+    """Its part in each day or hour; what was lost counts for that in which the stretch ended."""
+    begin, end = max(row.from_ms, since_ms), min(row.to_ms, until_ms)
+    last = (row.to_ms - (row.from_ms < row.to_ms)) // length
+    for number in range(begin // length, last + 1):
+        if begin < end:
+            gpu_ms, _ = _within(row, max(begin, number * length), min(end, (number + 1) * length))
+            _, lost = _within(row, since_ms, until_ms) if number == last else (0, 0)
+        else:  # nothing but its end is within the time, or it is an instant
+            gpu_ms, lost = _within(row, since_ms, until_ms)
+        if gpu_ms or lost:
+            yield (str(number * length),), gpu_ms, lost
+
+
 def _within(row: ChargeRow, since_ms: int, until_ms: int) -> tuple[int, int]:
     """GPU time of a stretch within this time, and what was lost; it was found lost at its end."""
-    begin, end = max(row.from_ms, since_ms), min(row.to_ms, until_ms)
     lost = row.lost_gpu_ms if since_ms <= row.to_ms <= until_ms else 0
-    length = row.to_ms - row.from_ms
-    if begin >= end:
-        is_instant = length == 0 and since_ms <= row.to_ms <= until_ms
-        return (row.gpu_ms if is_instant else 0), lost
-    return row.gpu_ms * (end - row.from_ms) // length - row.gpu_ms * (
-        begin - row.from_ms
-    ) // length, lost
+    if row.from_ms == row.to_ms:
+        return (row.gpu_ms if since_ms <= row.to_ms <= until_ms else 0), lost
+    begin, end = max(row.from_ms, since_ms), min(row.to_ms, until_ms)
+    return (_until(row, end) - _until(row, begin) if begin < end else 0), lost
+
+
+def _until(row: ChargeRow, at_ms: int) -> int:
+    """GPU time of a stretch until a moment within it."""
+    return row.gpu_ms * (at_ms - row.from_ms) // (row.to_ms - row.from_ms)

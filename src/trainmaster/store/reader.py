@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -227,6 +227,22 @@ class StoreReader:
         for column, value in ((CHARGES.c.user, user), (CHARGES.c.queue, queue)):
             query = query if value is None else query.where(column == value)
         return self._rows(ChargeRow, query.order_by(CHARGES.c.nr))
+
+    def charged_states(
+        self,
+        since_ms: int,
+        until_ms: int,
+        user: str | None = None,
+        queue: str | None = None,
+    ) -> Mapping[str, str]:
+        """The state of each job that held GPU time in this time."""
+        charged = select(CHARGES.c.job).where(
+            CHARGES.c.to_ms >= since_ms, CHARGES.c.from_ms <= until_ms
+        )
+        for column, value in ((CHARGES.c.user, user), (CHARGES.c.queue, queue)):
+            charged = charged if value is None else charged.where(column == value)
+        query = select(JOBS.c.id, JOBS.c.state).where(JOBS.c.id.in_(charged))
+        return dict(self._rows(lambda *row: row, query))
 
     def progress(self, job: str, limit: int = 1000) -> Sequence[StoredProgress]:
         """All reports of a job, or `limit` of them at even distances with the first and the last.

@@ -73,6 +73,9 @@ class ChargeRow:
     price: int | None
     """Millionths of the currency for a GPU-hour; None: no price was set."""
     currency: str
+    lost_to: str = ""
+    """To what work was lost: `preemption`, `resize`, `suspension` by a person, or the reason of a failure.
+    Empty: none was, or an earlier version has not recorded it."""
 
 
 @dataclass(frozen=True, slots=True)

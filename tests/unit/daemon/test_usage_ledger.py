@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from trainmaster.daemon.live_job import LiveJob, StoredSubmission
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.policies import policy_of
 from trainmaster.daemon.recovery import reconcile, recovered, snapshot_of_driver
-from trainmaster.daemon.report_events import LoggedEvent
+from trainmaster.daemon.report_events import LoggedEvent, lost_to
 from trainmaster.daemon.usage_ledger import UsageLedger
 from trainmaster.daemon.usage_report import usage_report
 from trainmaster.engines.local.engine import LIVE, LocalEngine
@@ -31,11 +32,13 @@ from trainmaster.engines.protocol import Tell, TellNode, ignore
 from trainmaster.model import events as e
 from trainmaster.model.actions import Order
 from trainmaster.model.engine_reports import Started
+from trainmaster.model.failure import Blame, Failure
 from trainmaster.model.job import Run, gpus
 from trainmaster.model.launch_spec import LaunchSpec
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 from trainmaster.model.quota import Budget, Period, Prices, WhenUsedUp
+from trainmaster.model.stop_reasons import Suspender, Suspension
 from trainmaster.model.topology import parse_shorthand
 from trainmaster.model.units import HOUR, MINUTE, SECOND, WHOLE
 from trainmaster.store.store import Store
@@ -219,3 +222,31 @@ def test_a_run_that_was_told_to_leave_is_charged_until_it_left(managers: Manager
         for until_ms in (left_ms, 20 * SECOND):
             report = usage_report(rows, "user", 0, until_ms, "")
             assert report.total.gpu_s == 2 * (left_ms / SECOND - 1)
+
+
+def test_a_stretch_says_what_its_work_was_lost_to() -> None:
+    topology = parse_shorthand("1x2")
+    ledger = UsageLedger(topology, Prices())
+    job = a_job("1", gpus(2))
+    record = JobRecord(job, 0, 0, None, None)
+    live = LiveJob(job, "1", StoredSubmission(RECIPE, job), {}, record=record)
+    record.placement = on(topology, 0, 1)
+    record.progress(SECOND, 1_000_000)
+    list(ledger.settle(live, SECOND))
+    record.update_service(6 * SECOND)
+    record.placement = None
+    failed = e.RunFailed(RUN, failure=Failure("cuda-out-of-memory", Blame.USER))
+    said = lost_to(failed, live.history)
+    live.history = replace(live.history, lost_ms=2 * SECOND, lost_to=said)
+    (row,) = ledger.settle(live, 6 * SECOND)
+    assert (row.lost_to, row.lost_gpu_ms) == ("cuda-out-of-memory", 2 * 2 * SECOND * WHOLE)
+
+
+def test_what_work_is_lost_to() -> None:
+    history = LiveJob(a_job("1", gpus(1)), "1", StoredSubmission(RECIPE, a_job("1")), {}).history
+    by_ada = replace(history, suspension=Suspension(Suspender.USER, "ada"))
+    suspended = e.RunSuspended(RUN, 0)
+    assert lost_to(suspended, history) == "preemption"
+    assert lost_to(suspended, by_ada) == "suspension"
+    assert lost_to(e.RunLost(RUN, 0), by_ada) == "unknown"
+    assert lost_to(e.RunResized(RUN, 0, 1), history) == "resize"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from trainmaster.daemon.usage_report import usage_report
+from trainmaster.daemon.usage_report import SUMMED_BY, usage_report
 from trainmaster.model.units import HOUR, WHOLE
 from trainmaster.store.rows import ChargeRow
 
@@ -33,7 +35,7 @@ ROWS = (
 )
 
 
-@pytest.mark.parametrize("by", ["user", "queue", "job", "gpu-type"])
+@pytest.mark.parametrize("by", [by for by in SUMMED_BY if by != "lost-to"])
 def test_all_sums_agree(by: str) -> None:
     report = usage_report(ROWS, by, 0, 100 * HOUR, "EUR")
     assert report.total.gpu_hours == sum(row.gpu_hours for row in report.rows) == 28
@@ -64,3 +66,37 @@ def test_only_the_part_within_the_time_counts_at_the_price_of_then() -> None:
             for ends in ((0, cut * HOUR), (cut * HOUR, 12 * HOUR))
         ]
         assert sum(part.gpu_hours for part in parts) == 28
+
+
+def test_days_are_cut_at_midnight_and_their_sum_is_the_whole() -> None:
+    rows = (stretch("1", 20, 51, 2, 3_000_000),)
+    report = usage_report(rows, "day", 22 * HOUR, 100 * HOUR, "EUR")
+    assert [(row.begin_s, row.gpu_hours) for row in report.rows] == [
+        *((0, 4), (86_400, 48), (2 * 86_400, 6)),
+    ]
+    assert [row.lost_gpu_hours for row in report.rows] == [0, 0, 6], (
+        "at its end, not above its time"
+    )
+    assert report.total.gpu_hours == 58
+    hours = usage_report(rows, "hour", 22 * HOUR, 100 * HOUR, "EUR").rows
+    assert [row.begin_s for row in hours] == [hour * 3600 for hour in range(22, 51)]
+
+
+def test_outcomes_are_the_states_of_jobs() -> None:
+    states = {"1": "succeeded", "2": "failed"}
+    rows = usage_report(ROWS, "outcome", 0, 100 * HOUR, "EUR", states).rows
+    assert [(row.outcome, row.gpu_hours, row.jobs) for row in rows] == [
+        *(("succeeded", 24, 1), ("failed", 4, 1)),
+    ]
+
+
+def test_lost_work_by_what_it_was_lost_to() -> None:
+    lost = (
+        replace(ROWS[0], lost_to="preemption"),
+        replace(ROWS[1], lost_to="cuda-out-of-memory"),
+        ROWS[2],
+    )
+    rows = usage_report(lost, "lost-to", 0, 100 * HOUR, "EUR").rows
+    assert [(row.lost_to, row.lost_gpu_hours, row.gpu_hours) for row in rows] == [
+        *(("preemption", 5, 0), ("cuda-out-of-memory", 1, 0), ("not recorded", 1, 0)),
+    ]

@@ -17,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from trainmaster.api import params, schema, serializers
 from trainmaster.api.access import is_manager
 from trainmaster.api.caller import By, Caller, Role
+from trainmaster.api.csv_answer import CsvAnswer, or_csv, reason_table, usage_table, wants_csv
 from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import (
@@ -152,6 +153,18 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
     async def nodes() -> Response:
         found = service.queries.nodes()
         return JsonAnswer(models.NodeList(list(found), list(service.queries.left_out())))
+
+    @router.get(
+        "/nodes/{name}/curves",
+        tags=["cluster"],
+        summary="The GPUs of a node over time",
+        **answers(models.NodeCurves, 404, 422, 503),
+    )
+    async def curves(name: params.NodeName, since: params.FromTime = None) -> Response:
+        """Use, memory, temperature and power, as read every second: means over 20 s, for 6 hours, since this
+        manager started. CPU slots and GPUs of other machines have no curves."""
+        since_ms = 0 if since is None else round(since * 1000)
+        return JsonAnswer(service.queries.curves(name, since_ms))
 
     @router.get(
         "/queues",
@@ -455,13 +468,15 @@ def _recording(router: APIRouter, service: Daemon) -> None:
         "/failures",
         tags=["history"],
         summary="What failed runs cost, by reason",
-        **answers(models.FailureTable, 422, 503),
+        **or_csv(answers(models.FailureTable, 422, 503)),
     )
     async def failures(
         by: By,
+        request: Request,
         since: params.Since = None,
         user: params.Filter = None,
         queue: params.Filter = None,
+        form: Annotated[params.Format, Query(alias="format")] = None,
     ) -> Response:
         """As in the failure table of Microsoft's Philly study, and which programs, users, nodes, devices
         and inputs stand behind it. For those who are no operators: of their own jobs."""
@@ -471,7 +486,10 @@ def _recording(router: APIRouter, service: Daemon) -> None:
             user = by.user
         since_ms = None if since is None else round(since * 1000)
         wanted = JobFilter(user=user, queue=queue, since_ms=since_ms)
-        return JsonAnswer(as_json(await service.queries.failures(wanted)))
+        report = as_json(await service.queries.failures(wanted))
+        if wants_csv(request, form):
+            return CsvAnswer(*reason_table(report), name="failures-by-reason")
+        return JsonAnswer(report)
 
     @router.get(
         "/calibration",
@@ -494,19 +512,21 @@ def _recording(router: APIRouter, service: Daemon) -> None:
     @router.get(
         "/usage",
         tags=["history"],
-        summary="GPU time and what it cost, by user, queue, job or GPU type",
-        **answers(models.UsageReport, 422, 503),
+        summary="GPU time and what it cost, by user, queue, job, GPU type, outcome, time or cause of loss",
+        **or_csv(answers(models.UsageReport, 422, 503)),
     )
     async def usage(
         by: By,
+        request: Request,
         sums: Annotated[
-            Literal["user", "queue", "job", "gpu-type"],
-            Query(alias="by", description="A row for each."),
+            Literal["user", "queue", "job", "gpu-type", "outcome", "day", "hour", "lost-to"],
+            Query(alias="by", description="A row for each; days and hours are those of UTC."),
         ] = "user",
-        since: params.Since = None,
-        until: params.Since = None,
+        since: params.FromTime = None,
+        until: params.Until = None,
         user: params.Filter = None,
         queue: params.Filter = None,
+        form: Annotated[params.Format, Query(alias="format")] = None,
     ) -> Response:
         """Running jobs up to now. A plain user sees their own."""
         since_ms = 0 if since is None else round(since * 1000)
@@ -514,7 +534,10 @@ def _recording(router: APIRouter, service: Daemon) -> None:
         own = by.user if by.role is Role.USER else user
         if own != user and user is not None:
             raise ApiError(403, f"You may see what {by.user} used, not what {user} did.")
-        return JsonAnswer(await service.queries.usage(sums, since_ms, until_ms, own, queue))
+        report = await service.queries.usage(sums, since_ms, until_ms, own, queue)
+        if wants_csv(request, form):
+            return CsvAnswer(*usage_table(report), name=f"usage-by-{sums}")
+        return JsonAnswer(report)
 
     @router.get(
         "/record/trace",
