@@ -1,0 +1,1 @@
+"""What `trainmaster top` shows, and how it stays up to date."""
