@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Tm
-from trainmaster.cli.support.program_profiles import StoredProfile, keep, with_profile
+from trainmaster.client.program_profiles import StoredProfile, keep, with_profile
 from trainmaster.daemon.submissions import stated_profile
 from trainmaster.model.memory_estimate import MemoryEstimate, MemorySource
 from trainmaster.model.profile import Profile

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Said, Tm
-from trainmaster.cli.support.program_profiles import (
+from trainmaster.client.program_profiles import (
     StoredProfile,
     keep,
     place_of,

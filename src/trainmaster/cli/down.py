@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from trainmaster.cli.support.console import show_answer
 from trainmaster.cli.support.format import found_again, left_jobs
-from trainmaster.cli.support.job_table import list_jobs
 from trainmaster.cli.support.options import AsJson, option
 from trainmaster.client.address import URL, is_alive, is_process_of
+from trainmaster.client.job_lists import list_jobs
 from trainmaster.client.manager_api import Json, ManagerApi, RequestRefused, Unreachable, job_path
 from trainmaster.client.polling import pause, poll
 from trainmaster.errors import Failed

@@ -9,7 +9,7 @@ from trainmaster.cli.support import memory_estimates
 from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.memory_estimates import DeviceSetup
 from trainmaster.cli.support.options import AsJson, argument, option
-from trainmaster.cli.support.program_profiles import command_words, keep_memory
+from trainmaster.client.program_profiles import command_words, keep_memory
 from trainmaster.config.units import size_bytes
 from trainmaster.errors import BadInput, Failed
 from trainmaster.estimators.memory.training_memory import Context, GpuKind, Sharding

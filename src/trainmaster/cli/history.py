@@ -18,14 +18,16 @@ from trainmaster.cli.support.console import (
     write_styled,
 )
 from trainmaster.cli.support.failure_tables import show_failures
-from trainmaster.cli.support.files import STDIO, check_writable, write_text
-from trainmaster.cli.support.job_table import list_jobs, states_of
+from trainmaster.cli.support.files import check_writable, write_text
+from trainmaster.cli.support.job_table import states_of
 from trainmaster.cli.support.moments import moment_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
 from trainmaster.cli.support.plain_table import drawn, fit_table, screen_width
+from trainmaster.client.job_lists import list_jobs
 from trainmaster.client.manager_api import Json, ManagerApi, Query
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.errors import BadInput
+from trainmaster.input_files import STDIO
 from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.text.formatting import plural, utc_time
 from trainmaster.text.spreadsheet import write_csv

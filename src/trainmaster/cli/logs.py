@@ -7,12 +7,13 @@ from contextlib import closing
 from itertools import count
 from typing import Annotated
 
-from trainmaster.cli.support.arrays import ArrayOutput, array_id, elements_of, follow_elements
+from trainmaster.cli.support.arrays import ArrayOutput, array_id, follow_elements
 from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.follow import PRERUN_OUTPUT, follow
 from trainmaster.cli.support.notes import Notes
 from trainmaster.cli.support.options import JobName, option
 from trainmaster.cli.support.output_lines import PrefixedLines, write_plain
+from trainmaster.client.job_lists import elements_of
 from trainmaster.client.manager_api import NOT_FOUND, ManagerApi, Query, RequestRefused, job_path
 from trainmaster.client.polling import row_now
 from trainmaster.errors import BadInput

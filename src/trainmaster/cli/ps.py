@@ -11,9 +11,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 from trainmaster.cli.support.console import Styled, plainly, remark, say, write_json, write_styled
-from trainmaster.cli.support.job_table import jobs_table, list_jobs, states_of
+from trainmaster.cli.support.job_table import jobs_table, states_of
 from trainmaster.cli.support.options import AsJson, OnlyMe, OnlyQueue, OnlyUser, option
 from trainmaster.cli.support.plain_table import PlainTable, drawn, is_terminal, screen_width
+from trainmaster.client.job_lists import list_jobs
 from trainmaster.client.manager_api import ManagerApi, Query
 from trainmaster.errors import BadInput
 from trainmaster.model.job_state import LIVE_STATES, JobState

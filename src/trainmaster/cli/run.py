@@ -30,8 +30,8 @@ from trainmaster.cli.support.submit_request import (
     secrets_of,
     send,
     show_dry_run,
-    with_environment,
 )
+from trainmaster.client.job_request import with_environment
 from trainmaster.client.manager_api import Json, ManagerApi
 from trainmaster.config.job_file import CONTAINERS
 from trainmaster.errors import BadInput

@@ -18,14 +18,10 @@ from trainmaster.cli.support.console import write, write_error
 from trainmaster.cli.support.format import seconds_of, state_label
 from trainmaster.cli.support.notes import Notes, reason_key
 from trainmaster.cli.support.options import Cpus, Memory, Queue, argument, option
-from trainmaster.cli.support.submit_request import (
-    check_flags,
-    naming_flags,
-    send,
-    with_environment,
-)
+from trainmaster.cli.support.submit_request import check_flags, naming_flags, send
 from trainmaster.cli.support.terminal import Attached, DetachReason
 from trainmaster.client.connection import UNIX, Place
+from trainmaster.client.job_request import with_environment
 from trainmaster.client.manager_api import ManagerApi, job_path
 from trainmaster.client.polling import poll, row_now
 from trainmaster.daemon.job_rows import JobRow

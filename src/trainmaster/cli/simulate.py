@@ -52,9 +52,9 @@ def simulate(
         trainmaster simulate trace.csv --cluster 8x8 --failures study --failure-rules retry,prerun,inputs
         trainmaster simulate trace.csv --cluster 8x8 --json - | jq '.results[].summary'
     """
-    from trainmaster.cli.support import scenario_args as inputs
-    from trainmaster.cli.support.policy_args import lineup
     from trainmaster.model.units import to_ms
+    from trainmaster.scenarios import inputs
+    from trainmaster.scenarios.policies import lineup
     from trainmaster.sim.driver import Scenario
     from trainmaster.traces.formats import load
 

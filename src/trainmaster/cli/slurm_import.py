@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from trainmaster.cli.support.console import write, write_error, write_json
-from trainmaster.cli.support.files import STDIO, check_directory, read_text, write_text
+from trainmaster.cli.support.files import check_directory, write_text
 from trainmaster.cli.support.options import AsJson, argument, option
 from trainmaster.config.job_file import job_file_of
 from trainmaster.config.slurm.job import Imported, Wishes, imported
@@ -16,6 +16,7 @@ from trainmaster.config.slurm.job_text import job_text
 from trainmaster.config.slurm.script import Remark, is_batch_script, read_script
 from trainmaster.config.validation import ConfigError
 from trainmaster.errors import BadInput
+from trainmaster.input_files import STDIO, read_text
 from trainmaster.text.control_characters import visible_line
 
 SCRIPTS = "Batch scripts with #SBATCH lines; - reads standard input."

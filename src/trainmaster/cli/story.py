@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from trainmaster.cli.support.arrays import array_id, elements_of
+from trainmaster.cli.support.arrays import array_id
 from trainmaster.cli.support.console import show_table, write, write_json
 from trainmaster.cli.support.format import at
 from trainmaster.cli.support.options import AsJson, JobName
+from trainmaster.client.job_lists import elements_of
 from trainmaster.client.manager_api import Json, ManagerApi, job_path
 from trainmaster.errors import BadInput
 from trainmaster.text.formatting import short_length

@@ -10,7 +10,6 @@ import typer
 
 from trainmaster.cli.support.console import remark, screen, write, write_json
 from trainmaster.cli.support.follow_to_end import wait_for
-from trainmaster.cli.support.format import ended_sentence
 from trainmaster.cli.support.job_files import ReadJob, SubmitFlags, read_jobs
 from trainmaster.cli.support.options import (
     AsJson,
@@ -123,5 +122,5 @@ def _wait(client: ManagerApi, found: list[Submitted], as_json: bool) -> None:
         shown = ("id", "name", "state", "exit_code")
         write_json({"jobs": [{key: getattr(row, key) for key in shown} for row in rows]})
     bad = [row for row in rows if row.exit_status]
-    remark("Note", (f"j{ended_sentence(row)[1:].rstrip('.')}" for row in bad[:10]))
+    remark("Note", (f"j{row.end_sentence[1:].rstrip('.')}" for row in bad[:10]))
     raise typer.Exit(max((row.exit_status for row in rows), default=0))

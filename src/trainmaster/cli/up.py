@@ -344,7 +344,7 @@ def _refuse_open_network(host: str, *, is_encrypted: bool) -> None:
 def _front(certificate: Path | None, key: Path | None, proxy: str | None) -> Front:
     from trainmaster.api.front import CERTIFICATE, Front
     from trainmaster.cli.support.console import remark
-    from trainmaster.cli.support.files import read_text
+    from trainmaster.input_files import read_text
 
     if (certificate is None) != (key is None):
         raise BadInput("--tls-cert and --tls-key belong together: give both.")

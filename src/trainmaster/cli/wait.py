@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from trainmaster.cli.support.arrays import elements_of
 from trainmaster.cli.support.console import remark, write_json
 from trainmaster.cli.support.errors import print_error
-from trainmaster.cli.support.format import ended_sentence, seconds_of
+from trainmaster.cli.support.format import seconds_of
 from trainmaster.cli.support.job_table import states_of
 from trainmaster.cli.support.options import AsJson, JobNames, option
+from trainmaster.client.job_lists import elements_of
 from trainmaster.client.manager_api import ManagerApi, Unreachable
 from trainmaster.client.polling import poll, row_now
 from trainmaster.daemon.job_rows import JobRow
@@ -105,5 +105,5 @@ def _code(rows: Sequence[JobRow], states: frozenset[str], timeout: str | None) -
         remark("Note", (f"job {row.id} {row.state} instead" for row in others[:10]))
         return FAILED if others else 0
     bad = [row for row in rows if row.exit_status]
-    remark("Note", (f"j{ended_sentence(row)[1:].rstrip('.')}" for row in bad[:10]))
+    remark("Note", (f"j{row.end_sentence[1:].rstrip('.')}" for row in bad[:10]))
     return max(row.exit_status for row in rows)

@@ -11,9 +11,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from trainmaster.client.connection import Place
 from trainmaster.client.manager_api import Json
 from trainmaster.config.secret_names import looks_secret
 from trainmaster.errors import Failed, system_reason
+from trainmaster.text.formatting import listing
 
 MODE, FOLDER_MODE = 0o600, 0o700
 
@@ -22,6 +24,18 @@ def folder() -> Path:
     from platformdirs import user_config_path
 
     return user_config_path("trainmaster") / "secrets"
+
+
+def with_secrets_apart(manager: Place, spec: Json) -> tuple[Json, str]:
+    """On one machine the values stay with their user; elsewhere they go along, and a note says so."""
+    if manager.socket is not None:
+        return by_reference(spec, folder()), ""
+    clear = [name for name in spec.get("env") or () if looks_secret(str(name))]
+    if not clear:
+        return spec, ""
+    return spec, (
+        f"the manager gets {listing(clear)} as it is: --secret NAME=FILE names a file there instead."
+    )
 
 
 def by_reference(spec: Json, place: Path) -> Json:

@@ -312,6 +312,19 @@ class JobRow(Holder):
         return "" if self.end_reason is None else self.end_reason.sentence
 
     @property
+    def end_sentence(self) -> str:
+        """How it ended, where that is worth saying."""
+        if self.state == JobState.SUCCEEDED:
+            return ""
+        how = "was cancelled" if self.state == JobState.CANCELLED else self.state.replace("_", " ")
+        has_code = self.exit_code is not None and self.state == JobState.FAILED
+        code = f" with exit code {self.exit_code}" if has_code else ""
+        tried = self.prerun if self.state == JobState.FAILED else None
+        in_prerun = f" {tried.sentence}" if tried is not None and tried.result == "failed" else ""
+        because = f": {self.ended_because}" if self.ended_because else "."
+        return f"Job {self.id} {how}{code}{because}{in_prerun}"
+
+    @property
     def exit_status(self) -> int:
         """What a command that waited for it returns: its own code, 124 for one that timed out, as
         `timeout` does, and never 0 unless it succeeded."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 from tests.unit.daemon.test_dependencies import a_live
 from trainmaster.api import messages
 from trainmaster.api.serializers import job_row
-from trainmaster.cli.support.format import ended_sentence
 from trainmaster.daemon.job_history import JobHistory, Prerun
 from trainmaster.daemon.service_api import JobStatus
 
@@ -61,7 +60,7 @@ def test_a_failed_pre_run_is_told_as_one() -> None:
     status = replace(failed, history=replace(failed.history, prerun=tried))
     told = "It failed in its pre-run on one device, after 2 s."
     assert messages.status_sentence(status, NOW + 6_000)[1].endswith(f" {told}")
-    assert ended_sentence(job_row(status, NOW)).endswith(f" {told}")
+    assert job_row(status, NOW).end_sentence.endswith(f" {told}")
     history = replace(failed.history, prerun=replace(tried, wants="devices"))
     said = messages.status_sentence(replace(failed, history=history), NOW)[1]
     assert said.endswith("says `preflight: false`, or `run --no-preflight`.")

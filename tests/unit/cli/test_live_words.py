@@ -12,8 +12,9 @@ from trainmaster.cli.explain import failure_lines, lines_of
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.output_lines import PrefixedLines
 from trainmaster.cli.support.plain_table import STYLES, Coloured, PlainTable, fit_table
-from trainmaster.cli.support.submit_request import environment_of, with_environment
+from trainmaster.cli.support.submit_request import environment_of
 from trainmaster.cli.support.terminal import Escapes
+from trainmaster.client.job_request import with_environment
 from trainmaster.daemon.array_rows import ArrayRow, fold, ranges
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.errors import BadInput

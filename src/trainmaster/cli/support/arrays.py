@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from trainmaster.cli.support.job_table import list_jobs
 from trainmaster.cli.support.output_lines import PrefixedLines
+from trainmaster.client.job_lists import elements_of
 from trainmaster.client.manager_api import NOT_FOUND, ManagerApi, RequestRefused, job_path
 from trainmaster.client.polling import pause, poll, retry
 from trainmaster.daemon.job_rows import JobRow
@@ -26,12 +26,6 @@ def array_id(client: ManagerApi, job: str) -> str | None:
         return job if is_array(client, job) else None
     found = client.get(job_path(job))
     return str(found["id"]) if found.get("elements") else None
-
-
-def elements_of(client: ManagerApi, array: str) -> list[JobRow]:
-    """All elements, the first one first; none where it is not the id of an array."""
-    rows = retry(client, lambda: list(list_jobs(client, {"array": array})))
-    return [JobRow.from_json(each) for each in reversed(rows)]
 
 
 def follow_elements(client: ManagerApi, array: str) -> list[JobRow]:

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.cli.compare import USUAL, Outputs, OwnTrace
-from trainmaster.cli.support import scenario_args as inputs
 from trainmaster.cli.support.compare_runner import run_and_report
 from trainmaster.cli.support.console import remark
-from trainmaster.cli.support.files import read_yaml
-from trainmaster.cli.support.policy_args import Chosen, chosen_policies
 from trainmaster.cli.support.simulate_table import undefined_queues
 from trainmaster.config.options import effective
 from trainmaster.config.performance import BASES
@@ -26,9 +23,12 @@ from trainmaster.evaluation.suite import (
     Workload,
 )
 from trainmaster.evaluation.trial import perf_model_of
+from trainmaster.input_files import read_yaml
 from trainmaster.model.topology import Topology
 from trainmaster.model.trace import Trace
 from trainmaster.policy_files import policy_named
+from trainmaster.scenarios import inputs
+from trainmaster.scenarios.policies import Chosen, chosen_policies
 from trainmaster.traces.formats import load
 
 NAME = "own"

@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 from trainmaster.cli.support.console import remark
-from trainmaster.cli.support.files import read_text
 from trainmaster.errors import BadInput, Failed
+from trainmaster.input_files import read_text
 from trainmaster.store.errors import BadAddress, StoreError
 from trainmaster.store.open import check_address
 

@@ -6,7 +6,6 @@ import json as json_text
 from dataclasses import asdict, replace
 
 from trainmaster.cli.compare import Outputs, OwnTrace
-from trainmaster.cli.support import scenario_args as inputs
 from trainmaster.cli.support.compare_runner import finish, run
 from trainmaster.cli.support.compare_trace import NAME, experiment_of
 from trainmaster.cli.support.console import remark, write, write_json_text
@@ -22,6 +21,7 @@ from trainmaster.evaluation.capacity_search import (
 from trainmaster.evaluation.comparisons import comparisons, excess
 from trainmaster.evaluation.suite import Contender, Experiment, Suite, Workload
 from trainmaster.policy_files import policy_named, policy_with
+from trainmaster.scenarios import inputs
 from trainmaster.sim.driver import split_by_fit
 from trainmaster.text.formatting import duration, plural
 from trainmaster.traces.formats import load

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from contextlib import closing
 
-from trainmaster.cli.support.arrays import elements_of, follow_elements
+from trainmaster.cli.support.arrays import follow_elements
 from trainmaster.cli.support.console import write_error
 from trainmaster.cli.support.errors import INTERRUPTED, print_error
 from trainmaster.cli.support.follow import follow
-from trainmaster.cli.support.format import ended_sentence
 from trainmaster.cli.support.notes import Notes
 from trainmaster.cli.support.output_lines import PrefixedLines, write_plain
 from trainmaster.cli.support.submit_request import Submitted
+from trainmaster.client.job_lists import elements_of
 from trainmaster.client.manager_api import ManagerApi, Query, RequestRefused, Unreachable, job_path
 from trainmaster.client.polling import poll, retry, row_now
 from trainmaster.daemon.job_rows import JobRow
@@ -50,7 +50,7 @@ def follow_to_end(client: ManagerApi, job: Submitted, all_ranks: bool) -> int:
         retry(client, lambda: client.post(job_path(job.id, "cancel")))
         notes(f"Job {job.id} is being cancelled.")
         for row in wait_for(client, job):
-            notes(ended_sentence(row))
+            notes(row.end_sentence)
     except (RequestRefused, Unreachable) as no:
         print_error(str(no))
     return INTERRUPTED
@@ -78,5 +78,5 @@ def _follow(client: ManagerApi, job: Submitted, all_ranks: bool, notes: Notes) -
     else:
         rows = [follow(client, job.id, {"rank": 0}, write_plain, notes)]
     for row in rows:
-        notes(ended_sentence(row))
+        notes(row.end_sentence)
     return max(row.exit_status for row in rows)

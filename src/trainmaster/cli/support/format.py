@@ -88,19 +88,6 @@ def where_or_why(row: JobRow) -> str:
     return row.where_or_why or NOTHING
 
 
-def ended_sentence(row: JobRow) -> str:
-    """How a job ended, where that is worth saying."""
-    if row.state == "succeeded":
-        return ""
-    how = "was cancelled" if row.state == "cancelled" else state_label(row.state)
-    has_code = row.exit_code is not None and row.state == "failed"
-    code = f" with exit code {row.exit_code}" if has_code else ""
-    tried = row.prerun if row.state == "failed" else None
-    in_prerun = f" {tried.sentence}" if tried is not None and tried.result == "failed" else ""
-    because = f": {row.ended_because}" if row.ended_because else "."
-    return f"Job {row.id} {how}{code}{because}{in_prerun}"
-
-
 def left_jobs(running: int, waiting: int) -> str:
     """`2 jobs go on, 1 waits`."""
     goes_on = "goes on" if running == 1 else "go on"

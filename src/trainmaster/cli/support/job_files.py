@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainmaster.cli.support.files import STDIO, read_text
 from trainmaster.cli.support.format import settings_of
-from trainmaster.cli.support.submit_request import with_environment
+from trainmaster.client.job_request import with_environment
 from trainmaster.client.manager_api import Json
 from trainmaster.config.job_file import job_file_of
 from trainmaster.config.slurm.script import is_batch_script
 from trainmaster.config.validation import ConfigError, Lines
 from trainmaster.config.yaml_file import read_documents
 from trainmaster.errors import BadInput
+from trainmaster.input_files import STDIO, read_text
 
 CHECKED_THERE = ("workdir", "data", "secrets", "checkpoint_dir")
 """Fields that only the manager's machine can check."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainmaster.cli.support import format as words
 from trainmaster.cli.support.console import NOTHING
 from trainmaster.cli.support.plain_table import Cell, PlainTable, fit_table
-from trainmaster.client.manager_api import Json, ManagerApi, Query
+from trainmaster.client.job_lists import list_jobs
+from trainmaster.client.manager_api import ManagerApi, Query
 from trainmaster.daemon.array_rows import ArrayRow, fold
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.errors import BadInput
@@ -17,7 +18,6 @@ from trainmaster.model.job_state import JobState
 if TYPE_CHECKING:
     from rich.table import Table
 
-PAGE = 1000
 SMALL_PAGE = 100
 GIVES_WAY = ("queue", "user", "waited", "progress", "run")
 """Where the screen is narrow, these columns are left out, the first of them first."""
@@ -34,22 +34,6 @@ def states_of(text: str, known: Sequence[JobState], refusal: str) -> str:
         if word not in known:
             raise BadInput(refusal.format(state=word, known=", ".join(known)))
     return ",".join(words)
-
-
-def list_jobs(
-    client: ManagerApi, query: Query, most: int | None = None, page: int = PAGE
-) -> Iterator[Json]:
-    """Rows of the manager that match, newest first, page by page."""
-    before: str | None = None
-    left = most
-    while left is None or left > 0:
-        limit = min(PAGE, page if left is None else left)
-        found = client.get("/jobs", {**query, "limit": limit, "before": before})
-        yield from found["jobs"]
-        before = found.get("next")
-        left = None if left is None else left - len(found["jobs"])
-        if not before:
-            return
 
 
 def jobs_table(

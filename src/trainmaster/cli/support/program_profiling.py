@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainmaster.cli.support.console import remark, say, show_table, write_json
-from trainmaster.cli.support.program_profiles import StoredProfile, keep
 from trainmaster.cli.support.progress_bar import ProgressBar
+from trainmaster.client.program_profiles import StoredProfile, keep
 from trainmaster.engines.packing_experiment import Experiment, ExperimentError
 from trainmaster.errors import Failed
 from trainmaster.model.profile import Profile

@@ -9,9 +9,8 @@ from urllib.parse import quote
 
 from trainmaster.cli.support.console import remark, say, show_table, write_json
 from trainmaster.cli.support.link_profiling import links_file, read_links
-from trainmaster.cli.support.program_profiles import stored_profile
-from trainmaster.cli.support.scenario_args import cluster_of
 from trainmaster.client.manager_api import Json, ManagerApi
+from trainmaster.client.program_profiles import stored_profile
 from trainmaster.config.links import GIGA, MeasuredLinks
 from trainmaster.errors import BadInput, Failed
 from trainmaster.estimators.allocation import Allocation
@@ -21,6 +20,7 @@ from trainmaster.model.profile import Profile
 from trainmaster.model.topology import Topology, TopologyError
 from trainmaster.model.units import NOMINAL
 from trainmaster.profiling.speed_curve import SpeedPoint, setbacks, speed_curve
+from trainmaster.scenarios.inputs import cluster_of
 from trainmaster.text.formatting import plural, significant
 
 USUAL = "usual"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 import uuid
@@ -13,16 +12,15 @@ from pathlib import Path
 
 from trainmaster.cli.explain import lines_of
 from trainmaster.cli.support.console import remark, screen, write_json
-from trainmaster.cli.support.files import read_text
-from trainmaster.cli.support.program_profiles import with_profile
-from trainmaster.client.environment import NAME, exported
-from trainmaster.client.manager_api import USER, Json, ManagerApi, RequestRefused
-from trainmaster.client.secret_references import by_reference, folder
-from trainmaster.config.secret_names import looks_secret
+from trainmaster.client.environment import NAME
+from trainmaster.client.job_request import value_of
+from trainmaster.client.manager_api import Json, ManagerApi, RequestRefused
+from trainmaster.client.secret_references import with_secrets_apart
 from trainmaster.config.validation import ConfigError
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.errors import BadInput
-from trainmaster.text.formatting import listing, plural
+from trainmaster.input_files import read_text
+from trainmaster.text.formatting import plural
 
 SOON_S = 1.0
 """A start that is expected within this many seconds counts as now."""
@@ -57,37 +55,6 @@ class Submitted:
         return f"Submitted job {self.id}{name}."
 
 
-def with_environment(spec: Json, export_all: bool = False) -> Json:
-    """The job file with its user, its working directory and variables of the submitter's shell."""
-    given = spec.get("env") or {}
-    if not isinstance(given, dict):
-        return spec  # which the check of the file names
-    # values of other types stay as they are: the check of the file names them
-    env = {
-        str(name): value if isinstance(value, bool | list | dict) else _value(str(name), value)
-        for name, value in given.items()
-    }
-    in_container = bool(spec.get("container"))
-    copied = exported(os.environ, everything=export_all, in_container=in_container)
-    workdir = Path(str(spec.get("workdir") or ".")).expanduser()
-    stated = {"user": os.environ[USER]} if os.environ.get(USER) and not spec.get("user") else {}
-    return with_profile(
-        spec
-        | {
-            **stated,
-            "workdir": str(workdir.absolute()),
-            "umask": spec.get("umask", f"{_umask():03o}"),
-            "env": copied | env,
-        }
-    )
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
 def environment_of(texts: Sequence[str], files: Sequence[Path]) -> dict[str, str]:
     """`--env-file` files and then `--env K[=V]`; a bare name copies from here."""
     found: dict[str, str] = {}
@@ -95,7 +62,7 @@ def environment_of(texts: Sequence[str], files: Sequence[Path]) -> dict[str, str
         found |= _read_file(file)
     for text in texts:
         name, equals, value = text.partition("=")
-        found[name] = value if equals else _value(name, None)
+        found[name] = value if equals else value_of(name, None)
     return found
 
 
@@ -124,17 +91,8 @@ def _read_file(file: Path) -> dict[str, str]:
             )
         if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
             value = value[1:-1]
-        found[name] = value if equals else _value(name, None, f"{file}, line {number}: ")
+        found[name] = value if equals else value_of(name, None, f"{file}, line {number}: ")
     return found
-
-
-def _value(name: str, value: object, place: str = "") -> str:
-    """A value as it is; none = the one of this shell."""
-    if value is not None:
-        return str(value)
-    if name not in os.environ:
-        raise BadInput(f"{place}{name} is not set here: give it a value with {name}=VALUE.")
-    return os.environ[name]
 
 
 FLAGS = {
@@ -179,27 +137,15 @@ def _in_flags(sentence: str) -> str:
 
 def send(client: ManagerApi, specs: Sequence[Json]) -> list[Submitted]:
     """Submit them, all or none, exactly once."""
-    sent = [_without_secrets(client, each) for each in specs]
+    sent = []
+    for each in specs:
+        spec, note = with_secrets_apart(client.place, each)
+        remark("Note", [note] if note else [])
+        sent.append(spec)
     answer = client.submit({"jobs": sent}, uuid.uuid4().hex)
     for each in answer["jobs"]:
         remark("Note", each.get("remarks") or ())
     return [Submitted(each) for each in answer["jobs"]]
-
-
-def _without_secrets(client: ManagerApi, spec: Json) -> Json:
-    """On one machine the values stay with their user; elsewhere they go along, and a note says so."""
-    if client.place.socket is not None:
-        return by_reference(spec, folder())
-    clear = [name for name in spec.get("env") or () if looks_secret(str(name))]
-    if clear:
-        remark(
-            "Note",
-            [
-                f"the manager gets {listing(clear)} as it is: --secret NAME=FILE names a file there"
-                " instead."
-            ],
-        )
-    return spec
 
 
 def show_dry_run(client: ManagerApi, specs: Sequence[Json], as_json: bool) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.catalog import policy_names
-from trainmaster.cli.support.files import read_text
 from trainmaster.config.options import read_options, unknown_option
 from trainmaster.errors import BadInput
+from trainmaster.input_files import read_text
 from trainmaster.policy_files import policy_named
 from trainmaster.text.suggest import did_you_mean
 

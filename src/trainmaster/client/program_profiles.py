@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainmaster.cli.support.files import read_text
 from trainmaster.client.address import user_data_folder
 from trainmaster.client.manager_api import Json
 from trainmaster.config.validation import ConfigError, checked
 from trainmaster.errors import BadInput, cannot_write
+from trainmaster.input_files import read_text
 from trainmaster.model.memory_estimate import MemoryEstimate
 from trainmaster.model.profile import Profile, stated_of
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainmaster.cli.support.files import read_text, read_yaml
 from trainmaster.config.cluster import Cluster, cluster_from
 from trainmaster.config.options import divides_queues
 from trainmaster.config.performance import BASES, perf_model_from
@@ -16,6 +15,7 @@ from trainmaster.config.queues import guaranteed_in, queues_from, user_limits_fr
 from trainmaster.config.yaml_file import read_mapping
 from trainmaster.daemon.failure_table import built_in_table
 from trainmaster.errors import BadInput
+from trainmaster.input_files import read_text, read_yaml
 from trainmaster.model.queue import Queue
 from trainmaster.model.quota import UserLimits
 from trainmaster.model.topology import ISLAND_LEVELS, SHORTHAND_LEVELS, Topology, parse_shorthand

@@ -1,0 +1,1 @@
+"""What users say of a simulation, as its inputs: cluster, policies and their options, queues, failures."""
