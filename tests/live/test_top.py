@@ -16,9 +16,9 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
 from tests.live.daemons import LiveDaemon, live
-from trainmaster.cli.support.client import Client
 from trainmaster.cli.top_screen.app import TopApp
 from trainmaster.cli.top_screen.cluster_view import Choice
+from trainmaster.client.manager_api import ManagerApi
 
 pytestmark = pytest.mark.live
 PATIENCE_S = 60.0
@@ -51,7 +51,7 @@ def submit(daemon: LiveDaemon) -> None:
 
 
 async def use(daemon: LiveDaemon) -> None:
-    app = TopApp(Client(None, daemon.folder), Choice())
+    app = TopApp(ManagerApi(None, daemon.folder), Choice())
     async with app.run_test(size=(80, 24)) as pilot:
 
         def shows(*words: str) -> Callable[[], bool]:

@@ -6,13 +6,13 @@ import sys
 from importlib.util import find_spec
 from typing import Annotated
 
-from trainmaster.cli.support.client import Client
 from trainmaster.cli.support.console import write, write_json
-from trainmaster.cli.support.errors import Failed
 from trainmaster.cli.support.options import AsJson, OnlyMe, option
 from trainmaster.cli.support.plain_table import screen_width
 from trainmaster.cli.top_screen.cluster_view import Choice, read_cluster
 from trainmaster.cli.top_screen.snapshot_text import snapshot_text
+from trainmaster.client.manager_api import ManagerApi
+from trainmaster.errors import Failed
 
 NOT_INSTALLED = (
     "`trainmaster top` draws with Textual, which is not installed here: `pip install 'trainmaster[tui]'`;"
@@ -22,7 +22,7 @@ TEXT = "Only jobs with this in their name or id."
 
 
 def top(
-    client: Client,
+    client: ManagerApi,
     me: OnlyMe = False,
     text: Annotated[str, option("--filter TEXT", TEXT)] = "",
     once: Annotated[bool, option("--once", "Print it once, as plain text.")] = False,

@@ -8,14 +8,14 @@ from typing import Any, cast
 import pytest
 
 from tests.cli.answers import job_row, node_row
-from trainmaster.cli.support.client import Client
-from trainmaster.cli.support.errors import Failed
 from trainmaster.cli.top import top
 from trainmaster.cli.top_screen.cluster_view import Choice, ClusterView
 from trainmaster.cli.top_screen.gpu_grid import grid_lines, jobs_on
 from trainmaster.cli.top_screen.job_letters import LETTERS, JobLetters
 from trainmaster.cli.top_screen.snapshot_text import snapshot_text
+from trainmaster.client.manager_api import ManagerApi
 from trainmaster.daemon.job_rows import JobRow
+from trainmaster.errors import Failed
 from trainmaster.text.control_characters import visible
 
 EVIL = "\x1b]0;PWNED\x07[red]x\u202e"
@@ -199,4 +199,4 @@ def test_without_textual_one_sentence_says_how_to_get_it(monkeypatch: pytest.Mon
         monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.setattr("trainmaster.cli.top.find_spec", lambda _: None)
     with pytest.raises(Failed, match=r"pip install 'trainmaster\[tui\]'"):
-        top(cast(Client, None))
+        top(cast(ManagerApi, None))

@@ -13,8 +13,6 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from trainmaster.cli.support.client import Client, job_path
-from trainmaster.cli.support.errors import CommandError
 from trainmaster.cli.top_screen.cancel_question import CancelQuestion
 from trainmaster.cli.top_screen.cluster_lists import (
     JOB_HEADINGS,
@@ -31,7 +29,9 @@ from trainmaster.cli.top_screen.gpu_grid import LEGEND, jobs_on
 from trainmaster.cli.top_screen.grid_widget import GpuGrid
 from trainmaster.cli.top_screen.job_letters import JobLetters
 from trainmaster.cli.top_screen.job_screen import JobScreen
+from trainmaster.client.manager_api import ManagerApi, job_path
 from trainmaster.daemon.array_rows import ArrayRow
+from trainmaster.errors import CommandError
 from trainmaster.text.control_characters import visible_line
 
 FIRST = "Reading …"
@@ -77,7 +77,7 @@ class TopApp(App[None]):
         Binding("escape", "clear", "Clear", show=False),
     ]
 
-    def __init__(self, client: Client, choice: Choice) -> None:
+    def __init__(self, client: ManagerApi, choice: Choice) -> None:
         super().__init__()
         self._client, self._choice = client, choice
         self._letters = JobLetters()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainmaster.cli.support import format as words
-from trainmaster.cli.support.client import Json
 from trainmaster.cli.support.console import NOTHING, cell
 from trainmaster.cli.top_screen.cluster_view import ClusterView, Line
 from trainmaster.cli.top_screen.job_letters import JobLetters
+from trainmaster.client.manager_api import Json
 from trainmaster.daemon.array_rows import ArrayRow
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.model.topology import SLOT_TYPE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainmaster.cli.support.client import Client, Json, Query
+from trainmaster.client.manager_api import Json, ManagerApi, Query
 from trainmaster.daemon.array_rows import ArrayRow, fold
 from trainmaster.daemon.job_rows import JobRow
 
@@ -49,7 +49,7 @@ class ClusterView:
         return [*started, *fold(row for row in self.jobs if row.state == PENDING)]
 
 
-def read_cluster(client: Client, choice: Choice) -> ClusterView:
+def read_cluster(client: ManagerApi, choice: Choice) -> ClusterView:
     """Four or five requests, whose answers are bounded by the number of nodes and the limits above."""
     whose = client.my_name() if choice.only_mine else None
     query: Query = {"user": whose, "text": choice.text or None}

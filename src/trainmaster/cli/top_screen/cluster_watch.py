@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from trainmaster.cli.support.client import Client, RequestRefused, Unreachable
-from trainmaster.cli.support.errors import CommandError
 from trainmaster.cli.top_screen.cluster_view import Choice, ClusterView, read_cluster
+from trainmaster.client.manager_api import ManagerApi, RequestRefused, Unreachable
+from trainmaster.errors import CommandError
 
 SHORTEST_S = 0.5
 """Between two looks, where much happens."""
@@ -33,7 +33,7 @@ Complain = Callable[[str], None]
 class ClusterWatch:
     """Calls `show` from a thread of its own with each new view, and `complain` where there is none."""
 
-    def __init__(self, client: Client, show: Show, complain: Complain) -> None:
+    def __init__(self, client: ManagerApi, show: Show, complain: Complain) -> None:
         self._client, self._show, self._complain = client, show, complain
         self._choice = Choice()
         self._news = threading.Event()

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from trainmaster.cli.support.client import Json
 from trainmaster.cli.top_screen.job_letters import JobLetters
+from trainmaster.client.manager_api import Json
 from trainmaster.text.control_characters import visible_line
 from trainmaster.text.formatting import shortened
 

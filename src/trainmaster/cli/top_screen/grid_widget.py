@@ -11,9 +11,9 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from trainmaster.cli.support.client import Json
 from trainmaster.cli.top_screen.gpu_grid import ASIDE, FREE, GridLine, GridPart, grid_lines
 from trainmaster.cli.top_screen.job_letters import LETTERS, JobLetters
+from trainmaster.client.manager_api import Json
 from trainmaster.report.palette import JOBS
 
 PLAIN, FAINT, ALARM = Style(), Style(dim=True), Style(bold=True, reverse=True)

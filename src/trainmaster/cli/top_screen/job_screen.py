@@ -12,9 +12,9 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from trainmaster.cli.support.client import Client
-from trainmaster.cli.support.errors import CommandError
 from trainmaster.cli.top_screen.job_text import job_text
+from trainmaster.client.manager_api import ManagerApi
+from trainmaster.errors import CommandError
 from trainmaster.text.control_characters import visible_line
 
 PAUSE_S = 2.0
@@ -30,7 +30,7 @@ class JobScreen(Screen[None]):
         ("escape,q,enter", "app.pop_screen", "Back"),
     ]
 
-    def __init__(self, client: Client, job: str) -> None:
+    def __init__(self, client: ManagerApi, job: str) -> None:
         super().__init__()
         self._client, self.job = client, job
         self._is_left = threading.Event()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainmaster.cli.explain import lines_of
-from trainmaster.cli.support.client import Client, Json, RequestRefused, job_path
 from trainmaster.cli.support.format import at
+from trainmaster.client.manager_api import Json, ManagerApi, RequestRefused, job_path
 from trainmaster.text.control_characters import visible, visible_line
 from trainmaster.text.formatting import short_length
 
@@ -14,7 +14,7 @@ MOST_BYTES = 20_000
 """Of them: a line may be very long."""
 
 
-def job_text(client: Client, job: str) -> str:
+def job_text(client: ManagerApi, job: str) -> str:
     """All sections; what others wrote has its control characters as codes."""
     sections = (
         ("", "\n".join(map(visible_line, lines_of(client.get(job_path(job, "explain")))))),
@@ -26,7 +26,7 @@ def job_text(client: Client, job: str) -> str:
     )
 
 
-def _story(client: Client, job: str) -> list[str]:
+def _story(client: ManagerApi, job: str) -> list[str]:
     entries = client.get(job_path(job, "story"))["story"]
     first = entries[0]["at_s"] if entries else 0
     return [_entry(each, first) for each in entries]
@@ -37,7 +37,7 @@ def _entry(entry: Json, first: float) -> str:
     return f"{at(entry['at_s'])}  {after:>6}  {visible_line(entry['sentence'])}"
 
 
-def _output(client: Client, job: str) -> str:
+def _output(client: ManagerApi, job: str) -> str:
     try:
         written = b"".join(client.download(job_path(job, "logs"), {"tail": TAIL}))
     except RequestRefused as no:  # it has none yet, or is an array
