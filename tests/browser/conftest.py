@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.chromium import ARGUMENTS, executable
-from tests.live.daemons import LiveDaemon, live, until
+from tests.live.daemons import LiveDaemon, live
 
 RUNS = "TRAINMASTER_TEST_WEB"
 collect_ignore_glob = [] if os.environ.get(RUNS) else ["*"]
@@ -21,6 +19,7 @@ SCREENSHOTS = "TRAINMASTER_SCREENSHOTS"
 """Set: pictures of the pages are written; else a run of the tests leaves the tree as it is."""
 PICTURES = Path(__file__).parents[2] / "docs" / "screenshots"
 PATIENCE_MS = 20_000
+expect.set_options(timeout=PATIENCE_MS)
 SETTLE_MS = 700
 """Until charts are drawn, in the other colours too."""
 Screenshot = Callable[..., None]
@@ -43,40 +42,35 @@ def manager(tmp_path: Path) -> Iterator[LiveDaemon]:
 
 
 @pytest.fixture
-def pages_url(manager: LiveDaemon, tmp_path: Path) -> Iterator[str]:
+def pages_url(manager: LiveDaemon) -> str:
     """Where the pages are served."""
-    port = _free_port()
-    token = (manager.folder / "admin-token").read_text().strip()
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "trainmaster.api.web",
-            "--url",
-            str(manager.url),
-            "--port",
-            str(port),
-        ],
-        env=os.environ | {"TRAINMASTER_PAGE_TOKEN": token},
-    )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        until(lambda: _answers(url), "the pages to be served")
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
+    assert manager.url is not None
+    return manager.url
 
 
 @pytest.fixture
-def page(browser: Browser, pages_url: str) -> Iterator[Page]:
-    """A window at 1280x800, on the first page."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, base_url=pages_url)
+def page(browser: Browser, manager: LiveDaemon, pages_url: str) -> Iterator[Page]:
+    """A window at 1280x800 of an admin, on the first page."""
+    with window(browser, pages_url) as made:
+        log_in(made, (manager.folder / "admin-token").read_text().strip())
+        made.goto("/")
+        expect(made.locator("header")).to_be_visible()
+        yield made
+
+
+@contextmanager
+def window(browser: Browser, url: str, width: int = 1280, height: int = 800) -> Iterator[Page]:
+    """That of somebody who is not logged in."""
+    context = browser.new_context(viewport={"width": width, "height": height}, base_url=url)
     context.set_default_timeout(PATIENCE_MS)
-    made = context.new_page()
-    made.goto("/")
-    yield made
+    yield context.new_page()
     context.close()
+
+
+def log_in(page: Page, token: str) -> None:
+    """As the form of the login page does it."""
+    answer = page.request.post("/login", form={"token": token, "then": "/"}, max_redirects=0)
+    assert answer.status == 303, answer.text()
 
 
 @pytest.fixture
@@ -95,19 +89,3 @@ def screenshot() -> Screenshot:
         page.emulate_media(color_scheme="light")
 
     return take
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=1) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

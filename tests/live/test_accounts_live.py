@@ -78,7 +78,7 @@ def until_its_end(stream: http.client.HTTPResponse) -> None:
 
 def test_the_link_that_up_prints_opens_the_page_once(tmp_path: Path) -> None:
     printed_to(tmp_path / "state", 0o600)
-    with live(tmp_path / "state", "--slots", "1") as daemon:
+    with live(tmp_path / "state", "--slots", "1", "--no-page") as daemon:
         said = (daemon.folder / "out.txt").read_text()
         link = re.search(r"/login\?code=\S+", said)
         assert link is not None, said
@@ -88,7 +88,8 @@ def test_the_link_that_up_prints_opens_the_page_once(tmp_path: Path) -> None:
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
         session = {"Cookie": cookie.partition(";")[0]}
-        assert over_tcp(daemon, "GET", "/", **session).status == 200
+        page = over_tcp(daemon, "GET", "/", **session)
+        assert (page.status, "--no-page" in page.text) == (404, True)
         assert over_tcp(daemon, "GET", "/api/v1/caller", **session).json["via"] == "link"
         assert over_tcp(daemon, "POST", "/api/v1/login-links", **session).status == 403
         again = over_tcp(daemon, "GET", link[0])

@@ -16,15 +16,23 @@ from enum import StrEnum
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trainmaster.api.caller import Caller, Role
+from trainmaster.api.login_page import CHALLENGE, login_page
 from trainmaster.api.responses import PAGES, error, error_of
 from trainmaster.daemon.request_errors import TooMany
 
 API = "/api/v1"
+SOCKETS = "/_nicegui_ws/"
+"""Where pages hear what changes, by WebSockets."""
+EVERY_PAGE = "/{path:path}"
+PAGE = re.compile(
+    r"/(?!api/|healthz$|metrics$|login$|logout$|_nicegui_ws/|jobs/[^/]+$).*", re.DOTALL
+)
+"""What is passed on to the process of the pages: all that is not the manager's own."""
 RECHECK_S = 5.0
 """How often it is looked at again whether a caller may have something that lasts."""
 
@@ -55,10 +63,14 @@ class Kind(StrEnum):
     """Lasts as long as the client likes: what happens is told as it comes."""
     FORWARDS = "forwards"
     """Lasts as long as the client likes: a connection to a job."""
+    PAGES = "pages"
+    """A page, or a file of it: a browser asks for dozens at once."""
+    DASHBOARDS = "dashboards"
+    """Lasts as long as a page is open: what changes on it is told as it comes."""
 
     @property
     def lasts(self) -> bool:
-        return self in (Kind.FOLLOWERS, Kind.FORWARDS)
+        return self in (Kind.FOLLOWERS, Kind.FORWARDS, Kind.DASHBOARDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +170,13 @@ TABLE: dict[tuple[str, str], Access] = {
         """
         open       GET    /healthz
         open       GET    /login
+        open       POST   /login
+        view       POST   /logout
         view       GET    /metrics
-        view       GET    /
-        own        GET    /jobs/{job}
+        own        GET    /jobs/{job}                  pages
+        view       POST   /_nicegui/{path:path}        pages
+        view       GET    /_nicegui_ws/{path:path}     dashboards
+        view       GET    /{path:path}                 pages
         """,
     ),
 }
@@ -184,7 +200,8 @@ class _Rule:
 
 
 RULES: tuple[_Rule, ...] = tuple(
-    _Rule(method, compile_path(path)[0], access) for (method, path), access in TABLE.items()
+    _Rule(method, PAGE if path == EVERY_PAGE else compile_path(path)[0], access)
+    for (method, path), access in TABLE.items()
 )
 
 
@@ -295,34 +312,11 @@ NEEDS_TOKEN = (
     " manager's machine."
 )
 WRONG_TOKEN = "This token is not valid: it is unknown, has expired or was revoked."
-CHALLENGE = {"WWW-Authenticate": 'Bearer realm="trainmaster"'}
-LOGIN_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Trainmaster</title></head>
-<body style="font: 15px/1.45 system-ui, sans-serif; margin: 3rem auto; max-width: 40rem">
-<h1 style="font-size: 1.3rem">Trainmaster</h1>
-<p>{said}</p>
-<p>On the machine of the manager, <code>trainmaster token link</code> prints a link that opens this page.
-It works once, for 10 minutes.</p>
-</body></html>
-"""
-NOT_LOGGED_IN = "You are not logged in here, or your session has ended."
-PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
-
-
-def login_page(said: str = NOT_LOGGED_IN) -> Response:
-    """What a browser sees without a session."""
-    return HTMLResponse(LOGIN_PAGE.format(said=said), 401, {**PAGE_HEADERS, **CHALLENGE})
 
 
 def _unknown(scope: Scope) -> Response:
     """The answer to a request that does not show who sent it."""
     has_shown = "authorization" in Request(scope).headers
-    is_page = scope["method"] == "GET" and not scope["path"].startswith(("/api/", "/metrics"))
-    if is_page and not has_shown:
-        return login_page()
+    if scope["method"] == "GET" and PAGE.match(scope["path"]) and not has_shown:
+        return login_page(scope)
     return error(401, WRONG_TOKEN if has_shown else NEEDS_TOKEN, CHALLENGE)

@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
+from starlette.routing import Route
 
 from trainmaster import __version__
 from trainmaster.api import responses, schema
@@ -17,6 +18,8 @@ from trainmaster.api.access import AccessControl
 from trainmaster.api.audit_log import AuditFile, AuditLog
 from trainmaster.api.host_check import HostCheck
 from trainmaster.api.identity import Authentication, CallerLookup
+from trainmaster.api.page_process import PageProcess
+from trainmaster.api.page_proxy import PageProxy
 from trainmaster.api.request_limits import RequestLimits
 from trainmaster.api.routes import (
     accounts,
@@ -65,10 +68,11 @@ def create_app(
     sessions: Sessions | None = None,
     audit: Path | None = None,
     is_proxied: bool = False,
+    pages: PageProcess | None = None,
 ) -> FastAPI:
     """The application of one manager, which answers at `url`, with a certificate of this `fingerprint`;
     `hosts` are host names that it serves besides localhost, `audit` is where it writes who asked for what,
-    and `is_proxied` whether a reverse proxy stands before it."""
+    and `is_proxied` whether a reverse proxy stands before it; `pages` serves the pages, where it has any."""
     sessions = Sessions() if sessions is None else sessions
     callers = CallerLookup(service.accounts, sessions, service.limits, is_proxied=is_proxied)
     app = FastAPI(
@@ -86,8 +90,15 @@ def create_app(
         app.include_router(part.routes(service), prefix=ROOT)
     app.include_router(audit_routes.routes(audit), prefix=ROOT)
     app.include_router(accounts.routes(service, sessions, url), prefix=ROOT)
-    app.include_router(accounts.login_routes(sessions, url))
+    app.include_router(accounts.login_routes(sessions, callers, url))
     app.include_router(web.routes(service, metrics or Metrics()))
+    proxy = PageProxy(service, pages)
+    for path, method in (
+        ("/_nicegui/{path:path}", "POST"),
+        ("/_nicegui_ws/{path:path}", "GET"),
+        ("/{path:path}", "GET"),
+    ):
+        app.router.routes.append(Route(path, proxy, methods=[method], include_in_schema=False))
     responses.install(app)
     app.state.limits = service.limits
     app.state.url, app.state.fingerprint = url, fingerprint

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -15,7 +15,9 @@ from trainmaster.api.limit_key import of_user, tcp_origin
 from trainmaster.api.peer import ROOT, FromPeer, Peer, ourselves, peer_of
 from trainmaster.api.request_limits import OVER, RESERVE, SOON
 from trainmaster.api.responses import LATER, error
+from trainmaster.api.session_socket import OnlySessions
 from trainmaster.api.tcp_peer import NOWHERE, End
+from trainmaster.api.upgrade import SCOPE as UPGRADE
 from trainmaster.config.limits import Limits
 from trainmaster.model.units import SECOND
 
@@ -65,26 +67,37 @@ class OpenConnections:
                 del self._of_one[origin]
 
 
-def bounded_protocol(limits: Limits, *, is_proxied: bool = False) -> type[H11Protocol]:
-    """The HTTP protocol of uvicorn, within these limits."""
+def bounded_protocol(
+    limits: Limits, *, is_proxied: bool = False, only_sessions: bool = False
+) -> type[H11Protocol]:
+    """The HTTP protocol of uvicorn, within these limits; or that of the page process's socket.
+
+    A connection that is upgraded stays with it, so that it is counted until its end.
+    """
     opened = OpenConnections(limits, is_proxied=is_proxied)
 
     class BoundedProtocol(H11Protocol):
         def __init__(self, *args: Any, **named: Any) -> None:
             super().__init__(*args, **named)
-            self.ws_protocol_class = None  # what is handed over would be counted for ever
             self._deadline: asyncio.TimerHandle | None = None
             """Runs while a request is awaited."""
             self._origin: str | None = None
             """Where it is counted."""
+            self._other: asyncio.Transport | None = None
+            """Where all goes that comes, once it is upgraded."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            peer = peer_of(transport)
-            if peer is not None:
-                self.app = FromPeer(self.app, peer)
-            origin = opened.origin(peer, self.client or NOWHERE, self.server or NOWHERE)
-            refusal = opened.refusal(origin, len(self.connections) - 1, is_tcp=peer is None)
+            peer, origin = None, None
+            if only_sessions:
+                self.app = OnlySessions(self.app)
+            else:
+                peer = peer_of(transport)
+                if peer is not None:
+                    self.app = FromPeer(self.app, peer)
+                origin = opened.origin(peer, self.client or NOWHERE, self.server or NOWHERE)
+            is_tcp = peer is None and not only_sessions
+            refusal = opened.refusal(origin, len(self.connections) - 1, is_tcp=is_tcp)
             if refusal is not None:
                 self._refuse(refusal)
                 return
@@ -93,6 +106,9 @@ def bounded_protocol(limits: Limits, *, is_proxied: bool = False) -> type[H11Pro
             self._await_head()
 
         def data_received(self, data: bytes) -> None:
+            if self._other is not None:
+                self._other.write(data)
+                return
             super().data_received(data)
             if self.conn.their_state is not h11.IDLE:
                 self._stop_waiting()
@@ -103,7 +119,40 @@ def bounded_protocol(limits: Limits, *, is_proxied: bool = False) -> type[H11Pro
             self._stop_waiting()
             opened.add(self._origin, -1)
             self._origin = None
+            if self._other is not None:
+                self._other.close()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if self._other is not None:
+                self._other.pause_reading()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self._other is not None:
+                self._other.resume_reading()
+
+        def shutdown(self) -> None:
+            if self._other is None:
+                super().shutdown()
+            else:
+                self.transport.close()
+
+        def _should_upgrade(self) -> bool:
+            """The application is asked as for any request, and takes the connection over if it agrees."""
+            if self._get_upgrade() is not None:
+                cast(dict[str, Any], self.scope)[UPGRADE] = self._upgrade
+            return False
+
+        def _upgrade(self, other: asyncio.Transport, answer: bytes) -> asyncio.Transport:
+            """Answer so, and pass on what comes from now on, as it is."""
+            self.cycle.response_started = self.cycle.response_complete = True
+            self._other = other
+            self.transport.write(answer)
+            other.write(self.conn.trailing_data[0])
+            self.flow.resume_reading()
+            return self.transport
 
         def _await_head(self) -> None:
             wait_s = limits.header_deadline / SECOND

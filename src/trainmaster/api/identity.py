@@ -12,10 +12,12 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trainmaster.api.caller import Caller, Role
+from trainmaster.api.headers import SESSION_HEADER
 from trainmaster.api.limit_key import tcp_origin
 from trainmaster.api.peer import ROOT, SCOPE, Peer, ourselves
 from trainmaster.api.request_limits import now_us
-from trainmaster.api.sessions import Sessions
+from trainmaster.api.session_socket import is_only_session
+from trainmaster.api.sessions import Session, Sessions
 from trainmaster.api.tcp_peer import NOWHERE, peer_uid
 from trainmaster.api.token_bucket import TokenBuckets
 from trainmaster.config.limits import Limits
@@ -70,15 +72,20 @@ class CallerLookup:
 
     async def of(self, scope: Scope) -> Caller | None:
         """None for a request that does not show who sent it."""
+        headers = Headers(scope=scope)
+        if is_only_session(scope):
+            return await self._of_session(self._sessions.named(headers.get(SESSION_HEADER, "")))
         peer: Peer | None = scope.get(SCOPE)
         if peer is not None:
             return await self.of_peer(peer)
-        headers = Headers(scope=scope)
         shown = headers.get("authorization")
         if shown is not None:
             return await self._of_token(shown, scope)
         cookie = cookie_in(headers, scope)
-        return None if cookie is None else await self._of_cookie(cookie, scope)
+        if cookie is None:
+            return None
+        browser = await to_thread.run_sync(peer_uid, scope)
+        return await self._of_session(self._sessions.of(cookie, browser))
 
     async def of_peer(self, peer: Peer) -> Caller:
         """Who asks over the Unix socket: the manager's own user and root may do everything."""
@@ -91,7 +98,10 @@ class CallerLookup:
     async def _of_token(self, shown: str, scope: Scope) -> Caller | None:
         if not shown.lower().startswith(BEARER):
             return None
-        text = shown[len(BEARER) :].strip()
+        return await self.of_token(shown[len(BEARER) :].strip(), scope)
+
+    async def of_token(self, text: str, scope: Scope) -> Caller | None:
+        """Whose token it is; TooMany where more wrong ones than allowed come from there."""
         origin = None if self._accounts.was_valid(text) else self._origin(scope)
         if origin is not None and self._wrong.wait(origin, self._clock()):
             raise TooMany(f"Too many wrong tokens come from {origin}: try again later.")
@@ -104,9 +114,8 @@ class CallerLookup:
         ends = (scope.get(end) or NOWHERE for end in ("client", "server"))
         return tcp_origin(*ends, is_proxied=self._is_proxied)
 
-    async def _of_cookie(self, cookie: str, scope: Scope) -> Caller | None:
-        """As whoever asked for its link is now: a token may be revoked, a role changed."""
-        session = self._sessions.of(cookie, await to_thread.run_sync(peer_uid, scope))
+    async def _of_session(self, session: Session | None) -> Caller | None:
+        """As whoever began it is now: a token may be revoked, a role changed."""
         if session is None:
             return None
         origin = session.origin

@@ -26,7 +26,8 @@ class LocalSocket:
 
     def __init__(self, path: Path, mode: int = OWN_MODE) -> None:
         self.path = path
-        self._bound = path.with_name(f"{path.name}.{os.getpid()}")
+        self.bound = path.with_name(f"{path.name}.{os.getpid()}")
+        """Where it is until it is published."""
         for left in path.parent.glob(f"{path.name}.*"):  # by standbys that were killed
             if listener_at(left) is None:
                 left.unlink(missing_ok=True)
@@ -34,37 +35,37 @@ class LocalSocket:
         try:
             before = os.umask(0o177)
             try:
-                self.sock.bind(str(self._bound))
+                self.sock.bind(str(self.bound))
             finally:
                 os.umask(before)
-            os.chmod(self._bound, mode)
+            os.chmod(self.bound, mode)
             self.sock.listen()
         except BaseException:
             self.sock.close()
             raise
-        self._inode = os.stat(self._bound).st_ino
+        self._inode = os.stat(self.bound).st_ino
 
     def publish(self) -> None:
         """From now on clients find this one."""
-        if self._bound.exists():
-            os.rename(self._bound, self.path)
+        if self.bound.exists():
+            os.rename(self.bound, self.path)
 
     def withdraw(self) -> None:
         """Remove it, unless another manager has taken its place."""
-        self._bound.unlink(missing_ok=True)
+        self.bound.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             if os.lstat(self.path).st_ino == self._inode:
                 self.path.unlink()
         self.sock.close()
 
 
-def own_path(folder: Path) -> Path:
+def own_path(folder: Path, kind: str = "manager") -> Path:
     """The socket of the manager of this data folder, in a folder that only its user can enter.
 
     Not in XDG_RUNTIME_DIR: it vanishes when the user logs out, and the manager goes on.
     """
     name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:20]
-    return Path(folder_for(folder)) / f"manager-{name}.sock"
+    return Path(folder_for(folder)) / f"{kind}-{name}.sock"
 
 
 def system_path(path: Path = SYSTEM) -> Path:

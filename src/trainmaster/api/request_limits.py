@@ -25,12 +25,16 @@ STATUS = {
     Kind.SUBMISSIONS: 503,
     Kind.FOLLOWERS: 429,
     Kind.FORWARDS: 429,
+    Kind.PAGES: 503,
+    Kind.DASHBOARDS: 429,
 }
 USER_LIMIT = {
     Kind.REQUESTS: "user_requests",
     Kind.SUBMISSIONS: "user_submissions",
     Kind.FOLLOWERS: "user_followers",
     Kind.FORWARDS: "user_followers",
+    Kind.PAGES: "user_pages",
+    Kind.DASHBOARDS: "user_dashboards",
 }
 """The limit of one user for each kind."""
 RESERVE = 8
@@ -97,7 +101,8 @@ class RequestLimits:
         if self._of_one[name, who] >= most:
             said = f"{most:,} requests of {who} are being served already (the limit {name})"
             return error(429, f"{said}: try again when one of them is done.", SOON, OVER)
-        wait_us = self._rates.take(who, self._clock())
+        is_page = kind in (Kind.PAGES, Kind.DASHBOARDS)
+        wait_us = self._rates.take(f"pages of {who}" if is_page else who, self._clock())
         if not wait_us:
             return None
         wait_s = -(-wait_us // 1_000_000)

@@ -12,10 +12,12 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trainmaster.api.app import create_app
 from trainmaster.api.audit_log import FILE, AuditFile
@@ -24,6 +26,7 @@ from trainmaster.api.front import PLAIN, Front
 from trainmaster.api.host_check import names_of
 from trainmaster.api.identity import manager_itself
 from trainmaster.api.local_socket import LocalSocket
+from trainmaster.api.page_process import PageProcess
 from trainmaster.api.routes.accounts import link_of
 from trainmaster.api.sessions import Sessions
 from trainmaster.daemon.admin_token import ensure_admin_token
@@ -43,26 +46,31 @@ Beside = Callable[[Daemon], Awaitable[None]]
 
 
 class Server(uvicorn.Server):
-    """A server on a TCP socket and a Unix socket, which leaves signals to us."""
+    """A server on a TCP socket and Unix sockets, which leaves signals to us."""
 
-    def __init__(self, config: uvicorn.Config, local: socket.socket, audit: AuditFile) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        local: dict[socket.socket, type[H11Protocol]],
+        audit: AuditFile,
+    ) -> None:
+        """`local`: the Unix sockets, each with what it speaks."""
         super().__init__(config)
         self._local = local
         self._audit = audit
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """The Unix socket never speaks TLS, whatever the other one does."""
+        """Unix sockets never speak TLS, whatever the other one does."""
         await super().startup(sockets)
-
-        def protocol() -> asyncio.Protocol:
-            return self.config.http_protocol_class(  # type: ignore[call-arg]
+        loop = asyncio.get_running_loop()
+        for sock, speaks in self._local.items():
+            made: Callable[[], asyncio.Protocol] = partial(
+                speaks,
                 config=self.config,
                 server_state=self.server_state,
                 app_state=self.lifespan.state,
             )
-
-        loop = asyncio.get_running_loop()
-        self.servers.append(await loop.create_server(protocol, sock=self._local))
+            self.servers.append(await loop.create_server(made, sock=sock))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
@@ -109,6 +117,7 @@ async def serve(
     beside: Beside | None = None,
     before_end: Beside | None = None,
     front: Front = PLAIN,
+    pages: PageProcess | None = None,
 ) -> None:
     """Until SIGINT or SIGTERM, or until the manager fails.
 
@@ -118,7 +127,7 @@ async def serve(
     gc.set_threshold(*RARELY)
     stop = _signalled()
     sessions = Sessions()
-    server = _server(daemon, sock, local, sessions, front)
+    server = _server(daemon, sock, local, sessions, front, pages)
     places = _Places(front.url(sock), front.page_url(sock), local, address)
     tasks = [
         asyncio.create_task(server.serve(sockets=[sock]), name="http"),
@@ -136,6 +145,8 @@ async def serve(
             announcing.cancel()
             await _unless(stop, before_end(daemon))
     finally:
+        if pages is not None:  # it would follow the manager until the last answer
+            pages.end()
         server.should_exit = True
         announcing.cancel()
         tasks[1].cancel()
@@ -153,7 +164,12 @@ def _signalled() -> asyncio.Event:
 
 
 def _server(
-    daemon: Daemon, sock: socket.socket, local: LocalSocket, sessions: Sessions, front: Front
+    daemon: Daemon,
+    sock: socket.socket,
+    local: LocalSocket,
+    sessions: Sessions,
+    front: Front,
+    pages: PageProcess | None,
 ) -> Server:
     app = create_app(
         daemon,
@@ -164,20 +180,25 @@ def _server(
         sessions=sessions,
         audit=daemon.folder / FILE,
         is_proxied=front.proxy is not None,
+        pages=pages,
     )
+    speaks = bounded_protocol(daemon.limits, is_proxied=front.proxy is not None)
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=LAST_ANSWERS_S,
         lifespan="off",
-        http=bounded_protocol(daemon.limits, is_proxied=front.proxy is not None),
+        http=speaks,
         ws="none",
         proxy_headers=False,  # whoever asks could write them
         ssl_certfile=front.certificate,
         ssl_keyfile=front.key,
     )
-    return Server(config, local.sock, app.state.audit)
+    sockets: dict[socket.socket, type[H11Protocol]] = {local.sock: speaks}
+    if pages is not None:
+        sockets[pages.sessions.sock] = bounded_protocol(daemon.limits, only_sessions=True)
+    return Server(config, sockets, app.state.audit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Sessions of the page: begun by a link that works once, kept by a cookie, ended with the manager.
+"""Sessions of the page: begun by a link that works once or a token, kept by a cookie, ended with the manager.
 
 Where there are too many, whoever has the most loses the oldest: one user, who may ask for links again and
 again, logs nobody else out.
@@ -6,6 +6,9 @@ again, logs nobody else out.
 They are not stored. After a crash any user of the machine may listen on the manager's port, and a browser
 would show it the cookie: no manager accepts it any more. While the manager runs, a cookie counts only from
 the Unix user whose browser opened the link, where the kernel knows who that is.
+
+A cookie is the name of its session and a secret. The page process is told the name, by which it asks on its
+own socket, and never the secret: it cannot be a browser.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ SESSION_S = 12 * 3600
 MOST = 1000
 """Links of all users together, and sessions."""
 RANDOM_BYTES = 32
+BETWEEN = "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Session:
     """By the clock that never goes backwards."""
     browser_uid: int | None = None
     """Whose browser it is, where it is on this machine."""
+    secret: str = ""
+    """The second half of a cookie."""
 
 
 class Sessions:
@@ -53,16 +59,34 @@ class Sessions:
         if link is None:
             return None
         del self._links[code]
+        return self.begin_as(link.origin, browser_uid)
+
+    def begin_as(self, origin: Caller, browser_uid: int | None) -> str:
+        """The cookie of a new session of this caller."""
+        secret = secrets.token_urlsafe(RANDOM_BYTES)
         expires_s = time.monotonic() + SESSION_S
-        return _kept(self._sessions, Session(link.origin, expires_s, browser_uid))
+        name = _kept(self._sessions, Session(origin, expires_s, browser_uid, secret))
+        return f"{name}{BETWEEN}{secret}"
 
     def of(self, cookie: str, browser_uid: int | None) -> Session | None:
         """The session of a cookie that comes from the browser that it was given to."""
-        found = _valid(self._sessions, cookie)
-        return None if found is None or found.browser_uid != browser_uid else found
+        name, _, secret = cookie.partition(BETWEEN)
+        found = self.named(name)
+        if found is None or found.browser_uid != browser_uid:
+            return None
+        return found if secrets.compare_digest(found.secret.encode(), secret.encode()) else None
+
+    def named(self, name: str) -> Session | None:
+        """The session that the page process asks for."""
+        return _valid(self._sessions, name)
 
     def end(self, cookie: str) -> None:
-        self._sessions.pop(cookie, None)
+        self._sessions.pop(name_in(cookie), None)
+
+
+def name_in(cookie: str) -> str:
+    """The name of the session of a cookie."""
+    return cookie.partition(BETWEEN)[0]
 
 
 def _kept(where: dict[str, Session], session: Session) -> str:

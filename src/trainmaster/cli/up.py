@@ -117,6 +117,7 @@ SPEEDS = (
     "Relative speed of a type of device, such as V100=0.4 or cpu=0.02, where 1 is the nominal type; wins over"
     " what is measured, and is remembered; can be repeated. measured: take back what was stated."
 )
+PAGE = "Serve pages to browsers, by a process that is started when somebody looks."
 LIMITS = "Limit of this manager (docs/limits.md lists them); can be repeated."
 POLICY = (
     "Scheduling policy, or a file with one of your own. Default: the one that was set last, or"
@@ -167,6 +168,7 @@ def up(
         bool, option("--demo", "Submit a few real training jobs, and again when they have ended.")
     ] = False,
     self_test: Annotated[bool, option("--self-test", SELF_TEST)] = False,
+    has_page: Annotated[bool, option("--page/--no-page", PAGE)] = True,
     detach: Annotated[bool, option("-d --detach", DETACH)] = False,
     prints_unit: Annotated[bool, option("--print-unit", PRINT_UNIT)] = False,
     ends_demo: Annotated[
@@ -260,6 +262,7 @@ def up(
         serves=serves,
         container_options=tuple(container_options or ()),
         idle_rule=_idle_rule(idle_after, idle_action),
+        has_page=has_page,
     )
     run_manager(start, host, port)
 

@@ -92,6 +92,8 @@ class Limits:
     submissions: int = _number(32, "Submissions that are worked on at once.")
     followers: int = _number(200, "Requests that follow logs or changes at once.")
     forwards: int = _number(100, "Connections to ports of jobs (`forward`) at once.")
+    pages: int = _number(128, "Pages, and files of them, that browsers are sent at once.")
+    dashboards: int = _number(200, "Pages that are open in browsers at once.")
     user_connections: int = _number(
         128,
         "Open connections of one Unix user, or from one address of another machine; operators' only count"
@@ -102,6 +104,8 @@ class Limits:
     user_followers: int = _number(
         50, "Requests of one user that follow logs or changes, or go to ports of jobs, at once."
     )
+    user_pages: int = _number(48, "Pages, and files of them, that one user is sent at once.")
+    user_dashboards: int = _number(30, "Pages that one user has open at once.")
     user_bodies_bytes: int = _size(
         32 * MIB, "Size of all bodies of one user that are coming, together; at least body_bytes."
     )

@@ -18,14 +18,11 @@ from trainmaster.api import serializers
 from trainmaster.api.app import create_app
 from trainmaster.api.host_check import names_of
 from trainmaster.api.responses import error
-from trainmaster.api.routes import web
 from trainmaster.daemon.gpu_use_history import UseCurve, UsePoint
-from trainmaster.daemon.job_rows import JobEnd, JobRow
 from trainmaster.daemon.metrics import Metrics
-from trainmaster.daemon.response_models import PolicyRow, QueueRow
+from trainmaster.daemon.response_models import QueueRow
 from trainmaster.daemon.service_api import Forecast, JobStatus
 from trainmaster.model.job import Source
-from trainmaster.model.job_state import JobState
 from trainmaster.model.run_time import RunTimeForecast
 from trainmaster.model.units import GIB
 from trainmaster.store.errors import StoreError
@@ -470,7 +467,6 @@ def test_health_says_the_role_and_the_trouble(client: TestClient, service: Memor
     assert client.get("/healthz").status_code == 200
     for page in ("jobs", "nodes", "queues", "policy", "record/events", "changes"):
         assert client.get(f"{V1}/{page}").status_code == 503, page
-    assert "standby" in client.get("/").text
 
 
 def test_reading_while_the_database_is_away_says_so(
@@ -525,14 +521,13 @@ def test_pages_show_everything_escaped(client: TestClient, service: MemoryServic
     submit(client, name="<script>alert(1)<", gpus=4)
     submit(client, name="second", gpus=4)
     service.write("1", b"<b>bold</b>\n\xff\x00binary\n")
-    page = client.get("/")
+    page = client.get("/jobs/1")
     assert page.status_code == 200
     assert "<script" not in page.text
     assert "&lt;script&gt;" in page.text
-    assert "It needs 4 GPUs and none are free; job 1 holds them." in page.text
-    assert 'href="/jobs/2"' in page.text
     assert "script-src" not in page.headers["content-security-policy"]
-    job = client.get("/jobs/1").text
+    assert "It needs 4 GPUs and none are free; job 1 holds them." in client.get("/jobs/2").text
+    job = page.text
     assert "&lt;b&gt;bold&lt;/b&gt;" in job
     assert "Started (attempt 1" in job
     gone = client.get("/jobs/99")
@@ -588,8 +583,9 @@ def test_another_web_site_may_not_ask_what_is_costly_to_answer(client: TestClien
             assert answer.status_code == 403
             assert "another web site" in sentence(answer)
         assert client.get(path, headers={"sec-fetch-site": "same-origin"}).status_code == 200
-    assert client.get("/", headers=followed).status_code == 200  # a link that a person follows
-    assert client.get("/", headers=cross).status_code == 403
+    page = f"/jobs/{job}"
+    assert client.get(page, headers=followed).status_code == 200  # a link that a person follows
+    assert client.get(page, headers=cross).status_code == 403
 
 
 def test_another_site_may_not_change_anything(client: TestClient) -> None:
@@ -721,50 +717,6 @@ def test_default_is_always_among_the_queues() -> None:
     default = QueueRow("default", None, 1, 0, None, True, False, 2, 0, 0, 2)
     assert [each.name for each in serializers.with_default([vision])] == ["default", "vision"]
     assert serializers.with_default([default, vision]) == [default, vision]
-
-
-def test_an_empty_page_says_one_thing_and_folds_the_options(
-    client: TestClient, service: MemoryService
-) -> None:
-    service.chosen = replace(service.chosen, options={"backfill": "none", "queues": ""})
-    page = client.get("/").text
-    assert "No job has been submitted yet" in page
-    assert "No job runs or waits" not in page
-    assert "<details><summary>Policy <b>fifo</b></summary>" in page
-    assert "backfill = none" in page
-    assert "queues =" not in page
-    submit(client)
-    assert "No job has ended yet." in client.get("/").text
-
-
-@pytest.mark.parametrize(
-    ("code", "why", "shown"),
-    [
-        (3, None, "<td>exit code 3</td>"),
-        (3, "Rank 1 failed.", "<td>exit code 3: Rank 1 failed.</td>"),
-        (None, "It has run for its time limit of 2 h.", "time limit of 2 h.</td>"),
-        (None, None, "<td></td>"),
-    ],
-)
-def test_the_first_page_says_how_a_job_ended(
-    client: TestClient, code: int | None, why: str | None, shown: str
-) -> None:
-    submit(client)
-    answer = client.get(f"{V1}/jobs/1").json()
-    row = replace(
-        JobRow.from_json(answer),
-        state=JobState.FAILED,
-        exit_code=code,
-        end_reason=None if why is None else JobEnd("ExitCode", why),
-        finish_s=1.0,
-    )
-    page: dict[str, object] = {
-        "now": 2_000,
-        "policy": PolicyRow("fifo", {}, 0, None),
-        "counts": "1 failed",
-        "ended": [row],
-    }
-    assert shown in web.render("overview.html", page)
 
 
 NOT_PRINTABLE = ("\x9b31mC1\x9d0;PWNED\x9c", "ada\u202egpj", "vis\u200bion", "a\x1b[2J", "a\u2028b")

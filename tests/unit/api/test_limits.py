@@ -76,7 +76,11 @@ def test_yaml_has_a_limit_of_its_own(service: MemoryService) -> None:
         ("GET", "/api/v1/changes\n", b"", "followers"),
         ("POST", "/api/v1/jobs/1/ports/80", b"", "forwards"),
         ("GET", "/api/v1/jobs/1/ports/80", b"", "requests"),
-        ("GET", "/jobs/changes", b"follow=true", "requests"),
+        ("GET", "/jobs/changes", b"follow=true", "pages"),
+        ("GET", "/", b"", "pages"),
+        ("GET", "/healthz", b"", "requests"),
+        ("GET", "/api/v1/nothing", b"", "requests"),
+        ("GET", "/_nicegui_ws/socket.io/", b"transport=websocket", "dashboards"),
         ("POST", "/api/v1/jobs/1/cancel", b"", "requests"),
     ],
 )

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from typing import Annotated
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
 
-from trainmaster.api.access import login_page
+from trainmaster.api.access import WRONG_TOKEN
 from trainmaster.api.audit_subject import note_subject
-from trainmaster.api.caller import By, Role
-from trainmaster.api.identity import cookie_name
-from trainmaster.api.request_body import object_of
-from trainmaster.api.responses import JsonAnswer, NotAllowed, answer, answers, changes, takes
+from trainmaster.api.caller import By, Caller, Role
+from trainmaster.api.identity import CallerLookup, cookie_in, cookie_name
+from trainmaster.api.login_page import NOT_LOGGED_IN, after_login, login_page
+from trainmaster.api.request_body import content_type, object_of
+from trainmaster.api.responses import (
+    ApiError,
+    JsonAnswer,
+    NotAllowed,
+    answer,
+    answers,
+    changes,
+    takes,
+)
 from trainmaster.api.sessions import LINK_S, SESSION_S, Sessions
 from trainmaster.api.tcp_peer import peer_uid
 from trainmaster.config.job_file import Duration, Name
@@ -26,10 +36,13 @@ from trainmaster.daemon import response_models as models
 from trainmaster.daemon.accounts import now_ms
 from trainmaster.daemon.admin_token import forget_admin_token
 from trainmaster.daemon.daemon import Daemon
+from trainmaster.daemon.request_errors import TooMany
 from trainmaster.model.units import DAY
 from trainmaster.store.rows import TokenRow, UserRow
 
 USUAL_LIFE = 90 * DAY
+FORM_BYTES = 8192
+FORM_S = 10.0
 PAGE_ONLY_ONCE = "This link has been used, or has expired."
 TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,32}$", examples=["5f0c2e7b"])]
 UserName = Annotated[
@@ -146,8 +159,8 @@ def link_of(url: str, code: str) -> str:
     return f"{url}/login?code={quote(code)}"
 
 
-def login_routes(sessions: Sessions, url: str) -> APIRouter:
-    """Where links lead to."""
+def login_routes(sessions: Sessions, callers: CallerLookup, url: str) -> APIRouter:
+    """Where sessions of the page begin and end."""
     router = APIRouter()
 
     @router.get("/login", include_in_schema=False)
@@ -157,13 +170,37 @@ def login_routes(sessions: Sessions, url: str) -> APIRouter:
         cookie = sessions.begin(code, browser)
         session = None if cookie is None else sessions.of(cookie, browser)
         if cookie is None or session is None:
-            return login_page(PAGE_ONLY_ONCE)
-        request.state.caller = replace(session.origin, via="link", pid=None)
+            return login_page(request.scope, PAGE_ONLY_ONCE if code else NOT_LOGGED_IN, "/")
+        return begun(request, session.origin, cookie, "/")
+
+    @router.post("/login", include_in_schema=False)
+    async def login_by_token(request: Request) -> Response:
+        """The token comes in the body, and is in no address."""
+        token, then = await _form(request)
+        try:
+            origin = await callers.of_token(token, request.scope)
+        except TooMany as refusal:
+            return login_page(request.scope, str(refusal), then, 429)
+        if origin is None:
+            return login_page(request.scope, WRONG_TOKEN, then)
+        cookie = sessions.begin_as(origin, await to_thread.run_sync(peer_uid, request.scope))
+        return begun(request, origin, cookie, then)
+
+    @router.post("/logout", include_in_schema=False)
+    async def logout(request: Request) -> Response:
+        cookie = cookie_in(request.headers, request.scope)
+        if cookie is not None:
+            sessions.end(cookie)
+        answered = RedirectResponse("/login", 303, NOT_STORED)
+        answered.delete_cookie(_cookie_name(request))
+        return answered
+
+    def begun(request: Request, origin: Caller, cookie: str, then: str) -> Response:
+        request.state.caller = replace(origin, via="link", pid=None)
         note_subject(request, "session of the page")
-        answered = RedirectResponse("/", 303, {**NOT_STORED, "Referrer-Policy": "no-referrer"})
-        server = request.scope.get("server") or ("", "")
+        answered = RedirectResponse(then, 303, {**NOT_STORED, "Referrer-Policy": "no-referrer"})
         answered.set_cookie(
-            cookie_name(server[1]),
+            _cookie_name(request),
             cookie,
             max_age=SESSION_S,
             secure=url.startswith("https:"),
@@ -173,6 +210,28 @@ def login_routes(sessions: Sessions, url: str) -> APIRouter:
         return answered
 
     return router
+
+
+async def _form(request: Request) -> tuple[str, str]:
+    """The token that was typed in, and where to go then."""
+    if content_type(request) != "application/x-www-form-urlencoded":
+        raise ApiError(415, "Send the token as a form.")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(FORM_S):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > FORM_BYTES:
+                    raise ApiError(413, "This form is too large.")
+    except TimeoutError:
+        raise ApiError(408, f"The form did not come within {FORM_S:g} s.") from None
+    said = parse_qs(body.decode("ascii", "replace"))
+    return said.get("token", [""])[0].strip(), after_login(said.get("then", [""])[0])
+
+
+def _cookie_name(request: Request) -> str:
+    server = request.scope.get("server") or ("", "")
+    return cookie_name(server[1])
 
 
 def _token(row: TokenRow) -> models.TokenInfo:

@@ -12,23 +12,18 @@ from anyio import to_thread
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
-from trainmaster import __version__
 from trainmaster.api import messages, metrics, params, serializers
-from trainmaster.api.access import PAGE_HEADERS as HEADERS
 from trainmaster.api.caller import By, Caller, Role
 from trainmaster.api.job_lookup import find_job
 from trainmaster.api.last_lines import last_lines, process_shown
+from trainmaster.api.login_page import PAGE_HEADERS as HEADERS
 from trainmaster.api.responses import JsonAnswer, answer, errors, sends
-from trainmaster.api.visibility import shown_notes, shown_row
-from trainmaster.daemon.array_rows import fold
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.job_rows import ProgressRow
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.response_models import HealthRow, JobDetails
 from trainmaster.daemon.service_api import JobStatus, RequestError
-from trainmaster.model.job_state import ENDED_STATES
 from trainmaster.model.units import SECOND
-from trainmaster.store.rows import JobFilter
 from trainmaster.text import formatting as text
 
 if TYPE_CHECKING:
@@ -36,10 +31,6 @@ if TYPE_CHECKING:
 
 REFRESH_S = 5
 SHOWN = 200
-SHOWN_ENDED = 20
-LOOKED_AT = 1000
-"""Jobs of which the first lines are made: an array is one line."""
-ENDED = frozenset(ENDED_STATES)
 LAST_LINES = 40
 
 
@@ -76,10 +67,6 @@ def routes(service: Daemon, counters: Metrics) -> APIRouter:
         page = await metrics.page(service, counters, _shown_jobs(service, by))
         return Response(page, media_type=metrics.CONTENT_TYPE)
 
-    @router.get("/", include_in_schema=False, response_class=HTMLResponse)
-    async def overview(by: By) -> Response:
-        return HTMLResponse(await _overview(service, by), headers=HEADERS)
-
     @router.get("/jobs/{job}", include_in_schema=False, response_class=HTMLResponse)
     async def job_page(job: params.JobId, by: By) -> Response:
         try:
@@ -96,42 +83,6 @@ def _shown_jobs(service: Daemon, by: Caller) -> frozenset[str] | None:
     if by.role is not Role.USER or service.health().role != "active":
         return None
     return service.queries.live_jobs_of(by.user)
-
-
-async def _overview(service: Daemon, by: Caller) -> str:
-    health = service.health()
-    page = {
-        "title": "Trainmaster",
-        "version": __version__,
-        "trouble": health.trouble,
-        "notes": shown_notes(health, by),
-    }
-    try:
-        found = await _cluster(service, by)
-    except RequestError as refusal:
-        found = {"refusal": "" if health.trouble else str(refusal)}
-    return render("overview.html", {**page, **found})
-
-
-async def _cluster(service: Daemon, by: Caller) -> dict[str, object]:
-    """Everything that the first page shows."""
-    queries = service.queries
-    now, counts = queries.now_ms(), await queries.counts()
-    states = frozenset(counts) - ENDED
-    live = await queries.jobs(JobFilter(states=states, limit=LOOKED_AT)) if states else ()
-    ended = await queries.jobs(JobFilter(states=ENDED, limit=SHOWN))
-    return {
-        "now": now,
-        "policy": queries.policy(),
-        "nodes": queries.nodes(),
-        "queues": serializers.with_default(queries.queues()),
-        "counts": ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count),
-        "live": fold(shown_row(serializers.job_row(each, now), by) for each in live)[:SHOWN],
-        "ended": fold(shown_row(serializers.job_row(each, now), by) for each in ended)[
-            :SHOWN_ENDED
-        ],
-        "shown": SHOWN,
-    }
 
 
 async def _job(service: Daemon, job: str, by: Caller) -> str:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import threading
 
 import uvicorn
 
 from trainmaster.api.web.site import site
 from trainmaster.api.web.viewer import Manager
+
+NICENESS = 5
+"""The scheduler on the same machine comes first."""
 
 
 def main() -> None:
@@ -16,11 +22,26 @@ def main() -> None:
     parser.add_argument("--manager-socket", help="The manager's Unix socket, instead of its URL.")
     parser.add_argument("--socket", help="Unix socket to serve the pages on.")
     parser.add_argument(
+        "--ends-with-input",
+        action="store_true",
+        help="End when the standard input does: its other end is the manager's.",
+    )
+    parser.add_argument(
         "--port", type=int, default=8480, help="Port of this machine to serve them on."
     )
     said = parser.parse_args()
+    if said.ends_with_input:
+        os.nice(NICENESS)
+        threading.Thread(target=_end_with_input, daemon=True).start()
     app = site(Manager(said.url, said.manager_socket))
     uvicorn.run(app, uds=said.socket, host="127.0.0.1", port=said.port, log_level="warning")
+
+
+def _end_with_input() -> None:
+    """With all that it has started: it is the first of its process group."""
+    while os.read(0, 1):
+        pass
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

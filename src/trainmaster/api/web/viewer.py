@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import httpx
 from nicegui import ui
 
+from trainmaster.api.headers import SESSION_HEADER
 from trainmaster.api.web.api_client import ANSWER_S, ApiClient
 
 TOKEN = "TRAINMASTER_PAGE_TOKEN"
@@ -43,8 +44,8 @@ class Manager:
         request = ui.context.client.request
         token = os.environ.get(TOKEN)
         shown = {"Authorization": f"Bearer {token}"} if token else {}
-        if "cookie" in request.headers and not token:
-            shown = {"Cookie": request.headers["cookie"]}
+        if SESSION_HEADER in request.headers and not token:
+            shown = {SESSION_HEADER: request.headers[SESSION_HEADER]}
         api = ApiClient(self._connections, shown)
         caller = await api.get("/caller")
         return Viewer(caller["user"], caller["role"], api)

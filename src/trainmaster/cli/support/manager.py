@@ -20,6 +20,7 @@ from trainmaster.api.local_socket import (
     own_path,
     system_path,
 )
+from trainmaster.api.page_process import PageProcess
 from trainmaster.api.server import listening, listening_near, serve
 from trainmaster.catalog import engine_maker
 from trainmaster.cli.support.announcement import announcement, farewell
@@ -100,6 +101,8 @@ class StartOptions:
     """Options of containers that jobs may have; none said: those that fit who it serves."""
     idle_rule: IdleRule | None = None
     """What is done about jobs on idle GPUs."""
+    has_page: bool = True
+    """Whether it serves pages to browsers."""
 
     @property
     def is_system(self) -> bool:
@@ -128,13 +131,16 @@ def run_manager(start: StartOptions, host: str, port: int | None) -> None:
         raise Failed(_unusable_port(host, PORT if port is None else port, error)) from None
     raise_limit()
     local = _local_socket(start)
+    pages = PageProcess(folder) if start.has_page else None
     try:
-        asyncio.run(_serve(start, sock, local))
+        asyncio.run(_serve(start, sock, local, pages))
     except BadStart as error:
         raise BadInput(str(error)) from None
     except (RequestError, StoreError, EngineError) as error:
         raise Failed(str(error)) from None
     finally:
+        if pages is not None:
+            pages.end()
         local.withdraw()
 
 
@@ -165,7 +171,9 @@ def _unusable_port(host: str, port: int, error: OSError) -> str:
     return f"{shown} is in use by {who}: without --port the next free port is taken."
 
 
-async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -> None:
+async def _serve(
+    start: StartOptions, sock: socket.socket, local: LocalSocket, pages: PageProcess | None
+) -> None:
     service = ServiceNotifications(os.environ)
     folder, engine, store = start.folder, await _engine(start), _store(start)
     daemon = Daemon(
@@ -216,7 +224,8 @@ async def _serve(start: StartOptions, sock: socket.socket, local: LocalSocket) -
     pinging = asyncio.create_task(service.ping(lambda: _status(daemon)))
     try:
         last = before_end if start.ends_demo else None
-        await serve(daemon, sock, local, folder / ADDRESS, when_up, when_active, last, start.front)
+        address, front = folder / ADDRESS, start.front
+        await serve(daemon, sock, local, address, when_up, when_active, last, front, pages)
         say(farewell(daemon, folder))
     finally:
         pinging.cancel()
