@@ -31,6 +31,7 @@ from trainmaster.daemon.job_history import JobHistory, LastHang, Progress
 from trainmaster.daemon.job_ports import PortConnection
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.quota_rows import user_limits_rows
+from trainmaster.daemon.recording import Recording
 from trainmaster.daemon.response_models import (
     ChangeRow,
     DeviceRow,
@@ -660,6 +661,10 @@ class MemoryService:
         lines = ["job_id,submit_s,gpus,duration_s"]
         lines += [f"{k.row.id},{k.row.submit_ms / 1000},1,1" for k in self.known.values()]
         return "\n".join(lines) + "\n"
+
+    async def record_scenario(self) -> Recording:
+        cluster = {"nodes": [{"name": "vm", "gpus": 4}]}
+        return Recording(cluster, {}, {"base": "ideal"}, PolicySpec("fifo"))
 
     async def record_events(self) -> AsyncIterator[str]:
         self._needs_lead()

@@ -153,6 +153,7 @@ TABLE: dict[tuple[str, str], Access] = {
         view       GET    /calibration
         view       GET    /usage
         operate    GET    /record/trace
+        operate    GET    /record/scenario
         administer GET    /record/events
         administer GET    /audit
         administer GET    /tokens

@@ -15,7 +15,7 @@ from trainmaster.cli.support.console import remark
 from trainmaster.cli.support.errors import INTERRUPTED
 from trainmaster.cli.support.files import STDOUT, check_directory, check_writable, write_out
 from trainmaster.cli.support.options import argument, option
-from trainmaster.errors import CommandError, Failed
+from trainmaster.errors import BadInput, CommandError, Failed
 
 if TYPE_CHECKING:
     from trainmaster.cli.support.simulate_runner import Ran
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    trace: Annotated[Path, argument("TRACE", "A file, or a folder of a public trace.")],
-    cluster: Annotated[str, options.CLUSTER],
+    trace: Annotated[
+        Path, argument("TRACE", "A file, or a folder of a public trace or of `trainmaster record`.")
+    ],
+    cluster: Annotated[str | None, options.CLUSTER] = None,
     policy: Annotated[str, options.POLICY] = "trainmaster",
     set_option: Annotated[list[str] | None, options.SET_OPTION] = None,
     trace_format: Annotated[str | None, options.FORMAT] = None,
     queues: Annotated[Path | None, options.QUEUES] = None,
-    perf: Annotated[str, options.PERF] = "default",
+    perf: Annotated[str | None, options.PERF] = None,
     estimates: Annotated[str, options.ESTIMATES] = "exact",
     failures: Annotated[str | None, options.FAILURES] = None,
     failure_rules: Annotated[str | None, options.FAILURE_RULES] = None,
@@ -50,8 +52,10 @@ def simulate(
         trainmaster simulate trace.csv --cluster cluster.yaml --policy fifo --set fifo.backfill=easy
         trainmaster simulate trace.csv --cluster 8x8 --policy fifo,./mine.py --report out
         trainmaster simulate trace.csv --cluster 8x8 --failures study --failure-rules retry,prerun,inputs
+        trainmaster record --out yesterday && trainmaster simulate yesterday --policy fifo,tiresias-l
         trainmaster simulate trace.csv --cluster 8x8 --json - | jq '.results[].summary'
     """
+    from trainmaster.cli.support.recorded_folder import inputs_of
     from trainmaster.model.units import to_ms
     from trainmaster.scenarios import inputs
     from trainmaster.scenarios.policies import lineup
@@ -61,12 +65,16 @@ def simulate(
     check_writable(json, "--json")
     check_directory(report, "--report")
     policies = lineup(policy, set_option or [])
-    described = inputs.cluster_of(cluster)
+    found = inputs_of(trace, cluster, queues, perf)
+    if found.cluster is None:
+        raise BadInput("--cluster is missing: say what to simulate on, such as --cluster 8x8.")
+    trace, queues = found.trace, found.queues
+    described = inputs.cluster_of(found.cluster)
     scenario = Scenario(
-        cluster=cluster,
+        cluster=found.cluster,
         topology=described.topology,
         node_changes=described.changes,
-        perf=inputs.perf_model_of(perf),
+        perf=inputs.perf_model_of(found.perf),
         estimates=inputs.estimates_of(estimates),
         queues=inputs.queues_of(queues),
         user_limits=inputs.user_limits_of(queues),

@@ -61,6 +61,7 @@ from trainmaster.daemon.node_tests import NodeTests
 from trainmaster.daemon.notifications import Notifier
 from trainmaster.daemon.progress_thinning import ProgressThinning
 from trainmaster.daemon.queries import Forecaster, Queries
+from trainmaster.daemon.recording import Present, Recording, recording_of
 from trainmaster.daemon.recovery import Replayed, reconcile, recovered, snapshot_of_driver
 from trainmaster.daemon.report_events import LoggedEvent
 from trainmaster.daemon.response_models import StatusRow
@@ -716,7 +717,14 @@ class Daemon:
 
     async def record_trace(self) -> str:
         """The history as a native trace (CSV)."""
-        return await asyncio.to_thread(trace_of, self._store)
+        topology = self.driver.controller.state.topology
+        return await asyncio.to_thread(trace_of, self._store, topology)
+
+    async def record_scenario(self) -> Recording:
+        """The cluster, queues, switching costs and policy that belong to that trace."""
+        driver = self.driver
+        present = Present.of(driver.controller.state)
+        return await asyncio.to_thread(recording_of, self._store, present, driver.policy)
 
     def record_events(self) -> AsyncIterator[str]:
         """The event log as lines of JSON: a snapshot first, then steps."""

@@ -941,3 +941,18 @@ class PortRow(ResponseModel):
 
     job: str
     port: int
+
+
+class RecordedScenario(ResponseModel):
+    """What a recorded trace ran on."""
+
+    cluster: dict[str, Any]
+    """The cluster file, with the times at which nodes left, came back and were drained."""
+    queues: dict[str, Any]
+    """The queues file; empty: there are no queues and no limits of users."""
+    perf: dict[str, Any]
+    """The perf file: how long starts and suspensions took here."""
+    policy: str
+    """The policy in force."""
+    options: dict[str, str]
+    """Its options, as far as they were set."""

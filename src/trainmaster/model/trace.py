@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from trainmaster.model.job import Job
+
+if TYPE_CHECKING:  # it is stored by a codec that knows this module
+    from trainmaster.model.submission import Dependency
 
 
 class Outcome(Enum):
@@ -32,6 +36,12 @@ class TracedJob:
     """Why each of its failed attempts failed, and at the end why it failed itself; empty: not known."""
     bad_input: str = ""
     """The input that it fails on; empty: none is known."""
+    depends_on: tuple[Dependency, ...] = ()
+    """Jobs that must end before it is started."""
+    array: str = ""
+    """The array that it is an element of; empty: none."""
+    array_limit: int | None = None
+    """How many elements of its array may be live at once; None: all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,8 @@ class Ledger:
         """Their total."""
         self.using: defaultdict[str, int] = defaultdict(int)
         """Thousandths of a GPU held, by queue."""
+        self.just_ended: list[Account] = []
+        """Jobs that ended since somebody last looked for those that depend on them."""
         self.notices: defaultdict[str, list[tuple[int, DeadlineNotice]]] = defaultdict(list)
         """The policy's notices about each job's deadline, and when."""
 
@@ -188,6 +190,7 @@ class Ledger:
         account.finish_ms = now
         account.status = outcome
         self.ended_count += 1
+        self.just_ended.append(account)
         if outcome is Outcome.FAILED:
             account.wasted += account.attempt_trained
         self._count(-1, now)

@@ -27,6 +27,7 @@ from trainmaster.perf.perf_model import PerfModel, Speeds
 from trainmaster.placement.placers import ever_fits
 from trainmaster.sim.accounting import Account, Ledger
 from trainmaster.sim.cost import CostMeter
+from trainmaster.sim.dependencies import Dependencies
 from trainmaster.sim.engine import SimEngine
 from trainmaster.sim.failure_judge import FailureJudge, FailureRules
 from trainmaster.sim.model_splits import with_splits
@@ -121,6 +122,9 @@ class Simulation:
             jobs = with_splits(jobs, perf.split_ppm)
         self.accepted, self.rejected = split_by_fit(jobs, topology, is_moldable=policy.is_moldable)
         self.sampler = Sampler(self.controller, self.ledger, arrival_span(self.accepted))
+        self.dependencies = Dependencies()
+        for each in self.rejected:
+            list(self.dependencies.ended(each.job.id, Outcome.CANCELLED))
         self.now = self.accepted[0].job.submit_ms if self.accepted else 0
         self.events = 0
         self.refusals: list[Refusal] = []
@@ -258,6 +262,8 @@ class Simulation:
             self.engine.execute(order, now)
         for job, phase in ended_unsuccessfully:
             self._note_unsuccessful_end(job, phase, now)
+        if self.ledger.just_ended:
+            self._release_dependents()
         self.sampler.record(now)
         if now >= self.sampler.next_ms:
             self.sampler.sample(now)
@@ -276,6 +282,14 @@ class Simulation:
         if account.finish_ms is None:
             is_failed = phase is Phase.FAILED or job in self._without_input
             self.ledger.ended(account, Outcome.FAILED if is_failed else Outcome.CANCELLED, now)
+
+    def _release_dependents(self) -> None:
+        """Jobs that waited for those that have just ended may start, or never will."""
+        ended, self.ledger.just_ended = self.ledger.just_ended, []
+        for account in ended:
+            assert account.status is not None
+            facts = self.dependencies.ended(account.traced.job.id, account.status)
+            self.engine.pending_facts.extend(facts)
 
     def _count_arrivals(self) -> None:
         """Tie each new job's account to its record, and count it as waiting."""
@@ -303,7 +317,19 @@ class Simulation:
         if profile is not None and self.policy.profiles:
             account.profiling_ms = self.scenario.perf.profiling_ms
         preflight = self.judge.rules.prerun_ms is not None
-        return e.JobSubmitted(traced.job, estimate, oracle, profile, preflight=preflight)
+        held = self._is_held(traced)
+        return e.JobSubmitted(traced.job, estimate, oracle, profile, held=held, preflight=preflight)
+
+    def _is_held(self, traced: TracedJob) -> bool:
+        """Whether it waits for other jobs, or for a place of its array; in vain, it is withdrawn."""
+        if not traced.depends_on and traced.array_limit is None:
+            return False
+        job, wanted = traced.job.id, traced.depends_on
+        held = self.dependencies.submitted(job, wanted, traced.array, traced.array_limit)
+        if self.dependencies.is_hopeless(wanted):
+            self.engine.pending_facts.append(e.JobWithdrawn(job))
+            return True
+        return held
 
     def _measured_speedups(self, job: Job) -> Profile | None:
         """Speed of an elastic job on more GPUs: the truth, unless estimates are `none`.

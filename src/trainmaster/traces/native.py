@@ -12,6 +12,7 @@ from typing import TextIO
 
 from trainmaster.model.job import Demand, Job
 from trainmaster.model.placement import Role
+from trainmaster.model.submission import Dependency, When
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import GIB, SECOND, WHOLE
 from trainmaster.traces.csv_reader import (
@@ -28,6 +29,7 @@ OPTIONAL = (
     *("queue", "user", "app", "model", "class", "min_gpus", "max_gpus", "gpu_share"),
     *("gpu_memory_gib", "gpu_util", "iterations", "status", "failed_attempts_s"),
     *("deadline_s", "priority", "gpu_type", "stays_in_memory", "failure_reasons", "bad_input"),
+    *("preemptible", "depends_on", "array", "array_limit"),
 )
 
 _STATUS = {
@@ -37,7 +39,8 @@ _STATUS = {
     "failed": Outcome.FAILED,
 }
 _STATUS_WORD = {outcome: word if word != "passed" else "" for word, outcome in _STATUS.items()}
-_STAYS = {"": True, "yes": True, "no": False}
+_YES = {"": True, "yes": True, "no": False}
+_WHEN = {when.value: when for when in When}
 _CLASS = {"": Role.GUARANTEED} | {role.value: role for role in Role}
 
 PERCENT = 100
@@ -52,7 +55,22 @@ def read(path: Path) -> Trace:
         read_row = _plain if len(table.absent) == len(OPTIONAL) else _traced
         for row in table.rows():
             builder.jobs.append(read_row(row, builder.claim(row)))
-    return builder.trace()
+    trace = builder.trace()
+    _check_dependencies(path, trace)
+    return trace
+
+
+def _check_dependencies(path: Path, trace: Trace) -> None:
+    """A job may depend on those before it alone, so that no two wait for each other."""
+    seen: set[str] = set()
+    for traced in trace.jobs:
+        for wanted in traced.depends_on:
+            if wanted.job not in seen:
+                raise TraceError(
+                    f"{path}, column depends_on: {traced.job.id!r} depends on {wanted.job!r}, and no job"
+                    " of that id is submitted before it."
+                )
+        seen.add(traced.job.id)
 
 
 def _plain(row: TraceRow, job_id: str) -> TracedJob:
@@ -81,10 +99,32 @@ def _traced(row: TraceRow, job_id: str) -> TracedJob:
         retries=max(RETRIES, len(failed)),
         deadline_ms=submit + row.milliseconds("deadline_s") if row["deadline_s"] else None,
         iterations=row.whole("iterations", least=0) if row["iterations"] else None,
+        preemptible=row.choice("preemptible", _YES),
     )
-    outcome, stays = row.choice("status", _STATUS), row.choice("stays_in_memory", _STAYS)
+    outcome, stays = row.choice("status", _STATUS), row.choice("stays_in_memory", _YES)
     reasons = _reasons(row, len(failed) + (outcome is Outcome.FAILED))
-    return TracedJob(job, service, outcome, failed, stays, reasons, intern(row["bad_input"]))
+    return TracedJob(
+        job,
+        service,
+        outcome,
+        failed,
+        stays,
+        reasons,
+        intern(row["bad_input"]),
+        _dependencies(row["depends_on"]),
+        intern(row["array"]),
+        row.whole("array_limit", least=1) if row["array_limit"] else None,
+    )
+
+
+def _dependencies(text: str) -> tuple[Dependency, ...]:
+    """`12;13:any`: jobs, each with the end that is waited for unless that is success."""
+    found = []
+    for piece in filter(None, map(str.strip, text.split(";"))):
+        job, _, word = piece.rpartition(":")
+        is_plain = not job or word not in _WHEN
+        found.append(Dependency(piece) if is_plain else Dependency(job, _WHEN[word]))
+    return tuple(found)
 
 
 def _reasons(row: TraceRow, failures: int) -> tuple[str, ...]:
@@ -190,6 +230,10 @@ def _gib(memory: int) -> str:
     return repr(memory / GIB) if memory % GIB else str(memory // GIB)
 
 
+def _dependency(wanted: Dependency) -> str:
+    return wanted.job if wanted.when is When.OK else f"{wanted.job}:{wanted.when.value}"
+
+
 def _deadline_after_submit(traced: TracedJob) -> str:
     deadline = traced.job.deadline_ms
     return "" if deadline is None else _seconds(max(0, deadline - traced.job.submit_ms))
@@ -221,4 +265,8 @@ _WRITTEN: tuple[tuple[str, _Cell], ...] = (
     ("stays_in_memory", lambda t: "" if t.stays_in_memory else "no"),
     ("failure_reasons", lambda t: ";".join(t.failure_reasons)),
     ("bad_input", lambda t: t.bad_input),
+    ("preemptible", lambda t: "" if t.job.preemptible else "no"),
+    ("depends_on", lambda t: ";".join(map(_dependency, t.depends_on))),
+    ("array", lambda t: t.array),
+    ("array_limit", lambda t: "" if t.array_limit is None else str(t.array_limit)),
 )

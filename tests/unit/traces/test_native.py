@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from trainmaster.model.job import Job
 from trainmaster.model.placement import Role
+from trainmaster.model.submission import Dependency, When
 from trainmaster.model.trace import Outcome, Trace, TracedJob, TraceError
 from trainmaster.model.units import GIB
 from trainmaster.traces import formats, native
@@ -290,3 +291,26 @@ def test_reasons_of_failures_are_read_and_written(tmp_path: Path) -> None:
         TraceError, match=r"line 3, column failure_reasons: 2 reasons, but it fails 1"
     ):
         native.read(path)
+
+
+def test_dependencies_and_arrays_are_read_and_written(write):
+    text = (
+        f"{HEADER},preemptible,depends_on,array,array_limit\n"
+        "a,0,1,5,no,,,\n"
+        "b:c,1,1,5,,a:any,,\n"
+        "s_0,2,1,5,,a;b:c;b:c:fail,s,3\n"
+    )
+    a, b, s = native.read(write(text)).jobs
+    assert (a.job.preemptible, b.job.preemptible) == (False, True)
+    assert b.depends_on == (Dependency("a", When.ANY),)
+    assert s.depends_on == (Dependency("a"), Dependency("b:c"), Dependency("b:c", When.FAIL))
+    assert (s.array, s.array_limit) == ("s", 3)
+    out = io.StringIO()
+    native.write(Trace((a, b, s)), out)
+    assert native.read(write(out.getvalue())).jobs == (a, b, s)
+
+
+@pytest.mark.parametrize("wanted", ["z", "b", "a"])
+def test_a_job_depends_on_earlier_jobs_alone(write, wanted):
+    with pytest.raises(TraceError, match=f"'a' depends on '{wanted}', and no job of that id"):
+        native.read(write(f"{HEADER},depends_on\na,0,1,5,{wanted}\nb,1,1,5,\n"))

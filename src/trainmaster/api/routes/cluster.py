@@ -550,6 +550,25 @@ def _recording(router: APIRouter, service: Daemon) -> None:
         return Response(await service.record_trace(), media_type="text/csv; charset=utf-8")
 
     @router.get(
+        "/record/scenario",
+        tags=["history"],
+        summary="The cluster, queues and switching costs that the history ran on",
+        **answers(models.RecordedScenario, 503),
+    )
+    async def scenario() -> Response:
+        """The files that `trainmaster simulate` takes with the trace, each as a mapping."""
+        found = await service.record_scenario()
+        return JsonAnswer(
+            models.RecordedScenario(
+                cluster=dict(found.cluster),
+                queues=dict(found.queues),
+                perf=dict(found.perf),
+                policy=found.policy.name,
+                options=dict(found.policy.options),
+            )
+        )
+
+    @router.get(
         "/record/events",
         tags=["history"],
         summary="The event log",

@@ -9,7 +9,7 @@ POLICIES = "Policies with commas between, or paths of one-file policies; the fir
 SHAPE = "Cluster: 15x4 (nodes x GPUs), 4x15x4 (racks x nodes x GPUs), or a YAML file."
 EVERY = "Option of every named policy that has it; POLICY.KEY=VALUE is for one of them."
 TRACE_FORMAT = "Format of the trace. Default: recognised by its header."
-SPEEDS = "Performance model: speed by placement, interference, cost of switching, failures."
+SPEEDS = "Performance model: speed by placement, interference, cost of switching, failures. Default: default."
 KNOWN = "What policies know of run times: exactly, with an error of up to F (0 to 1), or nothing."
 
 FAILING = (
