@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from trainmaster.daemon.job_history import JobHistory
@@ -88,21 +88,31 @@ def _mean_size(job: Job, history: JobHistory) -> float:
     return min(max(held, demand.min_count), demand.max_count) / demand.nominal.count
 
 
-def ended_jobs(store: Store, topology: Topology) -> list[tuple[StoredJob, TracedJob]]:
-    """All jobs that ran and have ended, in the order of their submission."""
-    speeds = {} if topology.is_uniform else _speeds(store, topology)
-    newest_first = [(row, traced(row)) for row in store.all_jobs(frozenset(ENDED_STATES))]
+def ended_jobs(
+    store: Store,
+    topology: Topology,
+    newest_first: Iterable[StoredJob] | None = None,
+    since_ms: int = 0,
+) -> list[tuple[StoredJob, TracedJob]]:
+    """All jobs that ran and have ended, or these of them, in the order of their submission.
+
+    None of these held a device before `since_ms`.
+    """
+    if newest_first is None:
+        newest_first = store.all_jobs(frozenset(ENDED_STATES))
+    speeds = {} if topology.is_uniform else _speeds(store, topology, since_ms)
+    found = [(row, traced(row)) for row in newest_first]
     return [
         (row, _at_nominal_speed(job, speeds.get(row.id, NOMINAL)))
-        for row, job in reversed(newest_first)
+        for row, job in reversed(found)
         if job is not None
     ]
 
 
-def _speeds(store: Store, topology: Topology) -> dict[str, int]:
+def _speeds(store: Store, topology: Topology, since_ms: int) -> dict[str, int]:
     """By job: how fast its devices were on average, in parts per million of nominal speed."""
     held, weighted = Counter[str](), Counter[str]()
-    for row in store.charges(0, FOREVER):
+    for row in store.charges(since_ms, FOREVER):
         held[row.job] += row.gpu_ms
         weighted[row.job] += row.gpu_ms * topology.speed_by_type.get(row.gpu_type, NOMINAL)
     return {job: max(1, weighted[job] // ms) for job, ms in held.items() if ms > 0}
