@@ -7,7 +7,7 @@ block right after a line `<!-- run -->` is run: every `$ ` line, with its contin
 with 0, or with N after `<!-- run: exit N -->`; `<!-- run: slow -->` is left out with --quick. The lines
 below a command, if there are any, are what it must print: `…` stands for anything in a line, and for any
 lines where it stands alone; white space, empty lines and the length of rules do not matter. A block after
-`<!-- file: NAME -->` is written to NAME first. The blocks of a page share one empty folder, in its order.
+`<!-- file: NAME -->` is written to NAME first, before all others. The blocks of a page share one folder, in its order.
 
 `<!-- live: OPTIONS -->` marks a session with a manager, which the first such block of a page starts with
 these options of `trainmaster up`; `exit N` may follow them. What is shown is compared without times, large
@@ -145,13 +145,13 @@ def failed_examples(page: Path, *, is_quick: bool) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         blocks = list(marked_blocks(page.read_text(encoding="utf-8")))
         live = [block for block in blocks if block.what == "live"]
+        for block in blocks:
+            if block.what == "file":
+                (Path(folder) / block.how).write_text(block.body, encoding="utf-8")
         if live:
             yield from failed_sessions(live, Path(folder).resolve(), here)
         for block in blocks:
-            if block.what == "live":
-                continue
-            if block.what == "file":
-                (Path(folder) / block.how).write_text(block.body, encoding="utf-8")
+            if block.what in ("live", "file"):
                 continue
             if block.how.startswith("slow") and is_quick:
                 continue

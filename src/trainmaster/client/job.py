@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.client import function_folder as files
-from trainmaster.client.job_errors import JobFailed, RemoteTraceback, error_of, interruptions
+from trainmaster.client.job_errors import (
+    JobFailed,
+    RemoteTraceback,
+    error_of,
+    interrupted_sentence,
+    interruptions,
+)
 from trainmaster.client.manager_api import ManagerApi, Query, Unreachable, job_path
 from trainmaster.client.polling import pause, poll, retry, row_now
 from trainmaster.daemon.job_rows import JobRow
@@ -121,7 +127,7 @@ class Job:
         found = files.outcome_of(self.folder, self.index, rank)
         if found is None or found.has_returned or found.attempt != row.attempt:
             return error_of(row, self._last_lines())
-        sentence = " ".join(filter(None, [f"In job {self.id}:", interruptions(row)]))
+        sentence = " ".join(filter(None, [f"In job {self.id}.", interrupted_sentence(row)]))
         cause = RemoteTraceback(sentence, found.text)
         error = pickle.loads(found.pickled) if found.pickled else None
         if not isinstance(error, BaseException):

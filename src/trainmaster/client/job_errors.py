@@ -47,13 +47,18 @@ KINDS: dict[str, type[JobError]] = {
 
 def error_of(row: JobRow, last_lines: str = "") -> JobError:
     """The error of a job that ended without success."""
-    said = " ".join(filter(None, [as_sentence(row.end_sentence), interruptions(row)]))
+    said = " ".join(filter(None, [as_sentence(row.end_sentence), interrupted_sentence(row)]))
     lines = f"\nIts last lines:\n{last_lines}" if last_lines else ""
     return KINDS.get(row.state, JobFailed)(f"{said}{lines}", row)
 
 
 def interruptions(row: JobRow) -> str:
-    """That it was preempted or started again meanwhile; empty where it was not."""
+    """`preempted 2 times and restarted 1 time`; empty where it was neither."""
     kinds = ((row.preemptions, "preempted"), (row.restarts, "restarted"))
     said = [f"{word} {plural(number, 'time')}" for number, word in kinds if number]
-    return f"It was {listing(said)}." if said else ""
+    return listing(said) if said else ""
+
+
+def interrupted_sentence(row: JobRow) -> str:
+    said = interruptions(row)
+    return f"It was {said}." if said else ""
