@@ -7,7 +7,8 @@ block right after a line `<!-- run -->` is run: every `$ ` line, with its contin
 with 0, or with N after `<!-- run: exit N -->`; `<!-- run: slow -->` is left out with --quick. The lines
 below a command, if there are any, are what it must print: `…` stands for anything in a line, and for any
 lines where it stands alone; white space, empty lines and the length of rules do not matter. A block after
-`<!-- file: NAME -->` is written to NAME first, before all others. The blocks of a page share one folder, in its order.
+`<!-- file: NAME -->` is written to NAME before all others run. The blocks of a page share one folder, in its
+order.
 
 `<!-- live: OPTIONS -->` marks a session with a manager, which the first such block of a page starts with
 these options of `trainmaster up`; `exit N` may follow them. What is shown is compared without times, large
