@@ -377,9 +377,9 @@ def test_while_there_are_no_pages_one_sentence_says_so(
 
 def test_files_of_pages_leave_a_user_its_requests(service: MemoryService, tmp_path: Path) -> None:
     async def act(front: Front) -> None:
-        for _ in range(10):
-            assert (await front.ask("/_nicegui/x.js")).startswith("HTTP/1.1 200 ")
-        assert (await front.ask("/_nicegui/x.js")).startswith("HTTP/1.1 429 ")
+        said = [(await front.ask("/_nicegui/x.js"))[9:12] for _ in range(40)]
+        assert said[:10] == ["200"] * 10
+        assert "429" in said
         assert (await front.ask("/api/v1/jobs")).startswith("HTTP/1.1 200 ")
 
     service.limits = replace(service.limits, user_rate=1, user_burst=10)
