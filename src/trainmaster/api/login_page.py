@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from html import escape
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
+
+from trainmaster.api.icon import ICON
 
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
@@ -21,14 +23,7 @@ NOT_LOGGED_IN = "You are not logged in here, or your session has ended."
 NOWHERE = ("/login", "/logout", "/api/", "/_nicegui")
 """Where nobody wants to go after logging in."""
 LONGEST = 2000
-ICON = (
-    '<link rel="icon" href="data:image/svg+xml,'
-    "%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 8 8'%3E"
-    "%3Cpath fill='%230072b2' d='M0 0h3.5v3.5H0zM4.5 0H8v3.5H4.5zM0 4.5h3.5V8H0z'/%3E"
-    "%3Cpath fill='%23e69f00'"
-    " d='M4.5 4.5H8V8H4.5z'/%3E%3C/svg%3E\">"
-)
-"""Four GPUs, one of them another job's."""
+FAVICON = f'<link rel="icon" href="data:image/svg+xml,{quote(ICON)}">'
 SHEET = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Trainmaster</title>{more}
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -79,7 +74,7 @@ def sheet(body: str, *, status: int, more: str = "", again_s: int | None = None)
         more += f'<meta http-equiv="refresh" content="{again_s}">'
     later = {} if again_s is None else {"Retry-After": str(again_s)}
     challenge = CHALLENGE if status == 401 else {}
-    page = SHEET.format(body=body, more=ICON + more)
+    page = SHEET.format(body=body, more=FAVICON + more)
     return HTMLResponse(page, status, {**PAGE_HEADERS, **challenge, **later})
 
 

@@ -8,9 +8,14 @@ from fastapi import FastAPI
 from nicegui import app as nicegui_app
 from nicegui import ui
 
+from trainmaster.api.icon import ICON
+from trainmaster.api.web.api_client import Refused
 from trainmaster.api.web.viewer import Manager
 
 PAGES = ("overview",)
+
+RECONNECT_S = 15.0
+"""A browser that comes back so soon goes on where it was."""
 
 
 def site(manager: Manager) -> FastAPI:
@@ -18,5 +23,25 @@ def site(manager: Manager) -> FastAPI:
     for name in PAGES:
         import_module(f"trainmaster.api.web.pages.{name}").add(manager)
     nicegui_app.config.socket_io_js_transports = ["websocket"]
-    ui.run_with(app, title="Trainmaster", show_welcome_message=False)
+    nicegui_app.config.vue_config_script += "window.trainmaster?.apply();"
+    nicegui_app.on_page_exception(_refusal)
+    ui.run_with(
+        app,
+        title="Trainmaster",
+        favicon=ICON,
+        dark=None,  # as the reader's system is
+        reconnect_timeout=RECONNECT_S,
+        show_welcome_message=False,
+    )
     return app
+
+
+def _refusal(error: Exception) -> None:
+    """Instead of a page that cannot be built: one sentence."""
+    said = (
+        str(error) if isinstance(error, Refused) else "This page could not be made: see pages.log."
+    )
+    ui.page_title("Trainmaster")
+    with ui.column().classes("mx-auto mt-16 gap-4"):
+        ui.label(said)
+        ui.link("Overview", "/")

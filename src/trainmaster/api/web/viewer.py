@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import dataclass
 
@@ -22,6 +23,10 @@ class Viewer:
     user: str
     role: str
     api: ApiClient
+    policy: str = ""
+    """The one in force."""
+    trouble: str = ""
+    """Why nothing can be changed now."""
 
     @property
     def may_change(self) -> bool:
@@ -47,5 +52,6 @@ class Manager:
         if SESSION_HEADER in request.headers and not token:
             shown = {SESSION_HEADER: request.headers[SESSION_HEADER]}
         api = ApiClient(self._connections, shown)
-        caller = await api.get("/caller")
-        return Viewer(caller["user"], caller["role"], api)
+        caller, status = await asyncio.gather(api.get("/caller"), api.get("/status"))
+        policy, trouble = status["policy"] or "", status["trouble"] or ""
+        return Viewer(caller["user"], caller["role"], api, policy, trouble)
