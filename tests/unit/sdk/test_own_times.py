@@ -110,12 +110,13 @@ def supervisor() -> Iterator[FakeSupervisor]:
 
 
 @pytest.fixture
-def program(supervisor: FakeSupervisor, monkeypatch: pytest.MonkeyPatch) -> Program:
+def program(supervisor: FakeSupervisor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
     clock = Event.clock = Clock()
     monkeypatch.setattr(own_times, "time", clock)
     made = Program(supervisor, clock)
     monkeypatch.setitem(own_times.sys.modules, "torch.distributed", made.distributed)  # type: ignore[arg-type]
-    return made
+    yield made
+    made.times.close()
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
