@@ -95,7 +95,6 @@ def test_what_is_no_command_keeps_nothing(tm: Tm, folder: Path, command: str) ->
 @pytest.mark.parametrize(
     ("call", "halves"),
     [
-        (".to('cpu')", False),
         (".to('cuda' if torch.cuda.is_available() else 'cpu')", False),
         (".half().float()", False),
         (".bfloat16()", True),

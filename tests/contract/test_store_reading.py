@@ -250,7 +250,7 @@ def test_what_was_appended_is_what_is_read(store_url: str) -> None:
     with closing(open_store(store_url)) as store:
         assert store.acquire_leadership()
 
-        @settings(max_examples=60, deadline=None)
+        @settings(max_examples=30, deadline=None)
         @given(appends=st.lists(st.lists(BATCHES, max_size=3), max_size=3))
         def check(
             appends: list[list[tuple[list[StoredJob], list[StoryRow], list[StoredProgress]]]],

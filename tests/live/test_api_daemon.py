@@ -24,7 +24,7 @@ CHECKS = [
     checks.response_schema_conformance,
 ]
 ENDLESS = "/api/v1/changes"
-EXAMPLES = 10
+EXAMPLES = 6
 BOUNDED = settings(
     max_examples=EXAMPLES,
     deadline=None,

@@ -10,7 +10,7 @@ import pytest
 from tests.live.crashing import crash
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
-POINTS = int(os.environ.get("TRAINMASTER_CRASH_POINTS", "10"))
+POINTS = int(os.environ.get("TRAINMASTER_CRASH_POINTS", "6"))
 
 
 def test_on_sqlite(tmp_path: Path) -> None:

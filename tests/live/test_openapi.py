@@ -23,7 +23,7 @@ pytestmark = pytest.mark.live
 
 DOCUMENT = "/api/v1/openapi.json"
 KNOWN_JOBS = ("1", "4", "9", "12", "12_3", "resnet")
-EXAMPLES = 20
+EXAMPLES = 10
 """For each operation."""
 GOOD_BODIES = {
     "/api/v1/jobs/{job}/move": {"node": "n0"},

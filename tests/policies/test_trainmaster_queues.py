@@ -185,7 +185,7 @@ BOUNDED = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

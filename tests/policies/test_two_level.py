@@ -259,7 +259,7 @@ CONTENDERS = {
 
 
 @pytest.mark.parametrize("contender", CONTENDERS)
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scenario=scenarios(), queues=queue_trees(), seed=st.integers(0, 1 << 16))
 def test_bounds_hold_everything_ends_and_caches_do_not_matter(
     contender: str, scenario: Scenario, queues: tuple[Queue, ...], seed: int

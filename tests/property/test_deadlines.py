@@ -19,7 +19,7 @@ from trainmaster.sim.driver import Scenario
 from trainmaster.sim.metrics import result_of
 
 some = settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -108,7 +108,7 @@ def test_whatever_breaks_nobody_accepted_is_late_in_silence(
         assert not found.is_silently_late, f"{name}: {found}"
 
 
-@settings(some, max_examples=60)
+@settings(some, max_examples=40)
 @given(scenario=wild, seed=st.integers(0, 1 << 16), chosen=guards)
 def test_dropping_every_cache_changes_no_order_and_no_notice(
     scenario: Scenario, seed: int, chosen: dict[str, float]
