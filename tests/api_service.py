@@ -666,6 +666,12 @@ class MemoryService:
         cluster = {"nodes": [{"name": "vm", "gpus": 4}]}
         return Recording(cluster, {}, {"base": "ideal"}, PolicySpec("fifo"))
 
+    async def history_since_ms(self) -> int | None:
+        return None
+
+    async def address_of_state(self) -> str:
+        return f"sqlite:///{self.folder}/nothing.db"
+
     async def record_events(self) -> AsyncIterator[str]:
         self._needs_lead()
         yield json.dumps({"snapshot": 0}) + "\n"

@@ -154,6 +154,11 @@ TABLE: dict[tuple[str, str], Access] = {
         view       GET    /usage
         operate    GET    /record/trace
         operate    GET    /record/scenario
+        operate    GET    /whatif
+        operate    POST   /whatif
+        view       GET    /whatif/daily
+        operate    GET    /whatif/{id}
+        operate    DELETE /whatif/{id}
         administer GET    /record/events
         administer GET    /audit
         administer GET    /tokens

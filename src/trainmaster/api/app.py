@@ -30,6 +30,7 @@ from trainmaster.api.routes import (
     reservations,
     submit,
     web,
+    whatif,
 )
 from trainmaster.api.routes import (
     audit as audit_routes,
@@ -39,8 +40,12 @@ from trainmaster.api.store_header import StoreHeader
 from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.job_rows import ResponseModel
 from trainmaster.daemon.metrics import Metrics
+from trainmaster.whatif.daily import DailyComparison
+from trainmaster.whatif.simulation_processes import SimulationProcesses
 
 ROOT = "/api/v1"
+SIMULATIONS = "simulations"
+"""The folder of those that people ask for."""
 REFERENCE = "#/components/schemas/{model}"
 DESCRIPTION = """
 Submit training programs, see why they wait, watch them run.
@@ -55,6 +60,7 @@ TAGS = [
     {"name": "watching", "description": "Changes as they happen, health, metrics."},
     {"name": "accounts", "description": "Who may ask: tokens, roles, sessions of the page."},
     {"name": "history", "description": "What happened, for simulation and replay."},
+    {"name": "what-if", "description": "What would have happened, or will, under another policy."},
 ]
 
 
@@ -88,6 +94,9 @@ def create_app(
     )
     for part in (submit, jobs, logs, ports, cluster, reservations):
         app.include_router(part.routes(service), prefix=ROOT)
+    simulations = SimulationProcesses(service.folder / SIMULATIONS)
+    daily = DailyComparison(service, simulations)
+    app.include_router(whatif.routes(service, simulations, daily), prefix=ROOT)
     app.include_router(audit_routes.routes(audit), prefix=ROOT)
     app.include_router(accounts.routes(service, sessions, url), prefix=ROOT)
     app.include_router(accounts.login_routes(sessions, callers, url))
@@ -100,6 +109,7 @@ def create_app(
     ):
         app.router.routes.append(Route(path, proxy, methods=[method], include_in_schema=False))
     responses.install(app)
+    app.state.simulations, app.state.daily = simulations, daily
     app.state.limits = service.limits
     app.state.url, app.state.fingerprint = url, fingerprint
     app.add_middleware(AccessControl, identify=callers.of)
@@ -147,6 +157,7 @@ def _schemas() -> dict[str, Any]:
         *cluster.BODIES,
         *reservations.BODIES,
         *accounts.BODIES,
+        *whatif.BODIES,
         *_response_models(ResponseModel),
     ):
         made = TypeAdapter(model).json_schema(ref_template=REFERENCE)

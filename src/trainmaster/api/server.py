@@ -17,6 +17,7 @@ from pathlib import Path
 
 import structlog
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trainmaster.api.app import create_app
@@ -134,6 +135,9 @@ async def serve(
         asyncio.create_task(daemon.run(), name="daemon"),
         asyncio.create_task(stop.wait(), name="signals"),
     ]
+    app: FastAPI = server.config.app  # type: ignore[assignment]
+    comparing = asyncio.create_task(app.state.daily.run())
+    comparing.add_done_callback(_complain)
     announcing = asyncio.create_task(_announce(daemon, places, sessions, when_up, beside))
     announcing.add_done_callback(_complain)
     try:
@@ -150,7 +154,9 @@ async def serve(
         server.should_exit = True
         announcing.cancel()
         tasks[1].cancel()
-        await asyncio.gather(*tasks[:2], announcing, return_exceptions=True)
+        comparing.cancel()
+        await app.state.simulations.close()
+        await asyncio.gather(*tasks[:2], announcing, comparing, return_exceptions=True)
         tasks[2].cancel()
         places.withdraw()
 

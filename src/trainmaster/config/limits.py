@@ -39,6 +39,10 @@ def _time(default: int, says: str) -> Any:
     return field(default=default, metadata={"read": duration_ms, "says": says})
 
 
+def _time_or_never(value: object) -> int:
+    return 0 if str(value).strip() in ("0", "off", "never") else duration_ms(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Times are in milliseconds, sizes in bytes."""
@@ -143,6 +147,14 @@ class Limits:
     keep_checkpoints: int = _time(
         3650 * DAY,
         "How long checkpoints in the manager's own folder are kept after their job's end.",
+    )
+    daily_whatif: int = field(
+        default=1 * DAY,
+        metadata={
+            "read": _time_or_never,
+            "says": "How often, and over how long a past, it is simulated whether another policy would have"
+            " done better; 0: never.",
+        },
     )
 
 

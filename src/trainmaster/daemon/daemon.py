@@ -726,6 +726,17 @@ class Daemon:
         present = Present.of(driver.controller.state)
         return await asyncio.to_thread(recording_of, self._store, present, driver.policy)
 
+    async def history_since_ms(self) -> int | None:
+        """When the oldest job that is kept was submitted; None: there is none."""
+        return await asyncio.to_thread(self._store.first_submission)
+
+    async def address_of_state(self) -> str:
+        """The database, for a process of ours that reads the present state there: it has just been stored."""
+        driver = self.driver
+        if driver.writer.seq != self._kept_seq:
+            await self._keep_snapshot(driver)
+        return self._store.address
+
     def record_events(self) -> AsyncIterator[str]:
         """The event log as lines of JSON: a snapshot first, then steps."""
         return events_of(self._store)

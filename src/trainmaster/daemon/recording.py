@@ -68,7 +68,7 @@ class Present:
 
 def recording_of(store: Store, present: Present, policy: PolicySpec) -> Recording:
     """Blocks: it reads the store."""
-    first = _first_submission(store)
+    first = store.first_submission()
     changes = [] if first is None else list(node_changes(store, present, first))
     return Recording(
         cluster=cluster_fields(present, changes),
@@ -78,11 +78,6 @@ def recording_of(store: Store, present: Present, policy: PolicySpec) -> Recordin
         ),
         policy=policy,
     )
-
-
-def _first_submission(store: Store) -> int | None:
-    rows = list(store.all_jobs(frozenset(ENDED_STATES)))
-    return rows[-1].submit_ms if rows else None
 
 
 # -- cluster -------------------------------------------------------------------------------------------

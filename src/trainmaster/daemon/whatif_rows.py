@@ -42,7 +42,7 @@ class WhatIfSide(ResponseModel):
     preemptions: int | None
     migrations: int | None
     winners: int | None
-    """Jobs with a shorter JCT than under the policy in force, by more than 1 % and 1 s; null: that is it."""
+    """Jobs whose JCT is shorter than in the column of the policy in force, by more than 1 % and 0.1 s."""
     losers: int | None
     queues: list[QueueWait]
     jct_curve: list[list[float]]
@@ -92,17 +92,22 @@ class WhatIfResult(ResponseModel):
 class WhatIfRow(ResponseModel):
     id: str
     state: str
-    """`running`, `done`, `failed` or `cancelled`."""
+    """`waiting` for others to end, `running`, `done`, `failed` or `cancelled`."""
     progress: float
     """From 0 to 1."""
-    doing: str
-    """What it does now, for people."""
-    error: str | None
-    """Why it failed: one sentence."""
-    by: str
-    started_s: float
+    says: str
+    """What it does now, or why it failed: a sentence."""
+    title: str
+    """What was asked, for people."""
+    user: str
+    asked_s: float
+    ended_s: float | None
     result: dict[str, Any] | None
     """A `WhatIfResult`, once it is done."""
+
+
+class WhatIfList(ResponseModel):
+    whatifs: list[WhatIfRow]
 
 
 class DailyWhatIf(ResponseModel):

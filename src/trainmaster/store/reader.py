@@ -75,6 +75,13 @@ class StoreReader:
         """Without a password: for messages."""
         return self.database.url
 
+    @property
+    def address(self) -> str:
+        """With its password: for processes of ours."""
+        if self.database.file.path is not None:
+            return f"sqlite:///{self.database.file.path.absolute()}"
+        return self.database.writer.url.render_as_string(hide_password=False)
+
     def refuse_newer(self) -> None:
         """StoreError where the schema is of a newer program; a missing one is fine."""
         with self._open():
@@ -171,6 +178,12 @@ class StoreReader:
         """The largest whole number among job ids (12 of `12` and `12_3`); 0 if there are no jobs."""
         with self._look() as connection:
             return connection.scalar(select(func.max(JOBS.c.number))) or 0
+
+    def first_submission(self) -> int | None:
+        """When the oldest job that is kept was submitted."""
+        with self._look() as connection:
+            found = connection.scalar(select(func.min(JOBS.c.submit_ms)))
+            return None if found is None else int(found)
 
     def count(self) -> dict[str, int]:
         """How many jobs are in each state."""

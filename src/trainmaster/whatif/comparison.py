@@ -11,13 +11,13 @@ from trainmaster.model.queue import Queue
 from trainmaster.model.units import SECOND, WHOLE
 from trainmaster.sim.accounting import Fairness, jain
 from trainmaster.sim.metrics import mean, percentile
-from trainmaster.text.formatting import length
+from trainmaster.text.formatting import duration, plural
 
 MOST_LISTED = 200
 """Jobs that win or lose most, for each column."""
 MOST_POINTS = 200
 """Of a curve."""
-LEAST_CHANGE_MS = SECOND
+LEAST_CHANGE_MS = SECOND // 10
 LEAST_PART = 0.01
 """A job wins or loses where its JCT changes by more than both."""
 
@@ -123,7 +123,12 @@ def headline(sides: Sequence[WhatIfSide], error: float | None) -> str:
             f"Under {best.name} a job takes {_s(best.mean_jct_s)} on average, {_part(change)} {more} than"
             f" the {_s(own.mean_jct_s)} under {own.name}"
         )
-    return f"{said}; {best.winners} jobs win and {best.losers} lose.{model}"
+    wins, loses = best.winners or 0, best.losers or 0
+    jobs = (
+        f"{plural(wins, 'job')} {'wins' if wins == 1 else 'win'} and {loses}"
+        f" {'loses' if loses == 1 else 'lose'}"
+    )
+    return f"{said}; {jobs}.{model}"
 
 
 def _percent(error: float) -> str:
@@ -137,7 +142,7 @@ def _part(value: float) -> str:
 
 
 def _s(seconds: float) -> str:
-    return length(round(seconds * SECOND))
+    return duration(seconds)
 
 
 def _changes(counted: Sequence[CountedJob], column: Column, base: Column) -> dict[str, int]:

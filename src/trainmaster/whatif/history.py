@@ -92,7 +92,7 @@ def answered(
         "history",
         [counted_job(row) for row in counted],
         columns,
-        (past.since_ms, past.until_ms),
+        (max(past.since_ms, start), past.until_ms),
         _notes(past, now, question),
     )
 
@@ -316,7 +316,7 @@ def _notes(past: Past, now: LiveState, question: Question) -> Iterator[str]:
         )
     if past.held:
         yield f"{plural(past.held, 'job')} held by hand {'is' if past.held == 1 else 'are'} left out."
-    if now.policy_since_ms is not None and now.policy_since_ms > past.since_ms:
+    if now.policy_since_ms is not None and now.policy_since_ms > max(past.since_ms, _start(past)):
         yield (
             f"The policy in force, {now.policy.name}, was chosen {length(now.now_ms - now.policy_since_ms)}"
             " ago: what happened before that was under another one."

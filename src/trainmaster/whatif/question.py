@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainmaster.model.units import DAY
+from trainmaster.text.formatting import length
 
 MOST_POLICIES = 4
 MOST_MORE_NODES = 10_000
@@ -21,11 +21,6 @@ class QuestionError(ValueError):
 class PolicyAsked:
     name: str
     options: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def words(self) -> str:
-        said = ", ".join(f"{key}={value}" for key, value in self.options)
-        return f"{self.name} ({said})" if said else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +60,26 @@ class Question:
             said.append(f"{name}: {shown}")
         return "; ".join(said)
 
-    def to_json(self) -> str:
-        return json.dumps(
-            {
-                "policies": [[each.name, list(each.options)] for each in self.policies],
-                "queue_now": self.queue_now,
-                "since_ms": self.since_ms,
-                "more_nodes": self.more_nodes,
-                "cluster": self.cluster,
-                "queues": self.queues,
-                "set_queues": self.set_queues,
-            }
-        )
+    @property
+    def title(self) -> str:
+        """For lists of what was asked."""
+        what = "the present queue" if self.queue_now else f"the last {length(self.since_ms)}"
+        policies = ", ".join(each.name for each in self.policies)
+        under = f" under {policies}" if policies else ""
+        with_ = f" with {self.changes_words}" if self.changes_words else ""
+        return f"{what}{under}{with_}"
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
 
     @classmethod
-    def from_json(cls, text: str) -> Question:
-        said = json.loads(text)
+    def from_fields(cls, said: Mapping[str, Any]) -> Question:
         policies = tuple(
-            PolicyAsked(name, tuple((key, value) for key, value in options))
-            for name, options in said.pop("policies")
+            PolicyAsked(each["name"], tuple((key, value) for key, value in each["options"]))
+            for each in said["policies"]
         )
-        return cls(policies, **said)
+        return cls(**{**said, "policies": policies})
 
 
 def _plain(value: object) -> str:

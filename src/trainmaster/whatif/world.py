@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from trainmaster.catalog import policy_names
 from trainmaster.config.cluster import Cluster, cluster_from
 from trainmaster.config.queues import queues_from, user_limits_from
 from trainmaster.config.validation import ConfigError
@@ -20,6 +21,7 @@ from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 from trainmaster.model.quota import UserLimits
 from trainmaster.model.topology import Node
+from trainmaster.text.suggest import did_you_mean
 from trainmaster.whatif.question import PolicyAsked, Question, QuestionError
 
 EXTRA = "more"
@@ -31,11 +33,22 @@ def spec_of(asked: PolicyAsked) -> PolicySpec:
 
 
 def made(spec: PolicySpec) -> Policy:
-    """A fresh policy; what is wrong with its name or an option is one sentence."""
+    """A fresh policy; what is wrong with its name or an option is one sentence.
+
+    Files are read only where they are in the spec already: who asks is not the manager's own user.
+    """
+    if not spec.source and spec.name not in policy_names():
+        raise QuestionError(
+            f"There is no policy {spec.name!r}; {did_you_mean(spec.name, policy_names())}"
+        )
     try:
-        return policy_of(spec)
+        return policy_of(spec, _no_file)
     except RequestError as error:
         raise QuestionError(str(error)) from None
+
+
+def _no_file(name: str) -> str:
+    raise RequestError(f"Options that name files, such as {name}, are not for a what-if.")
 
 
 def cluster_of(present: Present, question: Question, changes: Sequence[e.NodeChange]) -> Cluster:

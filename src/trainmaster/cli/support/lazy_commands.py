@@ -100,6 +100,9 @@ COMMANDS = {
         CLUSTER, "Show the scheduling policy, list all, choose another.", function="app"
     ),
     "record": CommandEntry(CLUSTER, "Export the history as a trace or an event log."),
+    "whatif": CommandEntry(
+        CLUSTER, "Compare what happened with other policies, more nodes, other queues."
+    ),
     "doctor": CommandEntry(CLUSTER, "Look for faults in machine, store and manager; what to do."),
     "backup": CommandEntry(CLUSTER, "Write the manager's state into a file, while it works."),
     "restore": CommandEntry(CLUSTER, "Put a backup in place of the manager's state."),
