@@ -78,11 +78,13 @@ def nodes(page: Page, manager: LiveDaemon, screenshot: Screenshot) -> None:
 
     page.get_by_role("button", name="Drain", exact=True).click()
     page.get_by_role("button", name="Not now").click()
+    expect(page.locator(".q-dialog")).to_have_count(0)
     assert manager.call("GET", f"{V1}/nodes")["nodes"][0]["state"] == "up"
     page.get_by_role("button", name="Drain", exact=True).click()
     page.locator(".q-dialog").get_by_role("button", name="Drain").click()
     expect(page.get_by_text("draining", exact=True)).to_be_visible()
     assert manager.call("GET", f"{V1}/nodes")["nodes"][0]["state"] == "draining"
+    expect(page.locator(".q-dialog")).to_have_count(0)
     page.get_by_role("button", name="Undrain").click()
     page.locator(".q-dialog").get_by_role("button", name="Undrain").click()
     expect(page.get_by_text("up", exact=True)).to_be_visible()

@@ -41,6 +41,7 @@ class Like(StrEnum):
     """Clusters that a generated trace may resemble."""
 
     philly = "philly"
+    alibaba = "alibaba"
 
 
 @command(app)
@@ -58,9 +59,11 @@ def generate(
 
     Examples:
         trainmaster trace generate --like philly --jobs 1000 --gpus 64 --load 0.9 --seed 1 --out t.csv
+        trainmaster trace generate --like alibaba --jobs 10000 --gpus 512 --out shares.csv
         trainmaster trace generate --jobs 100000 --gpus 2496 --load 0.95 --out year.csv
     """
-    from trainmaster.traces import native, philly_like
+    from trainmaster.traces import native
+    from trainmaster.traces.generators import GENERATORS
 
     check_writable(out, "--out")
     if not 0 < load <= MOST_LOAD:
@@ -68,7 +71,7 @@ def generate(
             f"--load {load:g} is not a load: it is a fraction of the cluster, 0.9 for 90 %,"
             f" and at most {MOST_LOAD:g}."
         )
-    trace = philly_like.generate(jobs, gpus, load, seed)
+    trace = GENERATORS[like.value](jobs, gpus, load, seed)
     write_out(out, lambda stream: native.write(trace, stream))
 
 
