@@ -1,0 +1,1 @@
+"""Places the operators of one model on several devices: graph, placers, and the time that a step takes."""
