@@ -1,44 +1,21 @@
-"""A few training steps of the user's model, recorded."""
+"""The user's model, its batches and its loss, as the user's module gives them."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import os
 import re
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn.modules.conv import _ConvNd
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
-from . import cuda_kernels
-from .conversion import without_swapping
-from .recorder import TEMPORARIES, Recorder
-
-LOWER = {"bf16": "bfloat16", "fp16": "float16"}
-OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "sgd": ("SGD", {}),
-    "momentum": ("SGD", {"momentum": 0.9}),
-    "adam": ("Adam", {}),
-    "adamw": ("AdamW", {}),
-    "rmsprop": ("RMSprop", {}),
-    "adagrad": ("Adagrad", {}),
-}
 INPUT = re.compile(r"(?P<shape>[1-9]\d*(x[1-9]\d*)*)(:(float|(?P<words>int<[1-9]\d*)))?")
-STEPS = 3
-"""Optimizer state appears at the end of the first; the next ones reuse what it left."""
-UNKNOWN, EARLY, LATE = "unknown", "early", "late"
-"""When gradients are cleared: before the forward pass or after the step, or between forward and backward."""
-ON_HOST = "host"
-"""Counters of steps, which optimizers for CUDA keep on the host."""
-
 
 FAKE_DATA = (
     "its control flow depends on data (`if`, `.item()`, `.numpy()`, a mask), which fake tensors do not have:"
@@ -120,102 +97,8 @@ class CannotTrace(Exception):
     """One sentence that says what to do."""
 
 
-def trace(request: dict[str, Any]) -> dict[str, Any]:
-    """The storages of a few training steps, and when each appears and goes."""
-    installed = cuda_kernels.install()
-    with _at_most(request["import_s"]):
-        module = _module(request["factory"])
-    recorder = Recorder()
-    with FakeTensorMode(allow_non_fake_inputs=True), recorder, without_swapping():
-        with recorder.on_host():
-            model = _model(module, request["factory"])
-            if request["is_compiled"]:
-                _lay_channels_last(model)
-        model.train()
-        for each in model.modules():
-            own = (*each.parameters(recurse=False), *each.buffers(recurse=False))
-            recorder.keep("parameters", own)
-            if isinstance(each, torch.nn.RNNBase):
-                recorder.join(each.parameters(recurse=False))
-        sure = _train(request, module, model, recorder)
-    del installed
-    parts = {name: part for name, part in recorder.parts.items() if part != ON_HOST}
-    return {
-        "storages": {name: [recorder.sizes[name], part] for name, part in parts.items()},
-        "events": [each for each in recorder.events if abs(each) in parts],
-        "sure": sum(abs(each) in parts for each in recorder.events[:sure]),
-        "workspaces": {
-            str(name): library.value for (library, _), name in recorder.workspaces.items()
-        },
-        "doubts": [doubt for doubt, is_there in _doubts(request, model) if is_there],
-    }
-
-
-def _lay_channels_last(model: Any) -> None:
-    """Convolutions as the compiler lays them out, where cuDNN copies nothing."""
-    for each in model.parameters():
-        if each.dim() == 4:
-            each.data = each.data.contiguous(memory_format=torch.channels_last)
-
-
-def _doubts(request: dict[str, Any], model: Any) -> list[tuple[str, bool]]:
-    """What makes an estimate less sure, and whether it is there."""
-    kinds = [type(each) for each in model.modules()]
-    return [
-        ("convolution", any(issubclass(each, _ConvNd) for each in kinds)),
-        ("recurrent", any(issubclass(each, torch.nn.RNNBase) for each in kinds)),
-        ("compiled", request["is_compiled"]),
-    ]
-
-
-def _train(request: dict[str, Any], module: Any, model: Any, recorder: Recorder) -> int:
-    """A plain loop, in which the last batch and loss live until the next ones are there.
-
-    Returns how many events belong to the steps that are assumed; where the program does not say when it
-    clears its gradients, one more step shows what it takes to keep them until the way back.
-    """
-    trained = [each for each in model.parameters() if each.requires_grad]
-    optimizer = _optimizer(request["optimizer"], trained)
-    lower = LOWER.get(request["dtype"])
-    clears, sure = request["zero_grad"], 0
-    turns = [clears] * STEPS if clears != UNKNOWN else [EARLY] * STEPS + [LATE]
-    for number, clears in enumerate(turns):
-        for turn in range(request["accumulate"]):
-            recorder.phase = "activations"
-            with recorder.on_host():
-                made = _batch(request, module, model)
-            batch = tree_map(_moved, made)
-            with torch.autocast("cpu", getattr(torch, lower)) if lower else nullcontext():
-                loss = _loss(module, model, batch)
-            if not loss.requires_grad:
-                raise CannotTrace(
-                    "the loss does not depend on a weight that is trained: define compute_loss(model, batch),"
-                    " without `no_grad` and `detach`"
-                )
-            if clears == LATE and turn == 0:
-                optimizer.zero_grad()
-            recorder.phase = TEMPORARIES
-            loss.backward()
-            recorder.keep("gradients", [each.grad for each in trained if each.grad is not None])
-        optimizer.step()
-        for state in optimizer.state.values():
-            for name, value in state.items():
-                if torch.is_tensor(value):
-                    recorder.keep(ON_HOST if name == "step" else "optimizer state", [value])
-        if number < STEPS:
-            sure = len(recorder.events)
-        if LATE not in (clears, *turns[number + 1 : number + 2]):
-            optimizer.zero_grad()
-    return sure
-
-
-def _moved(value: Any) -> Any:
-    """Its copy on the GPU."""
-    return value.clone() if torch.is_tensor(value) else value
-
-
 @contextmanager
-def _at_most(seconds: int) -> Iterator[None]:
+def at_most(seconds: int) -> Iterator[None]:
     """TimeoutError where it takes longer: a module that trains when it is imported does so for ever."""
 
     def end(*_: object) -> None:
@@ -229,7 +112,7 @@ def _at_most(seconds: int) -> Iterator[None]:
         signal.alarm(0)
 
 
-def _module(factory: str) -> Any:
+def load_module(factory: str) -> Any:
     place, _, _ = factory.rpartition(":")
     try:
         if not place.endswith(".py"):
@@ -251,12 +134,12 @@ def _module(factory: str) -> Any:
                 " this folder"
             ) from error
         raise CannotTrace(
-            f"{place} does not import ({_said(error)}): {_remedy(error, OF_IMPORT)}"
+            f"{place} does not import ({first_line(error)}): {remedy_of(error, OF_IMPORT)}"
         ) from error
     return module
 
 
-def _model(module: Any, factory: str) -> Any:
+def make_model(module: Any, factory: str) -> Any:
     place, _, name = factory.rpartition(":")
     make = getattr(module, name, None)
     if isinstance(make, torch.nn.Module):
@@ -269,7 +152,7 @@ def _model(module: Any, factory: str) -> Any:
         model = make()
     except (Exception, SystemExit) as error:
         raise CannotTrace(
-            f"{name}() fails ({_said(error)}): {_remedy(error, OF_FACTORY)}"
+            f"{name}() fails ({first_line(error)}): {remedy_of(error, OF_FACTORY)}"
         ) from error
     if not isinstance(model, torch.nn.Module):
         raise CannotTrace(
@@ -280,14 +163,7 @@ def _model(module: Any, factory: str) -> Any:
     return model
 
 
-def _optimizer(name: str, parameters: list[Any]) -> Any:
-    if not parameters:
-        raise CannotTrace("all weights of the model are frozen: leave some to be trained")
-    kind, settings = OPTIMIZERS[name]
-    return getattr(torch.optim, kind)(parameters, lr=0.001, foreach=True, **settings)
-
-
-def _batch(request: dict[str, Any], module: Any, model: Any) -> Any:
+def make_batch(request: dict[str, Any], module: Any, model: Any) -> Any:
     batch = request["batch"]
     if request["input"]:
         found = INPUT.fullmatch(request["input"])
@@ -314,7 +190,7 @@ def _made_batch(module: Any, batch: int) -> Any:
         made = module.make_batch(batch)
     except (Exception, SystemExit) as error:
         raise CannotTrace(
-            f"make_batch({batch}) fails ({_said(error)}): {_remedy(error, OF_BATCH)}"
+            f"make_batch({batch}) fails ({first_line(error)}): {remedy_of(error, OF_BATCH)}"
         ) from error
     inputs = made if isinstance(made, (tuple, list)) else (made,)
     if not hasattr(module, "compute_loss") and not any(map(torch.is_tensor, tree_leaves(inputs))):
@@ -333,7 +209,7 @@ def _kinds(made: Any) -> str:
     return type(made).__name__
 
 
-def _loss(module: Any, model: Any, batch: Any) -> Any:
+def loss_of(module: Any, model: Any, batch: Any) -> Any:
     """A tensor with one number, by the module's own loss where it has one."""
     name = next((each for each in ("compute_loss", "make_loss") if hasattr(module, each)), "model")
     loss = _any_loss(module, model, batch)
@@ -364,25 +240,11 @@ def _any_loss(module: Any, model: Any, batch: Any) -> Any:
     return first.float().mean()
 
 
-def _remedy(error: BaseException, remedies: Remedies) -> str:
+def remedy_of(error: BaseException, remedies: Remedies) -> str:
     text = f"{type(error).__name__}: {error}".lower()
     return next(remedy for words, remedy in remedies if words.lower() in text)
 
 
-def _said(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-
-
-def main(request: str, result: str) -> None:
-    """Write what was traced, or one sentence, into the result's file: an empty one as long as it works."""
-    open(result, "w", encoding="utf-8").close()
-    try:
-        answer = trace(json.loads(request))
-    except CannotTrace as trouble:
-        answer = {"trouble": str(trouble)}
-    except (Exception, SystemExit) as error:
-        said = _remedy(error, OF_STEP)
-        answer = {"trouble": f"a training step fails ({_said(error)}): {said}"}
-    with open(result, "w", encoding="utf-8") as file:
-        json.dump(answer, file)

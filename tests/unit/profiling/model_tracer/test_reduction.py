@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainmaster.model.units import MIB
-from trainmaster.profiling.memory_tracer.reduction import scratch_bytes
+from trainmaster.profiling.model_tracer.reduction import scratch_bytes
 
 
 @pytest.mark.parametrize(
