@@ -117,6 +117,7 @@ COMMANDS = {
     "estimate": CommandEntry(
         STUDIES, "Estimate the GPU memory of a model's training, without a GPU."
     ),
+    "split": CommandEntry(STUDIES, "Place a model's operators on several devices."),
     "new": CommandEntry(STUDIES, "Write the skeleton of a new policy.", function="app"),
 }
 
