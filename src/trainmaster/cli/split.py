@@ -13,7 +13,10 @@ from trainmaster.errors import BadInput
 from trainmaster.profiling.graph_trace import CaptureSetup
 
 FACTORY = "Function that returns the model: package.module:function or train.py:function."
-DEVICES = "Memory of each device: 24GiB,11GiB,8GiB. 24GiB@0.5 has half the speed, 24GiB/2 is two streams of one GPU."
+DEVICES = (
+    "Memory of each device: 24GiB,11GiB,8GiB. 24GiB@0.5: at half the speed."
+    " 24GiB/2: two streams of one GPU."
+)
 PLACER = (
     "m-etf, m-sct (better on most graphs, slower), m-topo (fills one device after the other), exact (up to"
     " 12 operators), or ralp: the layers behind which a tail is trained on one worker."

@@ -15,6 +15,7 @@ HEIGHT_IN = 8.0
 NAMED = 40
 """Operators that have their names beside them, at most."""
 MS = 1e6
+Line = tuple[tuple[float, float], tuple[float, float]]
 
 
 def drawn(graph: ModelGraph, made: Schedule, devices: Sequence[Device], kind: str) -> bytes:
@@ -30,7 +31,8 @@ def _chart(graph: ModelGraph, made: Schedule, devices: Sequence[Device]) -> Char
     chart = Chart("The graph of the model and its step", WIDE_IN, HEIGHT_IN)
     cut, step = chart.panels(2, 1, gridspec_kw={"height_ratios": (3, 1 + 0.4 * len(devices))})
     places, device_of = _places(graph), made.device_of
-    inside, across = [], []
+    inside: list[Line] = []
+    across: list[Line] = []
     for edge in graph.edges:
         line = (places[graph.index[edge.source]], places[graph.index[edge.target]])
         (inside if device_of[edge.source] == device_of[edge.target] else across).append(line)
@@ -52,12 +54,12 @@ def _chart(graph: ModelGraph, made: Schedule, devices: Sequence[Device]) -> Char
             bars, (number - 0.35, 0.7), facecolor=shade, edgecolor="white", linewidth=0.3
         )
     if len(graph.operators) <= NAMED:
-        for place, each in zip(places, graph.operators, strict=True):
+        for place, operator in zip(places, graph.operators, strict=True):
             cut.annotate(
-                each.name, place, (0, 6), textcoords="offset points", fontsize=7, ha="center"
+                operator.name, place, (0, 6), textcoords="offset points", fontsize=7, ha="center"
             )
-    for each in made.transfers:
-        ends = ([each.start / MS, each.end / MS], [each.source, each.target])
+    for sent in made.transfers:
+        ends = ([sent.start / MS, sent.end / MS], [sent.source, sent.target])
         step.plot(*ends, "--", color=INK, linewidth=0.8)
     cut.set(title="Operators by depth; dashed: tensors that are sent", xticks=[], yticks=[])
     cut.legend(frameon=False, ncols=len(devices), loc="upper left", bbox_to_anchor=(0, 0))
