@@ -175,7 +175,7 @@ def up(
         bool, option("--end-demo", "On Ctrl-C cancel the jobs of --demo; other jobs keep running.")
     ] = False,
 ) -> None:
-    """Start the manager: the scheduler, its HTTP API and a page with nodes, queues and jobs.
+    """Start the manager: the scheduler, its HTTP API and its pages for browsers.
 
     It runs until Ctrl-C, or with -d in the background until `trainmaster down`. Jobs keep running
     meanwhile, and the next `trainmaster up` finds them again. A second manager on the same database
