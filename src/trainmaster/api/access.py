@@ -148,6 +148,9 @@ TABLE: dict[tuple[str, str], Access] = {
         operate    PUT    /policy
         view       GET    /policies
         view       GET    /status
+        view       GET    /overview
+        view       GET    /grid
+        view       GET    /timeline
         view       GET    /changes                     followers
         view       GET    /failures
         view       GET    /calibration

@@ -26,6 +26,7 @@ from trainmaster.api.routes import (
     cluster,
     jobs,
     logs,
+    overview,
     ports,
     reservations,
     submit,
@@ -92,7 +93,7 @@ def create_app(
         redirect_slashes=False,
         separate_input_output_schemas=False,
     )
-    for part in (submit, jobs, logs, ports, cluster, reservations):
+    for part in (submit, jobs, logs, ports, cluster, overview, reservations):
         app.include_router(part.routes(service), prefix=ROOT)
     simulations = SimulationProcesses(service.folder / SIMULATIONS)
     daily = DailyComparison(service, simulations)

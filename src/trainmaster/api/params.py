@@ -80,6 +80,12 @@ Before = Annotated[
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Jobs on a page.")]
+Fold = Annotated[
+    bool,
+    Query(
+        description="Of each array one row, its last job that matches; `arrays` counts the others."
+    ),
+]
 Attempt = Annotated[
     int | None, Query(ge=0, le=LARGEST_INDEX, description="Attempt; by default the last.")
 ]

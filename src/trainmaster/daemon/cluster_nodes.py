@@ -6,6 +6,7 @@ as other users of the cluster hold. The topology only grows, so a node keeps its
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -268,3 +269,25 @@ def _use(state: State, gpu: int) -> tuple[bool, bool, int]:
     is_new = gpu >= len(state.occupancy.mode)
     is_used = not is_new and (state.occupancy.mode[gpu] is not None or gpu in state.releasing)
     return is_used, gpu in state.gpus_aside, -gpu
+
+
+def node_state(state: State, node: int) -> str:
+    """up, draining, maintenance, away or set aside."""
+    named = (
+        *(("away", state.away), ("maintenance", state.in_maintenance)),
+        *(("draining", state.draining), ("set aside", state.set_aside)),
+    )
+    usual = "set aside" if state.is_all_aside(node) else "up"
+    return next((name for name, nodes in named if node in nodes), usual)
+
+
+NUMBERS = re.compile(r"(\d+)")
+
+
+def in_natural_order(nodes: Iterable[Node]) -> list[Node]:
+    """By name, n2 before n10."""
+    return sorted(nodes, key=lambda each: _by_number(each.name))
+
+
+def _by_number(name: str) -> list[str | int]:
+    return [int(part) if part.isdecimal() else part for part in NUMBERS.split(name)]

@@ -59,6 +59,7 @@ from trainmaster.daemon.live_job import stored_submission
 from trainmaster.daemon.metrics import Metrics
 from trainmaster.daemon.node_tests import NodeTests
 from trainmaster.daemon.notifications import Notifier
+from trainmaster.daemon.overview import OverviewFacts
 from trainmaster.daemon.progress_thinning import ProgressThinning
 from trainmaster.daemon.queries import Forecaster, Queries
 from trainmaster.daemon.recording import Present, Recording, recording_of
@@ -132,6 +133,7 @@ class _Parts:
     job_control: JobControl
     cluster_control: ClusterControl
     queries: Queries
+    overview: OverviewFacts
 
 
 class Daemon:
@@ -386,7 +388,10 @@ class Daemon:
         self._disks = DiskWatch(driver, self._folder)
         self._idle = IdleWatch(driver, self._idle_rule, control.suspend_idle)
         cluster, outputs = ClusterControl(driver, self._self_tests), JobOutputs(files, driver)
-        self._parts = _Parts(driver, files, submissions, outputs, control, cluster, queries)
+        overview = OverviewFacts(driver, queries.device_counts, self._idle)
+        self._parts = _Parts(
+            driver, files, submissions, outputs, control, cluster, queries, overview
+        )
         return driver
 
     def _settle_nodes(self, driver: Driver) -> None:
@@ -624,6 +629,10 @@ class Daemon:
     @property
     def queries(self) -> Queries:
         return self._part().queries
+
+    @property
+    def overview(self) -> OverviewFacts:
+        return self._part().overview
 
     def health(self) -> Health:
         if self._parts is None and self._trouble == STANDBY:

@@ -67,8 +67,7 @@ class IdleWatch:
         self._rule = rule
         self._suspend = suspend
         self._seen: dict[Run, _Seen] = {}
-        if rule is not None:
-            driver.readings.listeners.append(self.look)
+        driver.readings.listeners.append(self.look)
 
     async def watch(self) -> None:
         """Until cancelled; without a rule there is nothing to do."""
@@ -82,6 +81,11 @@ class IdleWatch:
                 if idle_ms >= rule.after_ms and not seen.is_done:
                     seen.is_done = True
                     await self._act(run, rule)
+
+    def idle(self, least_ms: int) -> list[tuple[str, int]]:
+        """Jobs that have been idle for so long at least, and how long."""
+        now = self._driver.clock.now()
+        return [(run.job, idle_ms) for run, _, idle_ms in self._idle(now) if idle_ms >= least_ms]
 
     def look(self, readings: GpuReadings) -> None:
         """Take note of what computes and steps; called after each look at the GPUs."""

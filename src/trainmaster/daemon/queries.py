@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,13 @@ from trainmaster.config.quotas import prices_as_stated
 from trainmaster.core.lifecycle import WAITING, Phase
 from trainmaster.core.reservations import left_running
 from trainmaster.core.state import JobRecord, State
-from trainmaster.daemon.cluster_nodes import devices_of, known_nodes, leaving_runs
+from trainmaster.daemon.cluster_nodes import (
+    devices_of,
+    in_natural_order,
+    known_nodes,
+    leaving_runs,
+    node_state,
+)
 from trainmaster.daemon.data_folder import restored_without_runs
 from trainmaster.daemon.dependencies import hold_reason
 from trainmaster.daemon.device_names import device_name
@@ -105,7 +110,6 @@ FOLDED = (
 )
 """The state of an array is the first of these that one of its jobs is in."""
 MOST_ELEMENTS = 100_000
-NUMBERS = re.compile(r"(\d+)")
 MOST_FORECAST = 1000
 """Jobs that a forecast takes into account; with more, copying the state alone would take too long."""
 PIECE = 250
@@ -169,6 +173,11 @@ class Queries:
         wanted = replace(wanted, is_brief=True)
         rows = await asyncio.to_thread(self._driver.store.jobs, wanted)
         return await self._all(rows)
+
+    async def array_states(self, arrays: Sequence[str]) -> dict[str, dict[str, int]]:
+        """By array: how many of its jobs are in each state."""
+        found = await asyncio.to_thread(self._driver.store.array_states, arrays)
+        return {array: dict(states) for array, states in found.items()}
 
     async def _all(self, rows: Sequence[StoredJob]) -> list[JobStatus]:
         """The status of each job of a list; other tasks run between pieces."""
@@ -290,6 +299,11 @@ class Queries:
         """What the table says about its last failure."""
         failed = history.failed_by
         return None if failed is None else self._driver.failures.table.of(failed.reason)
+
+    def listed(self, live: LiveJob) -> JobStatus:
+        """A live job as lists show it."""
+        now = self._driver.clock.now()
+        return self._listed(live.row(now), now)
 
     def draft(self, live: LiveJob) -> JobStatus:
         """A job that was not submitted."""
@@ -699,7 +713,7 @@ class Queries:
                 type=node.type.name,
                 speed=node.type.speed_ppm / NOMINAL,
                 speed_source=_speed_source(state, node.type.name),
-                state=self._node_state(node.index),
+                state=node_state(state, node.index),
                 devices=[
                     DeviceRow(
                         device_name(state.topology, each),
@@ -723,7 +737,7 @@ class Queries:
                     *self._maintained(node, kept_free),
                 ],
             )
-            for node in sorted(known_nodes(state), key=lambda each: _by_number(each.name))
+            for node in in_natural_order(known_nodes(state))
         ]
 
     def curves(self, name: str, since_ms: int) -> NodeCurves:
@@ -750,15 +764,6 @@ class Queries:
         away = {node.name for node in known_nodes(state) if node.index in state.away}
         found = self._driver.engine.abilities.left_out
         return [LeftOutNode(name, why) for name, why in sorted(found) if name not in away]
-
-    def _node_state(self, node: int) -> str:
-        state = self._driver.controller.state
-        named = (
-            *(("away", state.away), ("maintenance", state.in_maintenance)),
-            *(("draining", state.draining), ("set aside", state.set_aside)),
-        )
-        usual = "set aside" if state.is_all_aside(node) else "up"
-        return next((name for name, nodes in named if node in nodes), usual)
 
     def reservations(self) -> Sequence[ReservationRow]:
         """Maintenance and reservations, now and later, the first to begin first."""
@@ -929,8 +934,3 @@ def _speed_source(state: State, kind: str) -> str:
     if kind in state.stated_speeds:
         return "stated"
     return "measured" if kind in state.type_speeds.by_type() else "assumed"
-
-
-def _by_number(name: str) -> list[str | int]:
-    """A key by which n2 comes before n10."""
-    return [int(part) if part.isdecimal() else part for part in NUMBERS.split(name)]

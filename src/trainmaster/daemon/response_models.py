@@ -160,6 +160,8 @@ class JobList(ResponseModel):
     """How many jobs are in each state, in total."""
     notes: list[str]
     """What does not work as it should: the policy cannot be used, the store cannot be written."""
+    arrays: dict[str, dict[str, int]] | None = None
+    """With `fold`: of each array on this page, how many of its jobs are in each state."""
 
 
 class FailureReasonRow(ResponseModel):
@@ -581,6 +583,154 @@ class NodeCurves(ResponseModel):
 class NodeList(ResponseModel):
     nodes: list[NodeRow]
     left_out: list[LeftOutNode]
+
+
+class GridNode(ResponseModel):
+    name: str
+    rack: str
+    """The domain just around it; empty where the cluster has none."""
+    state: str
+    """As in `NodeRow`."""
+    type: str
+    devices: int
+
+
+class GridJob(ResponseModel):
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: JobState
+
+
+class Grid(ResponseModel):
+    """Every device. They are numbered in the order of `nodes`: those of the first node come first."""
+
+    at_s: float
+    nodes: list[GridNode]
+    jobs: list[GridJob]
+    """Those on devices that the caller may know of."""
+    held: list[tuple[int, int | None, float, int]]
+    """Device, place of the job in `jobs` (null: one that the caller may not know of), GPUs that it has of
+    this device, and how: 0 it has them, 1 it is suspended in memory there, 2 it was told to leave."""
+    set_aside: list[tuple[int, str]]
+    """Device, and why nothing is started there."""
+    measured: list[tuple[int, float | None, int | None, int | None, int | None]]
+    """Device, utilisation from 0 to 1, bytes of memory in use and in all, degrees Celsius."""
+
+
+class TimelineSpan(ResponseModel):
+    """A time in which a job held the same devices."""
+
+    job: str | None
+    """Null where the caller may not know of it."""
+    name: str
+    user: str
+    attempt: int | None
+    devices: list[str]
+    from_s: float
+    to_s: float
+    goes_on: bool
+    """Whether it has not ended: `to_s` is now."""
+    ended: str | None
+    """suspended, migrated, resized, failed, lost, stopped, pre-run, or the state in which the job ended; null
+    where it went on, in another queue or at another price."""
+
+
+class Timeline(ResponseModel):
+    since_s: float
+    until_s: float
+    is_cut: bool
+    """Whether there was more: the oldest spans are left out."""
+    spans: list[TimelineSpan]
+
+
+class OverviewJob(ResponseModel):
+    """A job that needs a person."""
+
+    job: str
+    name: str
+    """Empty where the caller may not know it."""
+    user: str
+    queue: str
+    seconds: float
+    """How long it has waited, been idle, or given no sign of life."""
+    sentence: str | None
+    """Why it waits, how it hangs; null where the caller may not know it."""
+
+
+class FailureClass(ResponseModel):
+    """Runs that failed for the same reason."""
+
+    reason: str
+    title: str
+    blame: str
+    """user, platform or unknown."""
+    runs: int
+    jobs: list[str]
+    """The last five."""
+    gpu_hours: float
+    last_s: float
+
+
+class NodeNote(ResponseModel):
+    """A node, or a device, that takes nothing."""
+
+    name: str
+    state: str
+    """away, draining, maintenance or set aside."""
+    why: str
+
+
+class QueueBar(ResponseModel):
+    """What a queue holds, with those inside it."""
+
+    name: str
+    parent: str | None
+    guaranteed_gpus: float
+    maximum_gpus: float | None
+    gpus: float
+    borrowed_gpus: float
+    """Of them beyond what is guaranteed to it."""
+    waiting_gpus: float
+    """What its waiting jobs ask for that may start."""
+    starved_gpus: float
+    """What is guaranteed to it, asked for by its waiting jobs, and not given."""
+
+
+class Overview(ResponseModel):
+    """The cluster at a glance, and what needs a person."""
+
+    at_s: float
+    policy: str
+    policy_since_s: float
+    obeys_queues: bool
+    """Whether guarantees of queues hold under the policy."""
+    gpus: int
+    """Devices of nodes that are not away."""
+    gpus_used: int
+    """Devices that jobs hold."""
+    utilisation: float | None
+    """Mean over the held devices that are measured, from 0 to 1; null: none is."""
+    gpus_measured: int
+    """Held devices of which the utilisation is known."""
+    running: int
+    pending: int
+    suspended: int
+    oldest_wait: OverviewJob | None
+    """Of the jobs that may start."""
+    gpus_idle: int
+    """Devices that jobs hold without computing, for 5 minutes and longer."""
+    lost_gpu_hours: float
+    """GPU time of work that was lost since midnight (UTC); of a plain user: of their own jobs."""
+    failures: list[FailureClass]
+    """Of the last 24 hours, the most frequent first; for those who are no operators: of their own jobs."""
+    long_waits: list[OverviewJob]
+    """The ten that have waited longest of those that may start and have waited for half an hour or longer."""
+    hung: list[OverviewJob]
+    idle: list[OverviewJob]
+    nodes: list[NodeNote]
+    queues: list[QueueBar]
 
 
 class AuditRow(ResponseModel):

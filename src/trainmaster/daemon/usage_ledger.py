@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from trainmaster.config.quotas import MICROS
+from trainmaster.core.lifecycle import Phase
 from trainmaster.core.state import JobRecord
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.model.quota import Prices
@@ -27,6 +28,14 @@ class Stretch:
     queue: str
     shares: tuple[tuple[str, int], ...]
     """Thousandths of a GPU by GPU type."""
+    places: tuple[tuple[str, str], ...] = ()
+    """By GPU type: the devices, as `ChargeRow.devices`."""
+    attempt: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many devices it is on."""
+        return sum(devices.count(",") + devices.count(":") for _, devices in self.places)
 
 
 class UsageLedger:
@@ -58,12 +67,14 @@ class UsageLedger:
             self._last[live.id] = before
         after = self._stretch(live, record) if record.since_ms is not None else None
         if before is not None and before != after:
-            yield from self._close(live, record, before, now)
+            yield from self._close(
+                live, record, before, now, _what_ended(live, record, before, after)
+            )
         elif before is None and record.attained != live.history.charged_ms:
             # It ran within this step alone, left its GPUs at another time than it was ordered to, or began
             # in a store of an earlier version.
             last = self._last.get(live.id) or self._stretch(live, record)
-            yield from self._close(live, record, last, now)
+            yield from self._close(live, record, last, now, _what_ended(live, record, last, after))
         if after is not None:
             if before != after:
                 began = max(record.since_ms or 0, live.history.charged_at_ms)
@@ -90,9 +101,14 @@ class UsageLedger:
                 yield from self._rows(live, live.record, stretch, now)
 
     def _close(
-        self, live: LiveJob, record: JobRecord, stretch: Stretch, now: int
+        self,
+        live: LiveJob,
+        record: JobRecord,
+        stretch: Stretch,
+        now: int,
+        ended: str | None = None,
     ) -> Iterator[ChargeRow]:
-        rows = list(self._rows(live, record, stretch, now))
+        rows = list(self._rows(live, record, stretch, now, ended))
         for row in rows:
             self.closed[row.queue, row.user, row.gpu_type] += max(0, row.gpu_ms)
         if rows:
@@ -106,7 +122,12 @@ class UsageLedger:
         yield from rows
 
     def _rows(
-        self, live: LiveJob, record: JobRecord, stretch: Stretch, now: int
+        self,
+        live: LiveJob,
+        record: JobRecord,
+        stretch: Stretch,
+        now: int,
+        ended: str | None = None,
     ) -> Iterator[ChargeRow]:
         history, total = live.history, sum(share for _, share in stretch.shares)
         left = record.attained_at(now) - history.charged_ms
@@ -115,8 +136,9 @@ class UsageLedger:
         lost = min((history.lost_ms - history.charged_lost_ms) * total, record.attained_at(now))
         end = _counted_until(record, now)
         began = max(history.charged_at_ms, live.job.submit_ms, end - ceil_div(left, total))
+        places = dict(stretch.places)
         if left < 0:  # it had been charged for more: that is taken back
-            began, end = end, history.charged_at_ms
+            began, end, places = end, history.charged_at_ms, {}
         for number, (kind, share) in enumerate(stretch.shares, 1):
             is_last = number == len(stretch.shares)
             part = left if is_last else left * share // total
@@ -134,19 +156,53 @@ class UsageLedger:
                 price=self._price(kind),
                 currency=self.prices.currency,
                 lost_to=history.lost_to if lost_part > 0 else "",
+                attempt=stretch.attempt if kind in places else None,
+                devices=places.get(kind),
+                ended=ended if kind in places else None,
             )
+
+    def lost_gpu_ms(self, jobs: Mapping[str, LiveJob], user: str | None = None) -> int:
+        """GPU time of work that running jobs have lost and no row says yet."""
+        found = 0
+        for job, stretch in self._open.items():
+            live = jobs.get(job)
+            if live is not None and user in (None, stretch.user):
+                lost_ms = live.history.lost_ms - live.history.charged_lost_ms
+                found += max(0, lost_ms) * sum(share for _, share in stretch.shares)
+        return found
+
+    def open_spans(self, jobs: Mapping[str, LiveJob], now: int) -> Iterator[ChargeRow]:
+        """Stretches that go on now, on devices."""
+        return (row for row in self.open_rows(jobs, now) if row.devices is not None)
 
     def _stretch(self, live: LiveJob, record: JobRecord) -> Stretch:
         shares: Counter[str] = Counter()
         placement = record.placement or record.frozen
+        places: dict[str, dict[int, list[int]]] = {}
         if placement is not None:
             types = self.topology.type_of_gpu
             total = placement.total_share
             for piece in placement.slices:
-                shares[types[piece.gpu].name] += total // len(placement.slices)
+                kind = types[piece.gpu].name
+                shares[kind] += total // len(placement.slices)
+                places.setdefault(kind, {}).setdefault(piece.node, []).append(piece.gpu)
         if not shares:
             shares[live.job.demand.gpu_type or ""] = live.job.demand.nominal.total_share
-        return Stretch(live.job.user, live.job.queue, tuple(sorted(shares.items())))
+        return Stretch(
+            live.job.user,
+            live.job.queue,
+            tuple(sorted(shares.items())),
+            tuple((kind, self._named(nodes)) for kind, nodes in sorted(places.items())),
+            record.attempt,
+        )
+
+    def _named(self, gpus: Mapping[int, list[int]]) -> str:
+        """Devices by node, as `ChargeRow.devices`."""
+        nodes = (self.topology.nodes[node] for node in gpus)
+        return "".join(
+            f"\n{node.name}:{','.join(str(gpu - node.first_gpu) for gpu in gpus[node.index])}"
+            for node in nodes
+        )
 
     def _price(self, kind: str) -> int | None:
         """As set, or as the description of the cluster says."""
@@ -156,6 +212,32 @@ class UsageLedger:
         stated = [t.price_per_hour for t in self.topology.types if t.name == kind]
         price = stated[0] if stated else None
         return None if price is None else round(price * MICROS)
+
+
+def _what_ended(
+    live: LiveJob, record: JobRecord, before: Stretch, after: Stretch | None
+) -> str | None:
+    """What ended a stretch of GPU time, as `ChargeRow.ended`."""
+    if not record.is_live:
+        return live.state.value
+    if after is not None:
+        if after.places == before.places:
+            return None
+        return "migrated" if after.size == before.size else "resized"
+    if record.is_moving:
+        return "migrated"
+    if record.phase in ENDINGS and record.retry_at_ms is None:
+        return ENDINGS[record.phase]
+    return "lost" if record.losses else "failed" if record.failures else "pre-run"
+
+
+ENDINGS: Mapping[Phase, str] = {
+    Phase.SUSPENDING: "suspended",
+    Phase.SUSPENDED: "suspended",
+    Phase.HELD: "suspended",
+    Phase.RESIZING: "resized",
+    Phase.STOPPING: "stopped",
+}
 
 
 def _counted_until(record: JobRecord, now: int) -> int:

@@ -15,8 +15,10 @@ from sqlalchemy import (
     FromClause,
     Select,
     bindparam,
+    exists,
     func,
     literal,
+    literal_column,
     or_,
     select,
     tuple_,
@@ -32,6 +34,7 @@ from trainmaster.store.rows import (
     JobFilter,
     KeyRow,
     SnapshotRow,
+    SpanRow,
     StepRow,
     StoredJob,
     StoredProgress,
@@ -53,6 +56,7 @@ from trainmaster.store.tables import (
     TOKENS,
     USERS,
     columns,
+    numbers,
 )
 
 R = TypeVar("R")
@@ -171,6 +175,19 @@ class StoreReader:
             yield from rows
             page = replace(page, before=rows[-1].id)
 
+    def array_states(self, arrays: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """By array: how many of its jobs are in each state."""
+        query = (
+            select(JOBS.c.array, JOBS.c.state, func.count())
+            .where(JOBS.c.number.in_([numbers(each)[0] for each in arrays]))
+            .where(JOBS.c.array.in_(arrays))
+            .group_by(JOBS.c.array, JOBS.c.state)
+        )
+        found: dict[str, dict[str, int]] = {}
+        for array, state, count in self._rows(lambda *row: row, query) if arrays else ():
+            found.setdefault(array, {})[state] = count
+        return found
+
     def job(self, id: str) -> StoredJob | None:
         return self._first(StoredJob, select(*columns(StoredJob)).where(JOBS.c.id == id))
 
@@ -256,6 +273,47 @@ class StoreReader:
             charged = charged if value is None else charged.where(column == value)
         query = select(JOBS.c.id, JOBS.c.state).where(JOBS.c.id.in_(charged))
         return dict(self._rows(lambda *row: row, query))
+
+    def newest_failed_runs(
+        self, what: Sequence[str], since_ms: int, limit: int
+    ) -> Sequence[FailedRunRow]:
+        """Entries of these kinds since then in the stories of all jobs, newest first."""
+        query = (
+            select(STORIES.c.job, JOBS.c.user, JOBS.c.name, STORIES.c.detail_json, STORIES.c.at_ms)
+            .join(JOBS, JOBS.c.id == STORIES.c.job)
+            .where(STORIES.c.what.in_(what), STORIES.c.at_ms >= since_ms)
+            .where(STORIES.c.what.in_([literal_column("'failed'"), literal_column("'lost'")]))
+            .order_by(STORIES.c.at_ms.desc(), STORIES.c.nr.desc())
+            .limit(limit)
+        )
+        return self._rows(FailedRunRow, query)
+
+    def lost_gpu_ms(self, since_ms: int, user: str | None = None) -> int:
+        """GPU time of work that was lost since then, in thousandths of a GPU x ms."""
+        query = select(func.sum(CHARGES.c.lost_gpu_ms)).where(CHARGES.c.to_ms >= since_ms)
+        with self._look() as connection:
+            found = query if user is None else query.where(CHARGES.c.user == user)
+            return int(connection.scalar(found) or 0)
+
+    def spans(
+        self, since_ms: int, until_ms: int, nodes: Sequence[str], limit: int
+    ) -> Sequence[SpanRow]:
+        """Where jobs held GPUs in this time, on these nodes or on all, the last to end first."""
+        fields = ("job", "user", "attempt", "devices", "from_ms", "to_ms", "ended")
+        query = (
+            select(JOBS.c.name, *(CHARGES.c[field] for field in fields))
+            .join(JOBS, JOBS.c.id == CHARGES.c.job)
+            .where(CHARGES.c.to_ms >= since_ms, CHARGES.c.from_ms <= until_ms)
+            .where(CHARGES.c.devices.is_not(None), CHARGES.c.to_ms > CHARGES.c.from_ms)
+            .order_by(CHARGES.c.to_ms.desc(), CHARGES.c.nr.desc())
+            .limit(limit)
+        )
+        if nodes:
+            there = (CHARGES.c.devices.contains(f"\n{node}:", autoescape=True) for node in nodes)
+            query = query.where(or_(*there))
+        return self._rows(
+            lambda name, *row: SpanRow(**dict(zip(fields, row, strict=True)), name=name), query
+        )
 
     def progress(self, job: str, limit: int = 1000) -> Sequence[StoredProgress]:
         """All reports of a job, or `limit` of them at even distances with the first and the last.
@@ -406,12 +464,23 @@ def _newest(
 
 
 def _conditions(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
+    yield from _matching(wanted, JOBS)
+    if wanted.is_folded:
+        later = JOBS.alias()
+        of_same = later.c.submit_ms == JOBS.c.submit_ms, later.c.number == JOBS.c.number
+        found = [*of_same, later.c.place > JOBS.c.place, *_matching(wanted, later)]
+        if wanted.states:
+            found.append(later.c.state.in_(sorted(wanted.states)))
+        yield or_(JOBS.c.array.is_(None), ~exists().where(*found))
+
+
+def _matching(wanted: JobFilter, jobs: FromClause) -> Iterator[ColumnElement[bool]]:
     for name in ("user", "queue", "array"):
         value = getattr(wanted, name)
         if value is not None:
-            yield JOBS.c[name] == value
+            yield jobs.c[name] == value
     if wanted.text is not None:
-        in_name = JOBS.c.folded_name.contains(wanted.text.casefold(), autoescape=True)
-        yield or_(in_name, JOBS.c.id.contains(wanted.text, autoescape=True))
+        in_name = jobs.c.folded_name.contains(wanted.text.casefold(), autoescape=True)
+        yield or_(in_name, jobs.c.id.contains(wanted.text, autoescape=True))
     if wanted.since_ms is not None:
-        yield JOBS.c.submit_ms >= wanted.since_ms
+        yield jobs.c.submit_ms >= wanted.since_ms

@@ -76,6 +76,13 @@ class ChargeRow:
     lost_to: str = ""
     """To what work was lost: `preemption`, `resize`, `suspension` by a person, or the reason of a failure.
     Empty: none was, or an earlier version has not recorded it."""
+    attempt: int | None = None
+    devices: str | None = None
+    """Where it ran, a line for each node after an empty one: `n0:0,1`. None: an earlier version wrote the
+    row, or it takes GPU time back."""
+    ended: str | None = None
+    """What ended it: suspended, migrated, resized, failed, lost, stopped, pre-run, or the state in which the
+    job ended. None: the job went on, in another queue or at another price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,22 @@ class FailedRunRow:
     user: str
     name: str
     detail_json: str
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRow:
+    """A stretch of GPU time as a timeline shows it, with the name of its job."""
+
+    job: str
+    user: str
+    name: str
+    attempt: int | None
+    devices: str
+    """As in `ChargeRow`."""
+    from_ms: int
+    to_ms: int
+    ended: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,5 +204,7 @@ class JobFilter:
     before: str | None = None
     """Continue after this job id of an earlier page; nothing follows an unknown one."""
     limit: int = 100
+    is_folded: bool = False
+    """Of each array only its last job that matches."""
     is_brief: bool = False
     """Without the job files: `spec_json` is empty. For long lists."""

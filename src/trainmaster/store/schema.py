@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from trainmaster.store.errors import MigrationFailed, StoreError, first_line, is_its_own
 
-VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 """All that this program knows, oldest first; one file of `migrations/versions` each."""
 VERSION_TABLE = "trainmaster_version"
 SCRIPTS = Path(__file__).with_name("migrations")

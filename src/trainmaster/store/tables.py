@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    literal_column,
 )
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
@@ -117,6 +118,9 @@ JOBS = _table(
 STORIES = _table(
     "stories", StoryRow, Column("nr", LONG, primary_key=True), Index("stories_job", "job", "nr")
 )
+_FAILED = STORIES.c.what.in_([literal_column("'failed'"), literal_column("'lost'")])
+Index("stories_failed", STORIES.c.at_ms, sqlite_where=_FAILED, postgresql_where=_FAILED)
+"""Of runs that failed or were lost only: it costs nothing for any other entry."""
 PROGRESS = _table(
     "progress",
     StoredProgress,

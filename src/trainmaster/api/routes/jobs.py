@@ -88,6 +88,7 @@ def _list(router: APIRouter, service: Daemon) -> None:
         since: params.Since = None,
         before: params.Before = None,
         limit: params.Limit = 100,
+        fold: params.Fold = False,
     ) -> Response:
         """All jobs that match every parameter given; `text` is part of the name or id. Of other users' jobs
         a plain user sees id, user, queue, state and GPUs, and does not find them by `text`."""
@@ -104,6 +105,7 @@ def _list(router: APIRouter, service: Daemon) -> None:
             since_ms=None if since is None else round(since * 1000),
             before=before,
             limit=limit,
+            is_folded=fold,
         )
         found = await service.queries.jobs(wanted)
         now = service.queries.now_ms()
@@ -112,7 +114,9 @@ def _list(router: APIRouter, service: Daemon) -> None:
         health = service.health()
         notes = [note for note in (health.trouble, *shown_notes(health, by)) if note]
         counts = dict(await service.queries.counts())
-        return JsonAnswer(models.JobList(listed, last, counts, notes))
+        arrays = [row.array for row in listed if row.array is not None] if fold else []
+        folded = await service.queries.array_states(arrays) if fold else None
+        return JsonAnswer(models.JobList(listed, last, counts, notes, folded))
 
 
 def _details(router: APIRouter, service: Daemon) -> None:
