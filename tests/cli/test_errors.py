@@ -148,7 +148,7 @@ CASES = {
         f"{RUN} --policy ./raises.py", 2, "raises.py:1 cannot be loaded: ZeroDivisionError"
     ),
     "a policy file without a policy": Case(f"{RUN} --policy ./nothing.py", 2, "one policy class"),
-    "no cluster": Case("simulate good.csv", 2, "missing option '--cluster'"),
+    "no cluster": Case("simulate good.csv", 2, "--cluster is missing"),
     "bad cluster text": Case(
         "simulate good.csv --cluster 2y2", 2, "neither a file nor of the form"
     ),

@@ -12,10 +12,10 @@ from typing import Annotated
 from trainmaster.cli.support.console import remark, write_data
 from trainmaster.cli.support.files import write_bytes, write_text
 from trainmaster.cli.support.options import option
-from trainmaster.cli.support.recorded_folder import CLUSTER, PERF, QUEUES, TRACE
 from trainmaster.client.manager_api import ManagerApi
 from trainmaster.errors import cannot_write
 from trainmaster.model.job_state import ENDED_STATES, LIVE_STATES
+from trainmaster.scenarios.recorded_folder import CLUSTER, PERF, QUEUES, TRACE
 from trainmaster.text.formatting import plural
 
 OUT = (

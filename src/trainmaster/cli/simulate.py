@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,14 +13,17 @@ import typer
 
 from trainmaster.cli.support import scenario_options as options
 from trainmaster.cli.support.console import remark
-from trainmaster.cli.support.errors import INTERRUPTED
+from trainmaster.cli.support.errors import INTERRUPTED, is_debugging
 from trainmaster.cli.support.files import STDOUT, check_directory, check_writable, write_out
 from trainmaster.cli.support.options import argument, option
-from trainmaster.errors import BadInput, CommandError, Failed
+from trainmaster.errors import CommandError, Failed
 
 if TYPE_CHECKING:
-    from trainmaster.cli.support.simulate_runner import Ran
+    from trainmaster.scenarios.runs import Ran
     from trainmaster.sim.driver import Scenario
+
+PATIENCE_S = 1.0
+"""Shorter runs show no progress bar."""
 
 
 def simulate(
@@ -55,39 +59,29 @@ def simulate(
         trainmaster record --out yesterday && trainmaster simulate yesterday --policy fifo,tiresias-l
         trainmaster simulate trace.csv --cluster 8x8 --json - | jq '.results[].summary'
     """
-    from trainmaster.cli.support.recorded_folder import inputs_of
-    from trainmaster.model.units import to_ms
     from trainmaster.scenarios import inputs
     from trainmaster.scenarios.policies import lineup
-    from trainmaster.sim.driver import Scenario
-    from trainmaster.traces.formats import load
+    from trainmaster.scenarios.scenario import scenario_of
 
     check_writable(json, "--json")
     check_directory(report, "--report")
     policies = lineup(policy, set_option or [])
-    found = inputs_of(trace, cluster, queues, perf)
-    if found.cluster is None:
-        raise BadInput("--cluster is missing: say what to simulate on, such as --cluster 8x8.")
-    trace, queues = found.trace, found.queues
-    described = inputs.cluster_of(found.cluster)
-    scenario = Scenario(
-        cluster=found.cluster,
-        topology=described.topology,
-        node_changes=described.changes,
-        perf=inputs.perf_model_of(found.perf),
-        estimates=inputs.estimates_of(estimates),
-        queues=inputs.queues_of(queues),
-        user_limits=inputs.user_limits_of(queues),
-        until_ms=None if until_s is None else to_ms(inputs.finite(until_s, "--until-s")),
+    scenario = scenario_of(
+        trace,
+        cluster,
+        format=trace_format,
+        queues=queues,
+        perf=perf,
+        estimates=estimates,
+        failures=failures,
+        failure_rules=failure_rules,
+        until_s=until_s,
         seed=seed,
         keep_stints=report is not None,
-        failure_rules=inputs.failure_rules_of(failure_rules, failures),
-        trace=inputs.failures_of(load(trace, trace_format), failures, seed),
     )
     remark("Note", [*scenario.trace.notes, *inputs.idle_limits(scenario.queues, policies)])
     unmet = inputs.unmet_guarantees(scenario.queues, scenario.topology, policies)
     remark("Warning", unmet)
-    inputs.check_spans(scenario.perf, scenario.topology)
     _compare(scenario, policies, trace.resolve().name, json, report)
 
 
@@ -95,10 +89,10 @@ def _compare(
     scenario: Scenario, policies: list[Any], trace_name: str, json: Path | None, report: Path | None
 ) -> None:
     """Run, write what was asked for, show; a file that cannot be written does not cost the table."""
-    from trainmaster.cli.support.simulate_runner import run_all
-    from trainmaster.cli.support.simulate_table import cautions, show
+    from trainmaster.cli.support.simulate_table import show
+    from trainmaster.scenarios.cautions import cautions
 
-    runs = run_all(scenario, policies)
+    runs = _run_all(scenario, policies)
     failures: list[CommandError] = []
     with _collecting(failures):
         _write_json(runs, json)
@@ -118,6 +112,23 @@ def _compare(
         raise typer.Exit(INTERRUPTED)
     if any(ran.raised for ran in runs):
         raise typer.Exit(1)
+
+
+def _run_all(scenario: Scenario, policies: Sequence[Any]) -> list[Ran]:
+    """Every policy over the same scenario; an interruption ends the series."""
+    from trainmaster.cli.support.progress_bar import ProgressBar
+    from trainmaster.scenarios.runs import run_policy
+
+    found: list[Ran] = []
+    for policy in policies:
+        with ProgressBar(policy.name, after_s=PATIENCE_S) as bar:
+            found.append(run_policy(scenario, policy, bar.update))
+        error = found[-1].error
+        if error is not None and is_debugging():
+            traceback.print_exception(error)
+        if found[-1].interrupted:
+            break
+    return found
 
 
 @contextmanager
@@ -142,9 +153,9 @@ def _write_report(
 ) -> None:
     if report is None:
         return
-    from trainmaster.cli.support.simulate_table import for_report
     from trainmaster.report.atomic_write import ReportError
     from trainmaster.report.page import write_report
+    from trainmaster.scenarios.cautions import for_report
     from trainmaster.text.formatting import listing
 
     results = for_report(scenario, runs)

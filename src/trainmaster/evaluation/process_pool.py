@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import signal
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
 from itertools import count
@@ -36,15 +36,26 @@ class PieceResult(Generic[R]):
     error: str | None
 
 
+def _here(work: Callable[[P], R], pieces: Sequence[P]) -> Iterator[PieceResult[R]]:
+    for place, piece in enumerate(pieces):
+        try:
+            yield PieceResult(place, work(piece), None)
+        except Exception as error:
+            yield PieceResult(place, None, _worded(error))
+
+
 def spread(
     work: Callable[[P], R], pieces: Sequence[P], processes: int
 ) -> Generator[PieceResult[R], None, None]:
-    """Results as they come; closing the iterator ends the processes at once.
+    """Results as they come; closing the iterator ends the processes at once. 0 processes: in this one.
 
     Ctrl-C is the parent's business. The pool starts its threads with the first piece, and a process has
     the signal mask of the thread that starts it: blocked here, SIGINT reaches no process, not even one
     that is still importing.
     """
+    if not processes:
+        yield from _here(work, pieces)
+        return
     pool = ProcessPool(max_workers=processes, context=SPAWN)
     places: dict[Future[R], int] = {}
     try:

@@ -1,40 +1,16 @@
-"""Compare policies on the user's own trace: a suite of one experiment, by the same rules."""
+"""`trainmaster compare TRACE`: policies on the user's own trace."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from trainmaster.cli.compare import USUAL, Outputs, OwnTrace
 from trainmaster.cli.support.compare_runner import run_and_report
 from trainmaster.cli.support.console import remark
-from trainmaster.cli.support.simulate_table import undefined_queues
-from trainmaster.config.options import effective
-from trainmaster.config.performance import BASES
 from trainmaster.errors import BadInput, Failed
-from trainmaster.evaluation.suite import (
-    Conditions,
-    Contender,
-    ContenderRole,
-    Experiment,
-    Suite,
-    TraceFile,
-    Workload,
-)
-from trainmaster.evaluation.trial import perf_model_of
-from trainmaster.input_files import read_yaml
-from trainmaster.model.topology import Topology
-from trainmaster.model.trace import Trace
-from trainmaster.policy_files import policy_named
-from trainmaster.scenarios import inputs
-from trainmaster.scenarios.policies import Chosen, chosen_policies
-from trainmaster.traces.formats import load
+from trainmaster.evaluation.own_trace import NAME, TraceQuestion, experiment_of
+from trainmaster.evaluation.suite import Experiment, Suite
 
-NAME = "own"
-SEEDS = 10
-"""Default number of seeds, if anything is random."""
-OURS = "trainmaster"
 PAGES, SCORES = ("README.md", "index.html"), "scores.csv"
 """Files that a report replaces, and the file that identifies an earlier report."""
 
@@ -49,7 +25,7 @@ def compare_own(own: OwnTrace, outputs: Outputs) -> None:
         raise BadInput("--against goes with --fewer-gpus; the first of --policy is the baseline.")
     if outputs.out is not None:
         _check_pages(outputs.out)
-    experiment = experiment_of(own, own.policy or USUAL)
+    experiment = experiment_for(own, own.policy or USUAL)
     suite = Suite(NAME, experiment.title, (experiment,))
     run_and_report(suite, outputs, outputs.out, outputs.out)
 
@@ -61,82 +37,18 @@ def _check_pages(out: Path) -> None:
             raise Failed(f"--out {out} has a {name} already; name another directory.")
 
 
-def experiment_of(own: OwnTrace, policies: str) -> Experiment:
-    """The question that the command line asks."""
+def experiment_for(own: OwnTrace, policies: str) -> Experiment:
+    """The question that the command line asks; notes and warnings are printed."""
     assert own.trace is not None
-    if own.cluster is None:
-        raise BadInput("a trace of your own needs --cluster, such as --cluster 32x4.")
-    trace = load(own.trace, own.format)
-    remark("Note", trace.notes)
-    chosen = chosen_policies(policies, own.set)
-    made = [each.make() for each in chosen]
-    conditions = conditions_of(own)
-    topology = inputs.cluster_of(own.cluster).topology
-    inputs.check_spans(perf_model_of(conditions), topology)
-    queues = _queues(own, trace, topology, made)
-    workload = Workload(
-        name=own.trace.name,
-        source=TraceFile(str(own.trace.resolve()), own.format),
-        cluster=cluster_of(own.cluster),
-        seeds=tuple(range(_seeds(own, conditions))),
-        queues=queues,
+    question = TraceQuestion(
+        trace=own.trace,
+        cluster=own.cluster,
+        policy=policies,
+        format=own.format,
+        set=own.set,
+        queues=own.queues,
+        perf=own.perf or "default",
+        estimates=own.estimates or "none",
+        seeds=own.seeds,
     )
-    return Experiment(
-        name=NAME,
-        title=f"{own.trace.name} on {own.cluster}",
-        question="Which policy makes these jobs wait least?",
-        track="own",
-        workloads=(workload,),
-        conditions=(conditions,),
-        contenders=tuple(_contender(each) for each in chosen),
-        baseline=chosen[0].name,
-    )
-
-
-def _queues(
-    own: OwnTrace, trace: Trace, topology: Topology, policies: Sequence[Any]
-) -> Mapping[str, object] | None:
-    """The content of the queues file; notes and warnings about it are printed."""
-    found = inputs.queues_of(own.queues)
-    options = {each.name: effective(each.options) for each in policies}
-    remark("Note", inputs.idle_limits(found, policies))
-    remark("Warning", inputs.unmet_guarantees(found, topology, policies))
-    remark("Warning", undefined_queues(trace.jobs, found, options))
-    return None if own.queues is None else read_yaml(own.queues, "the queues file")[0]
-
-
-def _contender(chosen: Chosen) -> Contender:
-    """Policies that know the future are bounds, also those of users."""
-    role = ContenderRole.OURS if chosen.name == OURS else ContenderRole.PUBLISHED
-    if getattr(policy_named(chosen.named), "needs_oracle", False):
-        role = ContenderRole.BOUND
-    return Contender(chosen.name, chosen.named, chosen.settings, role=role)
-
-
-def cluster_of(text: str) -> str | Mapping[str, object]:
-    """A shorthand as it is, or a YAML file's content; both are checked here."""
-    inputs.cluster_of(text)
-    if inputs.SHORTHAND.fullmatch(text):
-        return text
-    return read_yaml(Path(text), "the cluster file")[0]
-
-
-def conditions_of(own: OwnTrace) -> Conditions:
-    perf, estimates = own.perf or "default", own.estimates or "none"
-    inputs.perf_model_of(perf)
-    inputs.estimates_of(estimates)
-    content = perf if perf in BASES else read_yaml(Path(perf), "the perf file")[0]
-    return Conditions(f"perf {perf}, estimates {estimates}", content, estimates)
-
-
-def _seeds(own: OwnTrace, conditions: Conditions) -> int:
-    """One if nothing is random: the others would only repeat it."""
-    perf, estimates = perf_model_of(conditions), inputs.estimates_of(conditions.estimates)
-    is_drawn = perf.node_failures.mtbf_ms is not None or perf.locality.error_ppm or estimates.error
-    if is_drawn:
-        return SEEDS if own.seeds is None else own.seeds
-    if own.seeds is not None and own.seeds > 1:
-        remark(
-            "Note", ["nothing is random here, so every seed would give the same result: 1 seed."]
-        )
-    return 1
+    return experiment_of(question, remark)

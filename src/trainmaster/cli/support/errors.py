@@ -33,9 +33,11 @@ def print_error(sentence: str) -> None:
 
 def sentence_and_code(error: Exception) -> tuple[str, int]:
     """The sentence and the exit code for any error."""
+    from trainmaster.frames.user_errors import errors_with_sentences
+
     if isinstance(error, CommandError):
         return str(error), error.exit_code
-    if isinstance(error, _errors_with_sentences()):
+    if isinstance(error, errors_with_sentences()):
         return str(error.args[0]), BAD_INPUT
     usage = getattr(error, "format_message", None)
     if usage is not None:
@@ -48,18 +50,6 @@ def sentence_and_code(error: Exception) -> tuple[str, int]:
         " `trainmaster --debug …` to see where, and please report it.",
         FAILED,
     )
-
-
-def _errors_with_sentences() -> tuple[type[Exception], ...]:
-    """Errors of other packages whose text is a sentence for the user already."""
-    from trainmaster.catalog import CatalogError
-    from trainmaster.config.options import OptionError
-    from trainmaster.config.validation import ConfigError
-    from trainmaster.evaluation.suite import SuiteError
-    from trainmaster.model.topology import TopologyError
-    from trainmaster.model.trace import TraceError
-
-    return TraceError, TopologyError, ConfigError, OptionError, CatalogError, SuiteError
 
 
 PARSERS_WORDS = {

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from trainmaster.cli.compare import Outputs, OwnTrace
 from trainmaster.cli.support.compare_runner import finish, run
-from trainmaster.cli.support.compare_trace import NAME, experiment_of
+from trainmaster.cli.support.compare_trace import experiment_for
 from trainmaster.cli.support.console import remark, write, write_json_text
 from trainmaster.config.cluster import Cluster
 from trainmaster.errors import BadInput, Failed
@@ -19,6 +19,7 @@ from trainmaster.evaluation.capacity_search import (
     shrunk,
 )
 from trainmaster.evaluation.comparisons import comparisons, excess
+from trainmaster.evaluation.own_trace import NAME
 from trainmaster.evaluation.suite import Contender, Experiment, Suite, Workload
 from trainmaster.policy_files import policy_named, policy_with
 from trainmaster.scenarios import inputs
@@ -32,7 +33,7 @@ def answer(own: OwnTrace, outputs: Outputs) -> None:
     shape = _checked(own)
     assert own.policy is not None
     assert own.against is not None
-    experiment = experiment_of(own, f"{own.against},{own.policy}")
+    experiment = experiment_for(own, f"{own.against},{own.policy}")
     theirs, ours = (each.label for each in experiment.contenders)
     target = _excess(experiment, theirs, experiment.workloads[0], outputs)
     if target is None:

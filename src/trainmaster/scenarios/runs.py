@@ -1,15 +1,12 @@
-"""Running policies one after another: timed, with a progress bar, and interruptible."""
+"""Running one policy over a scenario: timed, and interruptible."""
 
 from __future__ import annotations
 
 import time
-import traceback
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainmaster.cli.support.errors import is_debugging
-from trainmaster.cli.support.progress_bar import ProgressBar
 from trainmaster.model.reasons import Refused
 from trainmaster.model.result import Result
 from trainmaster.model.units import SECOND
@@ -18,8 +15,8 @@ from trainmaster.sim.metrics import result_of
 from trainmaster.text.formatting import clock, plural
 from trainmaster.text.reasons import reason_sentence
 
-PATIENCE_S = 1.0
-"""Shorter runs show no progress bar."""
+Progress = Callable[[int, int, str], object]
+"""Takes how many jobs have ended, of how many, and when that is in the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,39 +26,30 @@ class Ran:
     result: Result
     wall_s: float
     interrupted: bool
+    error: Exception | None
+    """The last error that the policy itself raised: then its figures mean little."""
     raised: bool
-    """Whether the policy itself raised an error: its figures mean little."""
 
 
-def run_all(scenario: Scenario, policies: Sequence[Any]) -> list[Ran]:
-    """Every policy over the same scenario; an interruption ends the series."""
-    found: list[Ran] = []
-    for policy in policies:
-        found.append(_run(scenario, policy))
-        if found[-1].interrupted:
-            break
-    return found
-
-
-def _run(scenario: Scenario, policy: Any) -> Ran:
+def run_policy(scenario: Scenario, policy: Any, progress: Progress) -> Ran:
+    """A policy over the scenario, up to its end or Ctrl-C."""
     simulation = Simulation(scenario, policy)
     interrupted = False
+
+    def on_progress(ended: int, jobs: int, now: int) -> None:
+        progress(ended, jobs, f"simulated {clock(now / SECOND)}")
+
     began = time.perf_counter()
-    with ProgressBar(policy.name, after_s=PATIENCE_S) as bar:
-        try:
-            simulation.run(
-                lambda ended, jobs, now: bar.update(ended, jobs, f"simulated {clock(now / SECOND)}")
-            )
-        except KeyboardInterrupt:
-            interrupted = True
+    try:
+        simulation.run(on_progress)
+    except KeyboardInterrupt:
+        interrupted = True
     wall_s = time.perf_counter() - began
     is_cut = interrupted or scenario.until_ms is not None
     remarks = tuple(_remarks(simulation, is_cut=is_cut))
-    error = simulation.controller.policy_error
-    if error is not None and is_debugging():
-        traceback.print_exception(error)
     raised = any(each.why is Refused.POLICY_RAISED for each in simulation.refusals)
-    return Ran(replace(result_of(simulation), warnings=remarks), wall_s, interrupted, raised)
+    result = replace(result_of(simulation), warnings=remarks)
+    return Ran(result, wall_s, interrupted, simulation.controller.policy_error, raised)
 
 
 def _remarks(simulation: Simulation, *, is_cut: bool) -> list[str]:

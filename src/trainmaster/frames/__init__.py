@@ -1,0 +1,1 @@
+"""Simulations and comparisons from Python, with results as pandas frames."""
