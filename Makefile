@@ -39,6 +39,11 @@ help: ## Show this list
 	@$(PIP) install --editable ./sdk --editable '.[dev]'
 	@mkdir -p .stamps && touch $@
 
+.stamps/docs: pyproject.toml .stamps/base
+	@echo 'Installing the tools for the site'
+	@$(PIP) install --editable ./sdk --editable '.[docs]'
+	@mkdir -p .stamps && touch $@
+
 .stamps/ray: pyproject.toml .stamps/dev
 	@echo 'Installing Ray'
 	@$(PIP) install --editable ./sdk --editable '.[dev,ray]'
@@ -113,13 +118,15 @@ crashes: .stamps/dev ## Kill the manager at 200 random moments, on SQLite and on
 containers: .stamps/dev ## Run jobs in containers of real engines, as root (ENGINES="podman docker apptainer")
 	@TRAINMASTER_CONTAINER_ENGINES="$(ENGINES)" $(BIN)/python -m pytest --quiet -n0 tests/live/containers.py
 
-docs: .stamps/base ## Check the documentation: links resolve, marked examples print what they show
+docs: .stamps/docs ## Check the documentation (links, marked examples) and build its site into site/
 	@$(BIN)/python docs/check.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/python docs/check.py --site site
 
 format: .stamps/dev ## Write the code in the house style
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
 
 clean: ## Remove what these commands made
-	@rm -rf .venv .stamps .trainmaster .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build gpu-bundle
+	@rm -rf .venv .stamps .trainmaster .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build gpu-bundle site
 	@find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

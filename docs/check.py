@@ -1,6 +1,7 @@
 """Keeps the documentation honest: links lead somewhere, and marked examples run and print what they show.
 
     python docs/check.py [--quick] [PAGE ...]        (default: every page of the project)
+    python docs/check.py --site FOLDER               (a built site loads nothing from elsewhere)
 
 Relative links in Markdown must name a file, and an anchor in it where they give one. A ```console
 block right after a line `<!-- run -->` is run: every `$ ` line, with its continuation lines, must end
@@ -11,8 +12,9 @@ lines where it stands alone; white space, empty lines and the length of rules do
 order.
 
 `<!-- live: OPTIONS -->` marks a session with a manager, which the first such block of a page starts with
-these options of `trainmaster up`; `exit N` may follow them. What is shown is compared without times, large
-numbers and the names of node and folder, and a command in whose line `Ctrl-C` stands is interrupted.
+these options of `trainmaster up`; `exit N` may follow them, and `slow` before them leaves the page's sessions
+out with --quick. What is shown is compared without times, large numbers and the names of node and folder,
+and a command in whose line `Ctrl-C` stands is interrupted.
 """
 
 from __future__ import annotations
@@ -43,6 +45,15 @@ VARIES = re.compile(
     r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|(?:\d+(?:\.\d+)? ?(?:ms|min|[dhms]))+\b|\d+ [KMG]iB\b|\d{4,}"
 )
 """Times, sizes, ports and processes."""
+LOADS = re.compile(
+    r"<(?:script|img|iframe|source|video|audio|embed|object|link)\b[^>]*?"
+    r"\b(?:src|srcset|href|data|poster)=[\"']?(?P<url>(?:https?:)?//[^\"'\s>]+)"
+    r"|(?:@import\s+|url\()[\"']?(?P<styled>(?:https?:)?//[^\"')\s]+)",
+    re.I,
+)
+"""What a browser would fetch from elsewhere by itself; not links that a reader follows."""
+DIAGRAM = re.compile(r"class=[\"']?mermaid")
+"""For these the site's script fetches a library."""
 EXIT = re.compile(r"\s*\bexit (?P<code>\d+)$")
 TIMEOUT_S = 120
 INTERRUPT_S = 3
@@ -50,12 +61,13 @@ INTERRUPT_S = 3
 INTERRUPTED = 124
 """What `timeout` ends with then."""
 KILL_AFTER_S = 5
+SLOW = re.compile(r"slow\b ?")
 TRAIN = """import time
 for step in range(1, 1001):
     print(f"step {step} loss {1 / step:.3f}", flush=True)
     time.sleep(1)
 """
-"""`train.py` of live sessions."""
+"""`train.py` of live sessions, where the page has none of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +161,7 @@ def failed_examples(page: Path, *, is_quick: bool) -> Iterator[str]:
         for block in blocks:
             if block.what == "file":
                 (Path(folder) / block.how).write_text(block.body, encoding="utf-8")
-        if live:
+        if live and not (is_quick and SLOW.match(live[0].how)):
             yield from failed_sessions(live, Path(folder).resolve(), here)
         for block in blocks:
             if block.what in ("live", "file"):
@@ -189,7 +201,8 @@ def failed_sessions(
     blocks: Sequence[Block], folder: Path, here: Mapping[str, str]
 ) -> Iterator[str]:
     """The sessions of a page, one after another, with one manager."""
-    (folder / "train.py").write_text(TRAIN, encoding="utf-8")
+    if not (folder / "train.py").exists():
+        (folder / "train.py").write_text(TRAIN, encoding="utf-8")
     others = {
         name: text for name, text in os.environ.items() if not name.startswith("TRAINMASTER_")
     }
@@ -209,7 +222,7 @@ def failed_sessions(
         )
 
     data = "--data .trainmaster"
-    started = run(f"trainmaster up -d {data} --port 0 {EXIT.sub('', blocks[0].how)}")
+    started = run(f"trainmaster up -d {data} --port 0 {_up_options(blocks[0])}")
     try:
         if started.returncode:
             yield f"line {blocks[0].line}: the manager did not start: {started.stdout[-400:]}"
@@ -228,6 +241,10 @@ def failed_sessions(
         run(f"trainmaster down --jobs {data}")
 
 
+def _up_options(block: Block) -> str:
+    return SLOW.sub("", EXIT.sub("", block.how), count=1)
+
+
 def _without_what_varies(text: str, folder: Path) -> str:
     me = pwd.getpwuid(os.geteuid()).pw_name  # who acts is what the kernel says
     text = re.sub(rf"\bby {re.escape(me)}\b", "by ada", text)
@@ -240,7 +257,23 @@ def complaints(page: Path, *, is_quick: bool) -> Iterator[str]:
     yield from failed_examples(page, is_quick=is_quick)
 
 
+def foreign_loads(site: Path) -> Iterator[str]:
+    """What pages of a built site would fetch from other places."""
+    for file in sorted(site.rglob("*")):
+        if file.suffix not in (".html", ".css", ".svg"):
+            continue
+        text = file.read_text("utf-8")
+        urls = {found["url"] or found["styled"] for found in LOADS.finditer(text)}
+        urls |= {"a library for diagrams"} if DIAGRAM.search(text) else set()
+        yield from (f"{os.path.relpath(file)}: loads {url}" for url in sorted(urls))
+
+
 def main(names: list[str]) -> int:
+    if names[:1] == ["--site"]:
+        found = list(foreign_loads(Path(names[1])))
+        for line in found:
+            print(line, file=sys.stderr)
+        return 1 if found else 0
     is_quick = "--quick" in names
     chosen = [Path(name).resolve() for name in names if name != "--quick"] or pages()
     found = [
