@@ -14,8 +14,8 @@ import re
 import runpy
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -197,7 +197,7 @@ def openapi() -> dict[str, Any]:
     from trainmaster.api.app import create_app
     from trainmaster.config.limits import Limits
 
-    app = create_app(SimpleNamespace(accounts=None, limits=Limits()))  # type: ignore[arg-type]
+    app = create_app(MagicMock(limits=Limits(), folder=Path()))
     found: dict[str, Any] = app.openapi()
     return found
 
