@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.scale_engine import SimulatedNodes
 from trainmaster.api.local_socket import LocalSocket, own_path
+from trainmaster.api.page_process import PageProcess
 from trainmaster.api.server import listening, serve
 from trainmaster.config.limits import Limits
 from trainmaster.core.controller import Decision
@@ -174,8 +175,9 @@ async def run(folder: Path, cluster: str, profiler: cProfile.Profile | None) -> 
         watch(active, window)
 
     sock, local = listening("127.0.0.1", 0), LocalSocket(own_path(folder))
+    pages, address = PageProcess(folder), folder / "address"
     try:
-        await serve(daemon, sock, local, folder / "address", beside=when_active)
+        await serve(daemon, sock, local, address, beside=when_active, pages=pages)
     finally:
         lagging.cancel()
         store.close()

@@ -6,12 +6,16 @@ import argparse
 import os
 import signal
 import threading
+from pathlib import Path
 
 import uvicorn
 
 from trainmaster.api.web.site import site
 from trainmaster.api.web.viewer import Manager
 
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+FIRST_TO_GO = "500"
+"""Where memory is short, this process is killed before the manager and its jobs."""
 NICENESS = 5
 """The scheduler on the same machine comes first."""
 
@@ -32,6 +36,7 @@ def main() -> None:
     said = parser.parse_args()
     if said.ends_with_input:
         os.nice(NICENESS)
+        OOM_SCORE.write_text(FIRST_TO_GO)
         threading.Thread(target=_end_with_input, daemon=True).start()
     app = site(Manager(said.url, said.manager_socket))
     uvicorn.run(app, uds=said.socket, host="127.0.0.1", port=said.port, log_level="warning")

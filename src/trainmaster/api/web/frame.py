@@ -142,12 +142,12 @@ def _keys() -> None:
 
 def _trouble(viewer: Viewer) -> None:
     """A line while the manager cannot change anything."""
-    line = ui.label(viewer.trouble).classes("w-full px-4 py-2 bg-red-700 text-white")
-    line.set_visibility(bool(viewer.trouble))
+    line = ui.label(viewer.trouble.said).classes("w-full px-4 py-2 bg-red-700 text-white")
+    line.set_visibility(bool(viewer.trouble.said))
 
     async def look() -> None:
         try:
-            said = (await viewer.api.get("/status"))["trouble"] or ""
+            said = await viewer.trouble.look(viewer.api)
         except Refused as refusal:
             said = str(refusal)
         line.set_text(said)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 from nicegui import ui
@@ -12,8 +15,32 @@ from nicegui import ui
 from trainmaster.api.headers import SESSION_HEADER
 from trainmaster.api.web.api_client import ANSWER_S, ApiClient
 
+CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+"""As many as there are open pages that follow something; the manager has the limits."""
+TROUBLE_S = 10.0
 TOKEN = "TRAINMASTER_PAGE_TOKEN"
 """Of everybody who looks, where the page is tried without its manager's sessions."""
+
+
+class Trouble:
+    """Why the manager can change nothing now: the same for all, so that one page asks for the others too."""
+
+    def __init__(self) -> None:
+        self.said = ""
+        """Empty: nothing is wrong."""
+        self._asked_s = 0.0
+
+    def take(self, status: Mapping[str, Any]) -> None:
+        """From the answer to `/status`."""
+        self.said = status["trouble"] or ""
+        self._asked_s = time.monotonic()
+
+    async def look(self, api: ApiClient) -> str:
+        """As of a few seconds ago at most."""
+        if time.monotonic() - self._asked_s > TROUBLE_S:
+            self._asked_s = time.monotonic()  # others need not ask meanwhile
+            self.take(await api.get("/status"))
+        return self.said
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +50,9 @@ class Viewer:
     user: str
     role: str
     api: ApiClient
-    policy: str = ""
-    """The one in force."""
-    trouble: str = ""
-    """Why nothing can be changed now."""
+    policy: str
+    """The one in force; empty: not known."""
+    trouble: Trouble
 
     @property
     def may_change(self) -> bool:
@@ -41,8 +67,9 @@ class Manager:
     """Where the manager answers, for everybody who looks."""
 
     def __init__(self, url: str, socket: str | None = None) -> None:
-        transport = httpx.AsyncHTTPTransport(uds=socket) if socket else None
+        transport = httpx.AsyncHTTPTransport(uds=socket, limits=CONNECTIONS)
         self._connections = httpx.AsyncClient(base_url=url, transport=transport, timeout=ANSWER_S)
+        self._trouble = Trouble()
 
     async def viewer(self) -> Viewer:
         """Of the page that is being built."""
@@ -53,5 +80,5 @@ class Manager:
             shown = {SESSION_HEADER: request.headers[SESSION_HEADER]}
         api = ApiClient(self._connections, shown)
         caller, status = await asyncio.gather(api.get("/caller"), api.get("/status"))
-        policy, trouble = status["policy"] or "", status["trouble"] or ""
-        return Viewer(caller["user"], caller["role"], api, policy, trouble)
+        self._trouble.take(status)
+        return Viewer(caller["user"], caller["role"], api, status["policy"] or "", self._trouble)
