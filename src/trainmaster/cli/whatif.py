@@ -16,7 +16,8 @@ from trainmaster.cli.support.progress_bar import ProgressBar
 from trainmaster.client.manager_api import Json, ManagerApi
 from trainmaster.errors import BadInput, Failed
 from trainmaster.input_files import read_yaml
-from trainmaster.text.formatting import ABSENT, count, decimal, duration, share
+from trainmaster.text.compared_numbers import NUMBERS
+from trainmaster.text.formatting import ABSENT, duration
 from trainmaster.text.suggest import did_you_mean
 
 POLL_S = 0.3
@@ -152,30 +153,15 @@ def _followed(client: ManagerApi, run: Json) -> Json:
     return run
 
 
-METRICS = (
-    ("mean JCT", "mean_jct_s", duration),
-    ("median JCT", "p50_jct_s", duration),
-    ("p95 JCT", "p95_jct_s", duration),
-    ("p99 JCT", "p99_jct_s", duration),
-    ("mean wait", "mean_wait_s", duration),
-    ("utilisation", "utilisation", share),
-    ("Jain's index", "fairness", decimal),
-    ("preemptions", "preemptions", count),
-    ("migrations", "migrations", count),
-    ("jobs that win", "winners", count),
-    ("jobs that lose", "losers", count),
-)
-
-
 def _show(result: Json) -> None:
     sides: list[Side] = result["sides"]
     say(result["headline"])
     say("")
     headings = ["", *(_heading(side) for side in sides)]
     rows = [
-        [label, *(words(side[key]) for side in sides)]
-        for label, key, words in METRICS
-        if any(side[key] is not None for side in sides)
+        [number.label, *(number.words(side[number.key]) for side in sides)]
+        for number in NUMBERS
+        if any(side[number.key] is not None for side in sides)
     ]
     queues = dict.fromkeys(each["queue"] for side in sides for each in side["queues"])
     for queue in queues if len(queues) > 1 else ():

@@ -61,12 +61,12 @@ class DailyComparison:
         await self._service.is_active.wait()
         self._found = await asyncio.to_thread(self._read)
         while True:
-            await asyncio.sleep(min(every, LOOK_EVERY_MS) / SECOND)
             try:
                 if await self._is_due(every):
                     await self._compare(every)
             except (RequestError, StoreError, OSError) as error:
                 self._why_none = str(error)
+            await asyncio.sleep(min(every, LOOK_EVERY_MS) / SECOND)
 
     async def _is_due(self, every: int) -> bool:
         """Whether there is so much history, and the last comparison is as old or of another policy."""
@@ -90,6 +90,7 @@ class DailyComparison:
             "the last day, for the overview",
             {
                 "database": await self._service.address_of_state(),
+                "now_ms": self._service.queries.now_ms(),
                 "question": Question(others, since_ms=every).fields(),
             },
         )

@@ -31,10 +31,11 @@ class LiveState:
 
 
 def read_state(store: Store, now_ms: int) -> LiveState:
+    """As it was at that time, or later where the newest snapshot is."""
     snapshot = store.snapshot()
     if snapshot is None:
         raise QuestionError("The manager has not stored its state yet: ask again in a minute.")
-    steps = tuple(store.steps(snapshot.seq))
+    steps = tuple(step for step in store.steps(snapshot.seq) if step.now_ms <= now_ms)
     found = _replayed(snapshot, steps)
     body = json.loads(snapshot.body_json)
     since = found.policy_since_ms or body.get("policy_since_ms")

@@ -44,8 +44,7 @@ def answered(
             "The present queue runs on the cluster that is there: ask for more nodes, or ask about the past."
         )
     on_progress(0.0, "reading the queue")
-    rows = [row for row in store.all_jobs(frozenset(LIVE_STATES)) if row.id in _live_ids(now)]
-    rows.reverse()
+    rows = _rows(store, now)
     standing = {row.id for row in rows if STANDING_HOLDS.intersection(_holds(row))}
     counted = [row for row in rows if row.id not in standing]
     if not counted:
@@ -81,8 +80,15 @@ def answered(
     return compared("queue", jobs, columns, (now.now_ms, end), notes)
 
 
-def _live_ids(now: LiveState) -> Mapping[str, object]:
-    return now.controller.state.jobs
+def _rows(store: Store, now: LiveState) -> list[StoredJob]:
+    """Jobs that were live when it was asked, in the order of submission; some may have ended since."""
+    jobs = now.controller.state.jobs
+    found = {row.id: row for row in store.all_jobs(frozenset(LIVE_STATES))}
+    for job in jobs:
+        row = found.get(job) or store.job(job)
+        if row is not None:
+            found[job] = row
+    return [found[job] for job in jobs if job in found]
 
 
 def _holds(row: StoredJob) -> tuple[str, ...]:
@@ -144,15 +150,15 @@ class Continuation:
         """What the manager holds for other jobs, and for places of arrays."""
         jobs = self.controller.state.jobs
         for row in self.rows:
-            stored, holds = stored_submission(row), _holds(row)
-            waits = Hold.DEPENDENCY.value in holds
-            array = stored.array
+            stored, array = stored_submission(row), stored_submission(row).array
+            is_held = jobs[row.id].is_held
+            wanted = [each for each in stored.depends_on if each.job in jobs] if is_held else []
             self._dependencies.submitted(
                 row.id,
-                [each for each in stored.depends_on if each.job in jobs] if waits else (),
+                wanted,
                 row.array or "",
                 None if array is None else array.limit,
-                has_place=Hold.ARRAY.value not in holds,
+                has_place=not is_held or (bool(wanted) and Hold.ARRAY.value not in _holds(row)),
             )
 
     def change(self, policy: PolicySpec | None, facts: Sequence[e.Event]) -> None:

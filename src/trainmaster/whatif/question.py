@@ -63,7 +63,8 @@ class Question:
     @property
     def title(self) -> str:
         """For lists of what was asked."""
-        what = "the present queue" if self.queue_now else f"the last {length(self.since_ms)}"
+        past = "day" if self.since_ms == DAY else length(self.since_ms)
+        what = "the present queue" if self.queue_now else f"the last {past}"
         policies = ", ".join(each.name for each in self.policies)
         under = f" under {policies}" if policies else ""
         with_ = f" with {self.changes_words}" if self.changes_words else ""

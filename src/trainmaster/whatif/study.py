@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 
 from trainmaster.daemon.whatif_rows import WhatIfResult
@@ -28,16 +27,18 @@ def main() -> None:
     folder = Path(sys.argv[1])
     asked = json.loads((folder / REQUEST).read_text())
     try:
-        result = answered(asked["database"], Question.from_fields(asked["question"]))
+        question = Question.from_fields(asked["question"])
+        result = answered(asked["database"], question, asked["now_ms"])
     except (QuestionError, StoreError) as error:
         refuse(str(error))
     write_whole(folder / RESULT, json.dumps(result, default=vars))
 
 
-def answered(database: str, question: Question) -> WhatIfResult:
+def answered(database: str, question: Question, now_ms: int) -> WhatIfResult:
+    """As things are at that time, when it was asked."""
     store, teller = open_store(database), Teller()
     try:
-        now = read_state(store, round(time.time() * 1000))
+        now = read_state(store, now_ms)
         if question.queue_now:
             return present_queue.answered(store, now, question, teller.tell)
         return history.answered(store, now, question, teller.tell)

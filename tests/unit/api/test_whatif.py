@@ -35,7 +35,7 @@ def test_what_cannot_be_answered_is_one_sentence(service: MemoryService) -> None
         asked = client.post(PATH, json={"policies": [{"name": "fifo"}], "more_nodes": 2})
         assert asked.status_code == 200
         row = asked.json()
-        assert row["title"] == "the last 1 d under fifo with 2 more nodes"
+        assert row["title"] == "the last day under fifo with 2 more nodes"
         ended = until_ended(client, row["id"])
         assert (ended["state"], ended["result"]) == ("failed", None)
         assert "nothing.db" in ended["says"]

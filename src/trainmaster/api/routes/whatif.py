@@ -133,7 +133,11 @@ def routes(service: Daemon, simulations: SimulationProcesses, daily: DailyCompar
         """
         asked = checked(WhatIfQuestion, await object_of(request))
         question = asked.question()
-        said = {"database": await service.address_of_state(), "question": question.fields()}
+        said = {
+            "database": await service.address_of_state(),
+            "now_ms": service.queries.now_ms(),
+            "question": question.fields(),
+        }
         run = await simulations.ask(by.user, PROGRAM, question.title, said)
         return JsonAnswer(row(run))
 
