@@ -31,6 +31,8 @@ SHOWN = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".conf": "ini", "": 
 """Source files that are shown as pages, and in which language; others are copied as they are."""
 INTRODUCTION = "Made from docstrings. [The client](../client.md), [the SDK](../sdk.md) by example."
 LISTS = {"design/all.md": "Design notes", "measurements/all.md": "Measurements"}
+WIDE = {"compare.md"}
+"""Pages with a wide table."""
 OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:")
 LIST_ITEM = re.compile(r"([-*]|\d+\.) ")
 TITLE = re.compile(r"^# (.+)$", re.M)
@@ -342,6 +344,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     place = page.file.src_uri
+    if place in WIDE:
+        page.meta["hide"] = ["navigation", "toc"]
     path = _texts.get(place) or (f"docs/{place}" if (DOCS / place).exists() else None)
     if path is None:
         return markdown

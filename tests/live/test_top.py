@@ -57,9 +57,8 @@ async def use(daemon: LiveDaemon) -> None:
         def shows(*words: str) -> Callable[[], bool]:
             return lambda: all(word in screen_text(app) for word in words)
 
-        await until(
-            pilot, shows("3 of 4 CPU slots in use", "AAB.", "resnet[red]", "4_[0-9]"), "all"
-        )
+        await until(pilot, shows("3 of 4 CPU slots in use", "AAB.", "resnet[red]"), "the grid")
+        await until(pilot, shows("4_[0-9]", "q Quit"), "the list and the keys")
         keep_picture(app)
         table = app.query_one("#jobs", DataTable)
         assert [str(table.get_cell_at((row, 1))) for row in range(4)] == ["2", "1", "4_[0-9]", "3"]
