@@ -157,6 +157,11 @@ TABLE: dict[tuple[str, str], Access] = {
         view       GET    /usage
         operate    GET    /record/trace
         operate    GET    /record/scenario
+        own        GET    /lab
+        own        POST   /lab
+        own        GET    /lab/{id}
+        own        GET    /lab/{id}/report
+        own        DELETE /lab/{id}
         operate    GET    /whatif
         operate    POST   /whatif
         view       GET    /whatif/daily

@@ -25,6 +25,7 @@ from trainmaster.api.routes import (
     accounts,
     cluster,
     jobs,
+    lab,
     logs,
     overview,
     ports,
@@ -97,6 +98,7 @@ def create_app(
         app.include_router(part.routes(service), prefix=ROOT)
     simulations = SimulationProcesses(service.folder / SIMULATIONS)
     daily = DailyComparison(service, simulations)
+    app.include_router(lab.routes(simulations), prefix=ROOT)
     app.include_router(whatif.routes(service, simulations, daily), prefix=ROOT)
     app.include_router(audit_routes.routes(audit), prefix=ROOT)
     app.include_router(accounts.routes(service, sessions, url), prefix=ROOT)
@@ -159,6 +161,7 @@ def _schemas() -> dict[str, Any]:
         *reservations.BODIES,
         *accounts.BODIES,
         *whatif.BODIES,
+        *lab.BODIES,
         *_response_models(ResponseModel),
     ):
         made = TypeAdapter(model).json_schema(ref_template=REFERENCE)

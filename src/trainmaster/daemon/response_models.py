@@ -1086,6 +1086,32 @@ class SentEvent(ResponseModel):
     """Give it as Last-Event-ID to go on after it."""
 
 
+class LabRow(ResponseModel):
+    """A comparison of policies on a trace, which somebody asked for."""
+
+    id: str
+    user: str
+    title: str
+    state: str
+    """waiting, running, done, failed or cancelled."""
+    progress: float
+    """From 0 to 1."""
+    says: str
+    """What it does now, or why it failed."""
+    asked_s: float
+    ended_s: float | None
+
+
+class LabList(ResponseModel):
+    comparisons: list[LabRow]
+
+
+class LabComparison(LabRow):
+    result: dict[str, Any] | None
+    """`policies`, and for each `metrics` with values, words and which is best; `runs` with curves: the parts
+    of jobs by JCT and by wait, utilisation and jobs that wait over time. Null until it is done."""
+
+
 class PortRow(ResponseModel):
     """A port that a job listens on."""
 

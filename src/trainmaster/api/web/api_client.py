@@ -33,6 +33,18 @@ class ApiClient:
 
     async def send(self, method: str, path: str, body: object = None, **query: Any) -> Any:
         """The answer's JSON, or its text where it is something else."""
+        answer = await self._answer(method, path, body, query)
+        if answer.headers.get("content-type", "").startswith("application/json"):
+            return answer.json()
+        return answer.text
+
+    async def content(self, path: str) -> bytes:
+        """A file."""
+        return (await self._answer("GET", path, None, {})).content
+
+    async def _answer(
+        self, method: str, path: str, body: object, query: Mapping[str, Any]
+    ) -> httpx.Response:
         asked = {name: value for name, value in query.items() if value is not None}
         try:
             answer = await self._connections.request(
@@ -42,9 +54,7 @@ class ApiClient:
             raise Refused(0, "away", f"The manager does not answer: {error}") from None
         if answer.is_error:
             raise _refused(answer.status_code, answer.text)
-        if answer.headers.get("content-type", "").startswith("application/json"):
-            return answer.json()
-        return answer.text
+        return answer
 
     async def events(self, path: str, **query: Any) -> AsyncIterator[tuple[str, Any]]:
         """Server-sent events, each with its name, until the manager ends them."""

@@ -12,7 +12,7 @@ from trainmaster.api.icon import ICON
 from trainmaster.api.web.api_client import Refused
 from trainmaster.api.web.viewer import Manager
 
-PAGES = ("overview", "jobs", "nodes", "node", "queues", "users", "usage", "whatif")
+PAGES = ("overview", "jobs", "nodes", "node", "queues", "users", "usage", "whatif", "lab")
 
 RECONNECT_S = 15.0
 """A browser that comes back so soon goes on where it was."""
