@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,7 +100,7 @@ def nodes(page: Page, manager: LiveDaemon, screenshot: Screenshot) -> None:
 def queues(page: Page, manager: LiveDaemon, screenshot: Screenshot) -> None:
     page.goto("/queues")
     row = next(r for r in manager.call("GET", f"{V1}/queues")["queues"] if r["name"] == "vision")
-    expect(page.get_by_role("link", name="vision")).to_be_visible()
+    expect(page.get_by_role("cell", name="vision")).to_be_visible()
     assert cells(page, "vision")[2:10] == ["2", "2", "4", "3", "1", "0", "1", "0"]
     assert (row["gpus"], row["running"]) == (3, 1)
     screenshot(page, "queues")
@@ -144,3 +145,39 @@ def usage_and_users(page: Page, manager: LiveDaemon, screenshot: Screenshot) -> 
     screenshot(page, "user")
     page.goto("/users")
     expect(page.get_by_role("link", name=user, exact=True)).to_be_visible()
+
+
+def test_two_policies_are_compared_to_the_end(
+    page: Page, manager: LiveDaemon, screenshot: Screenshot, tmp_path: Path
+) -> None:
+    page.goto("/lab")
+    page.get_by_label("Cluster: nodes").fill("2x4")
+    page.get_by_label("Jobs", exact=True).fill("60")
+    page.get_by_text("cancel").nth(1).click()  # las is taken out
+    screenshot(page, "lab-form")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_text("under fifo, trainmaster")).to_be_visible()
+    expect(page.get_by_text("60 jobs of a trace like philly")).to_be_visible(timeout=60_000)
+    (found,) = manager.call("GET", f"{V1}/lab")["comparisons"]
+    result = manager.call("GET", f"{V1}/lab/{found['id']}")["result"]
+    for metric in result["metrics"]:
+        shown = cells(page, metric["label"])[1:3]
+        assert [each.removesuffix(" ★") for each in shown] == metric["words"]
+        assert [each.endswith("★") for each in shown] == metric["best"]
+    assert page.locator("canvas").count() == 4
+    screenshot(page, "lab", dark=True)
+    with page.expect_download() as coming:
+        page.get_by_role("button", name="Full report").click()
+    with zipfile.ZipFile(coming.value.path()) as report:
+        assert "index.html" in report.namelist()
+
+    page.goto("/lab")
+    hostile = tmp_path / "<b>trace.csv"
+    hostile.write_text("job_id,submit_s,gpus,duration_s\na,0,1,x\n")
+    page.get_by_text("Upload one").click()
+    page.locator("input[type=file]").set_input_files(hostile)
+    expect(page.locator(".q-uploader__file--uploaded")).to_be_visible()
+    page.get_by_role("button", name="Compare").click()
+    said = "The trace line 2, column duration_s: 'x' is not a number."
+    expect(page.get_by_text(said)).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("<b>trace.csv on 8x8")).to_be_visible()

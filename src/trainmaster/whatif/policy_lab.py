@@ -30,6 +30,7 @@ from trainmaster.report.step_function import (
     distribution,
     first_submit_s,
     from_curve,
+    smoothed,
     thinned,
     thinned_ranks,
 )
@@ -45,6 +46,8 @@ MOST_JOBS = 50_000
 MOST_GPUS = 20_000
 MOST_POINTS = 400
 """Of a curve on the page; the report has more."""
+SMOOTH_POINTS = 120
+"""Of utilisation: means, since it jumps up and down."""
 REPORT = "report.zip"
 REPORT_PART = 0.1
 """Of the whole work, for drawing the report."""
@@ -102,7 +105,7 @@ def compared(asked: Mapping[str, Any], folder: Path, teller: Teller) -> dict[str
 def trace_of(asked: Mapping[str, Any], folder: Path, gpus: int) -> tuple[str, Trace]:
     """The trace that was sent or is to be made, with its name."""
     if asked["like"] is not None:
-        name = f"like {asked['like']}"
+        name = f"a trace like {asked['like']}"
         make = generators.GENERATORS[asked["like"]]
         trace = make(asked["jobs"], gpus, asked["load"], asked["seed"])
     else:
@@ -176,7 +179,7 @@ def _curves(run: PolicyRun, origin_s: float) -> dict[str, Any]:
         "options": {name: str(value) for name, value in result.options.items()},
         "jct": _points(thinned_ranks(completion_times(result), MOST_POINTS)),
         "wait": _points(thinned_ranks(_waits(result.jobs), MOST_POINTS)),
-        "utilisation": _points(thinned(from_curve(result.utilisation, origin_s), MOST_POINTS)),
+        "utilisation": _points(smoothed(from_curve(result.utilisation, origin_s), SMOOTH_POINTS)),
         "queue_length": _points(thinned(from_curve(result.queue_length, origin_s), MOST_POINTS)),
         "warnings": list(result.warnings),
     }

@@ -110,7 +110,8 @@ class LabQuestion(StrictModel):
 
     @property
     def title(self) -> str:
-        what = self.trace.name if self.trace.like is None else f"like {self.trace.like}"
+        like = self.trace.like
+        what = self.trace.name if like is None else f"a trace like {like}"
         return f"{what} on {self.cluster} under {', '.join(each.name for each in self.policies)}"
 
 

@@ -22,7 +22,9 @@ EVERY_S = 1.0
 LIST_EVERY_S = 3.0
 MOST_TRACE = 16 << 20
 LIKE = {"philly": "Microsoft Philly", "alibaba": "Alibaba, parts of GPUs"}
-NOT_HELIOS = "None is like Helios: there is no table of its run times. Upload its cluster_log.csv instead."
+NOT_HELIOS = (
+    "None is like Helios: there is no table of its run times. Upload its cluster_log.csv instead."
+)
 FORMATS = (
     "Recognised: native CSV and the public traces of Philly, Helios, Alibaba, Tiresias and Gavel; 16 MiB and"
     " 50,000 jobs at most."
@@ -48,7 +50,7 @@ def add(manager: Manager) -> None:
             policies = (await viewer.api.get("/policies"))["policies"]
             Form(viewer, policies)
             ui.label("Comparisons").classes("text-base font-medium")
-            sheet = Sheet(COLUMNS, key="id", empty="Nobody has asked for one yet.")
+            sheet = Sheet(COLUMNS, key="id", empty="There are none yet.")
 
             async def refresh() -> None:
                 rows = (await viewer.api.get("/lab"))["comparisons"]

@@ -13,6 +13,7 @@ from nicegui import ui
 from trainmaster.api.web.api_client import ApiClient, Refused
 from trainmaster.api.web.frame import frame
 from trainmaster.api.web.pages.nodes import speed_words
+from trainmaster.api.web.parts.gpu_timeline import GpuTimeline
 from trainmaster.api.web.parts.job_sheet import JobSheet
 from trainmaster.api.web.parts.line_chart import Axes, LineChart, Series
 from trainmaster.api.web.parts.question import is_done, is_wanted
@@ -52,6 +53,7 @@ CHARTS = (
     ("temperature_c", Axes("Temperature, °C", least=None), 1),
     ("power_w", Axes("Power, W"), 1),
 )
+LEGEND = "hatched: suspended · ▸ migrated · ‖ resized · red edge: failed"
 NO_CURVES = "Nothing was read of GPUs here: CPU slots and GPUs of other machines have no curves."
 ACTIONS = {
     "drain": (
@@ -96,7 +98,7 @@ async def show(viewer: Viewer, name: str, number: str | None) -> None:
             with buttons:
                 _buttons(viewer, own, number is None, page)
         page.ask = await keep_fresh(page.refresh, EVERY_S)
-        ui.timer(CURVES_EVERY_S, page.curves.refresh, immediate=True)
+        ui.timer(CURVES_EVERY_S, page.refresh_past, immediate=True)
 
 
 def _buttons(viewer: Viewer, own: str, is_node: bool, page: NodePage) -> None:
@@ -147,13 +149,17 @@ class NodePage:
         self._devices = Sheet(columns, key="device", empty="It has none.")
         _heading("Jobs here")
         self._jobs = JobSheet("No job is here.")
-        _heading("The last six hours")
-        self.curves = Curves(viewer.api, name, own)
+        _heading("Who held them in the last six hours")
+        ui.label(LEGEND).classes("text-xs opacity-70")
+        self._timeline = GpuTimeline()
+        _heading("How busy they were")
+        self._curves = Curves(viewer.api, name, own)
         _heading("Failed runs here")
         self._failures = Sheet(
             FAILURES, key="name", empty="No run has failed here that you may see."
         )
         self._said: object = None
+        self._row: Mapping[str, Any] | None = None
 
     async def refresh(self) -> None:
         answer, failures = await asyncio.gather(
@@ -169,6 +175,7 @@ class NodePage:
                 "not_found",
                 f"There is no {'node' if self._is_node else 'device'} {self._own}.",
             )
+        self._row = row
         self._show(row, devices)
         here = (
             each
@@ -181,6 +188,19 @@ class NodePage:
         if self._is_node:
             ids |= dict.fromkeys((*row["frozen"], *row["leaving"]))
         self._jobs.show_jobs(await _jobs(self._viewer.api, list(ids)))
+
+    async def refresh_past(self) -> None:
+        """The timeline and the curves."""
+        row = self._row
+        if row is None:
+            return
+        try:
+            timeline = await self._viewer.api.get("/timeline", node=self._name)
+            await self._curves.refresh()
+        except Refused:  # the page says so already
+            return
+        lanes = [each["name"] for each in row["devices"]] if self._is_node else [self._own]
+        self._timeline.show(timeline, lanes, dict.fromkeys(row["frozen"], lanes))
 
     def _show(self, row: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> None:
         used = sum(bool(each["jobs"]) for each in devices)
@@ -286,11 +306,8 @@ class Curves:
         self._grid.set_visibility(False)
 
     async def refresh(self) -> None:
-        try:
-            since = time.time() - HOURS_S
-            answer = await self._api.get(f"/nodes/{_path(self._name)}/curves", since=since)
-        except Refused:  # the page says so already
-            return
+        since = time.time() - HOURS_S
+        answer = await self._api.get(f"/nodes/{_path(self._name)}/curves", since=since)
         times = [at * 1000 for at in answer["times_s"]]
         gpus = [each for each in answer["gpus"] if self._own in (self._name, each["device"])]
         first = next(

@@ -14,7 +14,7 @@ from trainmaster.api.web.frame import frame
 from trainmaster.api.web.parts.budget_words import budget_words
 from trainmaster.api.web.parts.job_sheet import JobSheet
 from trainmaster.api.web.parts.question import is_done
-from trainmaster.api.web.parts.queue_share import borrowed, lacking
+from trainmaster.api.web.parts.queue_bars import QueueBars
 from trainmaster.api.web.parts.refreshed import Refresh, keep_fresh
 from trainmaster.api.web.parts.sheet import Column, Sheet
 from trainmaster.api.web.parts.tiles import Tiles
@@ -34,12 +34,13 @@ COLUMNS = (
     Column("maximum", "maximum", is_number=True),
     Column("gpus", "GPUs used", is_number=True),
     Column("borrowed", "borrowed", is_number=True),
-    Column("lacking", "owed", is_number=True),
+    Column("starved", "starved", is_number=True),
     Column("running", "running", is_number=True),
     Column("pending", "waiting", is_number=True),
     Column("suspended", "suspended", is_number=True),
     Column("budget", "budget"),
 )
+NOTHING = {"gpus": 0, "borrowed_gpus": 0, "starved_gpus": 0}
 TERMS = (
     *("parent", "weight", "guaranteed_gpus", "maximum_gpus", "allow_unpreemptible"),
     *("max_gpus_per_user", "max_running_per_user", "max_jobs_per_user"),
@@ -53,13 +54,16 @@ def add(manager: Manager) -> None:
         viewer = await manager.viewer()
         with frame(viewer, "Queues"):
             says = ui.label().classes("text-sm opacity-70")
+            bars = QueueBars()
             sheet = Sheet(COLUMNS, key="name", empty="There are no queues.")
 
             async def refresh() -> None:
                 rows = (await viewer.api.get("/queues"))["queues"]
-                policy = await viewer.api.get("/policy")
-                says.set_text(_policy_words(policy))
-                sheet.show(map(_cells, rows))
+                overview = await viewer.api.get("/overview")
+                says.set_text(_policy_words(overview["policy"], is_obeyed=overview["obeys_queues"]))
+                bars.show(overview["queues"], overview["gpus"], is_obeyed=overview["obeys_queues"])
+                held = {each["name"]: each for each in overview["queues"]}
+                sheet.show(_cells(row, held.get(row["name"])) for row in rows)
 
             await keep_fresh(refresh, EVERY_S)
 
@@ -79,21 +83,24 @@ def add(manager: Manager) -> None:
                     _change_button(viewer, page, ask)
 
 
-def _policy_words(policy: Mapping[str, Any]) -> str:
-    said = f"The policy {policy['name']} "
-    if policy["obeys_queues"]:
+def _policy_words(name: str, *, is_obeyed: bool) -> str:
+    said = f"The policy {name} "
+    if is_obeyed:
         return visible_line(said + "divides GPUs by weights and guarantees of queues.")
     return visible_line(said + "does not look at weights and guarantees; maxima and limits hold.")
 
 
-def _cells(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _cells(row: Mapping[str, Any], held: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """`held`: of the queue with those inside it; None: it holds nothing and asks for nothing."""
     most = row["maximum_gpus"]
+    held = held or NOTHING
     return {
         **row,
         "guaranteed": row["guaranteed_gpus"],
         "maximum": ("" if most is None else most),
-        "borrowed": (borrowed(row), f"{borrowed(row):g}"),
-        "lacking": (lacking(row), f"{lacking(row):g}"),
+        "gpus": held["gpus"],
+        "borrowed": held["borrowed_gpus"],
+        "starved": held["starved_gpus"],
         "budget": "" if row["budget"] is None else budget_words(row["budget"]),
     }
 
@@ -105,7 +112,7 @@ class QueuePage:
         self._viewer, self._name = viewer, name
         self.row: Mapping[str, Any] | None = None
         self._tiles = Tiles(
-            *("Weight", "Guaranteed", "Maximum", "GPUs used", "Borrowed", "Owed"),
+            *("Weight", "Guaranteed", "Maximum", "GPUs used", "Borrowed", "Starved"),
             *("Running", "Waiting", "Suspended"),
         )
         self._limits = ui.label().classes("text-sm break-words")
@@ -125,15 +132,17 @@ class QueuePage:
         self.row = row = next((each for each in rows if each["name"] == self._name), None)
         if row is None:
             raise Refused(404, "not_found", f"There is no queue {self._name}.")
+        bars = (await self._viewer.api.get("/overview"))["queues"]
+        cells = _cells(row, next((each for each in bars if each["name"] == self._name), None))
         most = row["maximum_gpus"]
         self._tiles.show(
             {
                 "Weight": str(row["weight"]),
                 "Guaranteed": f"{row['guaranteed_gpus']:g}",
                 "Maximum": "none" if most is None else f"{most:g}",
-                "GPUs used": f"{row['gpus']:g}",
-                "Borrowed": f"{borrowed(row):g}",
-                "Owed": f"{lacking(row):g}",
+                "GPUs used": f"{cells['gpus']:g}",
+                "Borrowed": f"{cells['borrowed']:g}",
+                "Starved": f"{cells['starved']:g}",
                 "Running": str(row["running"]),
                 "Waiting": str(row["pending"]),
                 "Suspended": str(row["suspended"]),

@@ -29,7 +29,7 @@ CHARTS = (
         Axes("Jobs that waited at most, %", x="log", x_name="wait, s", most=100, is_step=True),
         100,
     ),
-    ("utilisation", Axes("Utilisation, %", x="value", x_name="hours", most=100, is_step=True), 100),
+    ("utilisation", Axes("Utilisation, %", x="value", x_name="hours", most=100), 100),
     ("queue_length", Axes("Jobs that wait", x="value", x_name="hours", is_step=True), 1),
 )
 LEAST_S = 1.0
