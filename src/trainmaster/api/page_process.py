@@ -115,8 +115,7 @@ class PageProcess:
             return subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-m", "trainmaster.api.web"),
-                    *("--manager-socket", str(self.sessions.bound), "--socket", str(self._place)),
-                    "--ends-with-input",
+                    *("--manager", str(self.sessions.bound), "--socket", str(self._place)),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=out,

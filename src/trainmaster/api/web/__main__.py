@@ -1,4 +1,4 @@
-"""Serves the dashboard: `python -m trainmaster.api.web --url URL (--socket PATH | --port PORT)`."""
+"""Serves the pages for a manager, which starts it: `python -m trainmaster.api.web`."""
 
 from __future__ import annotations
 
@@ -22,28 +22,19 @@ NICENESS = 5
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m trainmaster.api.web", description=__doc__)
-    parser.add_argument("--url", default="http://localhost", help="Where the manager answers.")
-    parser.add_argument("--manager-socket", help="The manager's Unix socket, instead of its URL.")
-    parser.add_argument("--socket", help="Unix socket to serve the pages on.")
     parser.add_argument(
-        "--ends-with-input",
-        action="store_true",
-        help="End when the standard input does: its other end is the manager's.",
+        "--manager", required=True, help="The manager's Unix socket for sessions alone."
     )
-    parser.add_argument(
-        "--port", type=int, default=8480, help="Port of this machine to serve them on."
-    )
+    parser.add_argument("--socket", required=True, help="Unix socket to serve the pages on.")
     said = parser.parse_args()
-    if said.ends_with_input:
-        os.nice(NICENESS)
-        OOM_SCORE.write_text(FIRST_TO_GO)
-        threading.Thread(target=_end_with_input, daemon=True).start()
-    app = site(Manager(said.url, said.manager_socket))
-    uvicorn.run(app, uds=said.socket, host="127.0.0.1", port=said.port, log_level="warning")
+    os.nice(NICENESS)
+    OOM_SCORE.write_text(FIRST_TO_GO)
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    uvicorn.run(site(Manager(said.manager)), uds=said.socket, log_level="warning")
 
 
 def _end_with_input() -> None:
-    """With all that it has started: it is the first of its process group."""
+    """The manager is at its other end. All that was started here goes too: it is the first of its group."""
     while os.read(0, 1):
         pass
     os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,8 +17,6 @@ from trainmaster.api.web.api_client import ANSWER_S, ApiClient
 CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
 """As many as there are open pages that follow something; the manager has the limits."""
 TROUBLE_S = 10.0
-TOKEN = "TRAINMASTER_PAGE_TOKEN"
-"""Of everybody who looks, where the page is tried without its manager's sessions."""
 
 
 class Trouble:
@@ -66,19 +63,19 @@ class Viewer:
 class Manager:
     """Where the manager answers, for everybody who looks."""
 
-    def __init__(self, url: str, socket: str | None = None) -> None:
-        transport = httpx.AsyncHTTPTransport(uds=socket, limits=CONNECTIONS)
-        self._connections = httpx.AsyncClient(base_url=url, transport=transport, timeout=ANSWER_S)
+    def __init__(self, socket: str) -> None:
+        """A socket on which only sessions count."""
+        self._connections = httpx.AsyncClient(
+            base_url="http://localhost",
+            transport=httpx.AsyncHTTPTransport(uds=socket, limits=CONNECTIONS),
+            timeout=ANSWER_S,
+        )
         self._trouble = Trouble()
 
     async def viewer(self) -> Viewer:
         """Of the page that is being built."""
-        request = ui.context.client.request
-        token = os.environ.get(TOKEN)
-        shown = {"Authorization": f"Bearer {token}"} if token else {}
-        if SESSION_HEADER in request.headers and not token:
-            shown = {SESSION_HEADER: request.headers[SESSION_HEADER]}
-        api = ApiClient(self._connections, shown)
+        session = ui.context.client.request.headers.get(SESSION_HEADER, "")
+        api = ApiClient(self._connections, {SESSION_HEADER: session})
         caller, status = await asyncio.gather(api.get("/caller"), api.get("/status"))
         self._trouble.take(status)
         return Viewer(caller["user"], caller["role"], api, status["policy"] or "", self._trouble)
