@@ -14,12 +14,15 @@ from trainmaster.api.web.viewer import Manager
 
 PAGES = ("overview", "jobs", "nodes", "node", "queues", "users", "usage", "whatif", "lab")
 
+PAGE_S = 30.0
+"""For a page to be built: with 10,000 GPUs, or on a busy machine, the usual 3 s are few."""
 RECONNECT_S = 15.0
 """A browser that comes back so soon goes on where it was."""
 
 
 def site(manager: Manager) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    (ui.page.__init__.__kwdefaults__ or {})["response_timeout"] = PAGE_S
     for name in PAGES:
         import_module(f"trainmaster.api.web.pages.{name}").add(manager)
     nicegui_app.config.socket_io_js_transports = ["websocket"]
