@@ -12,7 +12,19 @@ from trainmaster.api.icon import ICON
 from trainmaster.api.web.api_client import Refused
 from trainmaster.api.web.viewer import Manager
 
-PAGES = ("overview", "jobs", "nodes", "node", "queues", "users", "usage", "whatif", "lab")
+PAGES = (
+    "overview",
+    "jobs",
+    "job",
+    "submit",
+    "nodes",
+    "node",
+    "queues",
+    "users",
+    "usage",
+    "whatif",
+    "lab",
+)
 
 PAGE_S = 30.0
 """For a page to be built: with 10,000 GPUs, or on a busy machine, the usual 3 s are few."""

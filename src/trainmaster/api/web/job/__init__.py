@@ -1,0 +1,1 @@
+"""What the page of a job is made of, and the page that submits one."""
