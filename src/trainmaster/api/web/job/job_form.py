@@ -66,7 +66,7 @@ class Form:
                 inputs["priority"] = ui.input("Priority", placeholder="0")
             inputs["env"] = ui.textarea("Environment variables", placeholder="BATCH=256")
             self._others = ui.label().classes("text-xs opacity-70 break-words")
-        for name, field in inputs.items():
+        for field in inputs.values():
             field.props("outlined dense stack-label spellcheck=false").classes("w-full")
         for name in ("command", "env"):
             inputs[name].props("autogrow").classes("font-mono")
