@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import SCREENSHOTS, Screenshot
+from tests.browser.conftest import SCREENSHOTS, Screenshot, log_in, window
 from tests.live.daemons import LiveDaemon, live, until
 from trainmaster.text.formatting import significant, utc_time
 
@@ -280,3 +280,32 @@ def test_an_array_leads_to_its_jobs_and_output_of_all_ranks_is_read(
     expect(page.get_by_role("log")).to_contain_text("[1] rank 1 says hello")
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_viewer_may_do_nothing_and_a_user_only_with_its_own_jobs(
+    browser: Browser, manager: LiveDaemon, tmp_path: Path
+) -> None:
+    ada = manager.bearer_of("ada")
+    job = manager.call(
+        "POST", f"{V1}/jobs", {"command": "sleep 30", "workdir": str(tmp_path)}, **ada
+    )["jobs"][0]["id"]
+    other = manager.submit(command="true", workdir=str(tmp_path), held=True)
+    for user, role in (("ada", "user"), ("eve", "viewer")):
+        token = manager.bearer_of(user, role)["Authorization"].removeprefix("Bearer ")
+        assert manager.url is not None
+        with window(browser, manager.url) as page:
+            log_in(page, token)
+            page.goto(f"/jobs/{other}")
+            said = "There is no job" if role == "user" else "this needs user"
+            expect(page.get_by_text(said, exact=False)).to_be_visible()
+            page.goto(f"/jobs/{job}")
+            if role == "user":
+                expect(button(page, "Cancel")).to_be_visible()
+                continue
+            expect(page.get_by_text(said, exact=False)).to_be_visible()
+            expect(button(page, "Cancel")).to_have_count(0)
+            page.goto("/submit")
+            expect(page.get_by_text("which submits no jobs", exact=False)).to_be_visible()
+            expect(button(page, "Submit")).to_have_count(0)
+    for id in (job, other):
+        manager.call("POST", f"{V1}/jobs/{id}/cancel?now=true")

@@ -15,6 +15,7 @@ from trainmaster.api.web.viewer import Viewer
 PLACES = (
     ("Overview", "/", "o"),
     ("Jobs", "/jobs", "j"),
+    ("Submit", "/submit", "s"),
     ("Nodes", "/nodes", "n"),
     ("Queues", "/queues", "q"),
     ("Usage", "/usage", "u"),

@@ -29,7 +29,7 @@ def add(manager: Manager) -> None:
     @ui.page("/submit")
     async def submit_page(clone: str = "") -> None:
         viewer = await manager.viewer()
-        with frame(viewer, "Submit a job"):
+        with frame(viewer, "Submit"):
             ui.label("Submit a job").classes("text-xl font-medium")
             if not viewer.may_change:
                 ui.label(f"{viewer.user} has the role {viewer.role} here, which submits no jobs.")
