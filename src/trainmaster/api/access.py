@@ -29,9 +29,7 @@ API = "/api/v1"
 SOCKETS = "/_nicegui_ws/"
 """Where pages hear what changes, by WebSockets."""
 EVERY_PAGE = "/{path:path}"
-PAGE = re.compile(
-    r"/(?!api/|healthz$|metrics$|login$|logout$|_nicegui_ws/|jobs/[^/]+$).*", re.DOTALL
-)
+PAGE = re.compile(r"/(?!api/|healthz$|metrics$|login$|logout$|_nicegui_ws/).*", re.DOTALL)
 """What is passed on to the process of the pages: all that is not the manager's own."""
 RECHECK_S = 5.0
 """How often it is looked at again whether a caller may have something that lasts."""
@@ -187,7 +185,6 @@ TABLE: dict[tuple[str, str], Access] = {
         open       POST   /login
         view       POST   /logout
         view       GET    /metrics
-        own        GET    /jobs/{job}                  pages
         view       POST   /_nicegui/{path:path}        pages
         view       GET    /_nicegui_ws/{path:path}     dashboards
         view       GET    /{path:path}                 pages

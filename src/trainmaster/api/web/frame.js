@@ -17,7 +17,7 @@
   document.documentElement.style.colorScheme = theme() === "auto" ? "light dark" : theme();
 
   // -- keys
-  const places = { o: "/", j: "/jobs", n: "/nodes", q: "/queues", u: "/usage", w: "/whatif", l: "/lab" };
+  const places = { o: "/", j: "/jobs", s: "/submit", n: "/nodes", q: "/queues", u: "/usage", w: "/whatif", l: "/lab" };
   let wentAt = -Infinity;
   const isTyping = (at) => at.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(at.tagName);
   const showKeys = () => document.querySelector("dialog.keys")?.showModal();

@@ -119,16 +119,7 @@ class JobPage:
             self._actions.about(job)
             self._title.show(_named(job), row.state_words)
             self._buttons.show(allowed_actions(row, may_change=self._viewer.may_change), self._id)
-            changed_by = (
-                *(job["state"], job["transition"], job["attempt"], job["devices"], job["reason"]),
-                *(
-                    job["priority"],
-                    job["queue"],
-                    job["failures"],
-                    job["saved_at_s"],
-                    job["elements"],
-                ),
-            )
+            changed_by = _changes(job)
             if changed_by != self._changed_by or now - self._rest_at > REST_S:
                 self._changed_by, self._rest_at = changed_by, now
                 self._explained = await self._api.get(f"{self._path}/explain")
@@ -209,6 +200,17 @@ class JobPage:
             )
             self._looked_at.add(number)  # what comes later is seen in the view
             self._look_for_links(text.splitlines())
+
+
+def _changes(job: Mapping[str, Any]) -> object:
+    """What makes the rest of the page out of date; not sentences, in which seconds go by."""
+    reason = job["reason"] or {}
+    return (
+        *(job["state"], job["transition"], job["attempt"], job["devices"], job["saved_at_s"]),
+        *(job["priority"], job["queue"], job["failures"], job["elements"], job["prerun"]),
+        *(reason.get("code"), reason.get("held_by"), reason.get("need"), reason.get("free")),
+        *(job["hung"] is None, job["progress"] is None),
+    )
 
 
 def _named(job: Mapping[str, Any]) -> dict[str, Any]:
