@@ -10,7 +10,7 @@ from nicegui import events, ui
 
 from trainmaster.api.web.api_client import Refused
 from trainmaster.api.web.frame import frame
-from trainmaster.api.web.parts.policy_comparison import PolicyComparison
+from trainmaster.api.web.lab.policy_comparison import PolicyComparison
 from trainmaster.api.web.parts.question import say_refused
 from trainmaster.api.web.parts.refreshed import keep_fresh
 from trainmaster.api.web.parts.sheet import Column, Sheet
