@@ -528,7 +528,7 @@ class MemoryService:
         self._needs_lead()
         return {self.device_type}
 
-    def curves(self, name: str, since_ms: int) -> NodeCurves:
+    def node_curves(self, name: str, since_ms: int) -> NodeCurves:
         self._needs_lead()
         if name != "n0":
             raise NotFound(f"There is no node {name}.")

@@ -37,6 +37,8 @@ TOKEN = TokenRow("5f0c2e7b", "d", "ada", "viewer", "", 1, None, None, None)
 ENDLESS = "/api/v1/changes"
 PORTS = "/api/v1/jobs/{job}/ports/{port}"
 """Leads to a port that a process of the job listens on; here jobs have none (test_forward has them)."""
+SIMULATED = ("/api/v1/lab", "/api/v1/whatif")
+"""What they answer where something was simulated is in the tests of these two."""
 CHECKS = [
     checks.not_a_server_error,
     checks.status_code_conformance,
@@ -132,7 +134,7 @@ def tried(schema: Any, method: str, path: str, *, may_follow: bool) -> set[int]:
 @pytest.mark.parametrize(("method", "path"), [each for each in operations() if each[1] != ENDLESS])
 def test_every_answer_is_documented_while_jobs_run(running: Any, method: str, path: str) -> None:
     seen = tried(running, method, path, may_follow=False)
-    is_accepted = seen & {200, 201} or path == PORTS
+    is_accepted = seen & {200, 201} or path == PORTS or path.startswith(SIMULATED)
     assert is_accepted, f"only {seen}: nothing was ever accepted"
 
 

@@ -740,7 +740,7 @@ class Queries:
             for node in in_natural_order(known_nodes(state))
         ]
 
-    def curves(self, name: str, since_ms: int) -> NodeCurves:
+    def node_curves(self, name: str, since_ms: int) -> NodeCurves:
         """The GPUs of a node over time, as far as they were read."""
         state, curves = self._driver.controller.state, self._driver.gpu_curves
         node = next((each for each in known_nodes(state) if each.name == name), None)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from tests.api_service import MemoryService, by_us
+from tests.live.daemons import until
+from trainmaster.api.app import create_app
 from trainmaster.api.routes import lab
 from trainmaster.config.validation import ConfigError, checked
 
@@ -53,6 +57,39 @@ def test_an_unknown_one_is_not_found(client: TestClient) -> None:
     assert client.get(f"{V1}/lab/abc").status_code == 404
     assert client.delete(f"{V1}/lab/abc").status_code == 404
     assert client.get(f"{V1}/lab/abc/report").status_code == 404
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from trainmaster.whatif import child_process
+child_process.bounded()
+folder = Path(sys.argv[1])
+(folder / "report.zip").write_bytes(b"PK")
+(folder / "result.json").write_text('{"policies": ["fifo"]}')
+"""
+
+
+def test_a_comparison_is_asked_for_and_fetched(
+    service: MemoryService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "simulates.py").write_text(PROGRAM)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(lab, "PROGRAM", "simulates")
+    with TestClient(by_us(create_app(service)), base_url="http://localhost") as client:
+        made = client.post(f"{V1}/lab", json=GOOD).json()
+        assert (made["state"], made["title"]) == (
+            "running",
+            "a trace like philly on 2x4 under fifo",
+        )
+        place = f"{V1}/lab/{made['id']}"
+        found = until(
+            lambda: (row := client.get(place).json())["state"] == "done" and row, "its end"
+        )
+        assert found["result"] == {"policies": ["fifo"]}
+        assert client.get(f"{place}/report").content == b"PK"
+        assert [row["id"] for row in client.get(f"{V1}/lab").json()["comparisons"]] == [made["id"]]
+        assert client.delete(place).json()["state"] == "done", "what has ended stays as it is"
 
 
 def test_a_question_says_all_that_its_process_needs(tmp_path: Path) -> None:

@@ -160,11 +160,11 @@ def _nodes_and_queues(router: APIRouter, service: Daemon) -> None:
         summary="The GPUs of a node over time",
         **answers(models.NodeCurves, 404, 422, 503),
     )
-    async def curves(name: params.NodeName, since: params.FromTime = None) -> Response:
+    async def node_curves(name: params.NodeName, since: params.FromTime = None) -> Response:
         """Use, memory, temperature and power, as read every second: means over 20 s, for 6 hours, since this
         manager started. CPU slots and GPUs of other machines have no curves."""
         since_ms = 0 if since is None else round(since * 1000)
-        return JsonAnswer(service.queries.curves(name, since_ms))
+        return JsonAnswer(service.queries.node_curves(name, since_ms))
 
     @router.get(
         "/queues",
