@@ -198,16 +198,16 @@ def test_an_array_unfolds_and_stays_open_and_in_place_when_something_comes(
 
 def test_pages_of_many_jobs_follow_each_other(page: Page, manager: LiveDaemon) -> None:
     common = {"command": "sleep 300", "gpus": 6, "snapshot": False, "preflight": False}
-    jobs = [{**common, "name": f"many-{number}"} for number in range(150)]
+    jobs = [{**common, "name": f"many-{number}"} for number in range(110)]
     manager.call("POST", "/api/v1/jobs", {"jobs": jobs})
     page.goto("/jobs?text=many")
     expect(page.locator("tbody tr")).to_have_count(100)
     page.get_by_role("button", name="Older").click()
     expect(page.get_by_text("Page 2")).to_be_visible()
-    expect(page.locator("tbody tr")).to_have_count(50)
+    expect(page.locator("tbody tr")).to_have_count(10)
     expect(page.get_by_text("many-0", exact=True)).to_be_visible()
     page.get_by_role("button", name="Newer").click()
-    expect(page.get_by_text("many-149", exact=True)).to_be_visible()
+    expect(page.get_by_text("many-109", exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize("path", ["/", "/jobs"])

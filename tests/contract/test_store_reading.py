@@ -17,6 +17,7 @@ from trainmaster.store.errors import StoreError
 from trainmaster.store.open import open_store
 from trainmaster.store.rows import (
     Batch,
+    ChargeRow,
     FailedRunRow,
     JobFilter,
     StepRow,
@@ -329,3 +330,69 @@ def test_the_newest_of_each_program_are_found_however_many_others_have_run(store
     assert found(2, 4) == "9 8 7 4"  # the newest of each before a second one
     (first, *_) = store.newest_of_each_program("succeeded", 1, 1)
     assert first == rows[2]
+
+
+# -- what the dashboard shows ----------------------------------------------------------------------
+
+
+def element(array: str, index: int, state: str = "pending") -> StoredJob:
+    return replace(job(f"{array}_{index}", state), array=array, array_index=index)
+
+
+def ids(store: Store, **wanted: object) -> list[str]:
+    return [row.id for row in store.jobs(JobFilter(is_folded=True, **wanted))]  # type: ignore[arg-type]
+
+
+def test_of_a_folded_array_the_last_job_that_matches_is_listed(store: Store) -> None:
+    array = [element("2", 0, "running"), *(element("2", each) for each in (1, 2, 11))]
+    store.append([batch(1, job("1"), *array, job("3", "running"))])
+    assert ids(store) == ["3", "2_11", "1"]
+    assert ids(store, states=frozenset({"running"})) == ["3", "2_0"]
+    assert ids(store, text="2_1") == ["2_11"]
+    assert ids(store, limit=2) == ["3", "2_11"]
+    assert ids(store, before="2_11") == ["1"]
+    assert store.array_states(["2"]) == {"2": {"pending": 3, "running": 1}}
+    assert store.array_states([]) == {}
+
+
+def charge(job: str, from_ms: int, to_ms: int, devices: str | None, lost: int = 0) -> ChargeRow:
+    row = ChargeRow(job, "ada", "default", "gpu", from_ms, to_ms, 5, lost, None, "EUR")
+    return replace(row, attempt=1, devices=devices, ended="suspended")
+
+
+def test_spans_are_found_by_time_and_node(store: Store) -> None:
+    charges = (
+        charge("1", 0, 10, "\nn1:0,1\nn2:3"),
+        charge("1", 10, 20, "\nn11:0", lost=7),
+        charge("1", 20, 20, "\nn1:0"),
+        charge("1", 20, 30, None),
+    )
+    store.append([replace(batch(1, job("1")), charges=charges)])
+
+    def found(since_ms: int, until_ms: int, *nodes: str) -> list[tuple[int, int]]:
+        rows = store.spans(since_ms, until_ms, nodes, 10)
+        assert {(row.name, row.user, row.ended) for row in rows} <= {("train", "ada", "suspended")}
+        return [(row.from_ms, row.to_ms) for row in rows]
+
+    assert found(0, 100) == [(10, 20), (0, 10)]
+    assert found(0, 100, "n1") == [(0, 10)]
+    assert found(0, 100, "n2", "n11") == [(10, 20), (0, 10)]
+    assert found(0, 100, "n_") == []
+    assert found(15, 100) == [(10, 20)]
+    assert found(0, 5) == [(0, 10)]
+    assert len(store.spans(0, 100, (), 1)) == 1
+    assert (store.lost_gpu_ms(0), store.lost_gpu_ms(21), store.lost_gpu_ms(0, "bob")) == (7, 0, 0)
+
+
+def test_the_newest_failed_runs_come_first(store: Store) -> None:
+    stories = tuple(
+        StoryRow("1", at_ms, 1, what, f'{{"at": {at_ms}}}')
+        for at_ms, what in ((10, "failed"), (20, "started"), (30, "lost"), (40, "failed"))
+    )
+    store.append([replace(batch(1, job("1")), stories=stories)])
+    found = store.newest_failed_runs(("failed", "lost"), 20, 10)
+    assert [(row.at_ms, row.user, row.name) for row in found] == [
+        (40, "ann", "train"),
+        (30, "ann", "train"),
+    ]
+    assert len(store.newest_failed_runs(("failed", "lost"), 0, 1)) == 1

@@ -1,6 +1,6 @@
 """Keeps what open pages show up to date: a follower of `/changes` and a copy of the answers for each person.
 
-All windows of a person share them. After a change an answer is fetched again, and at the latest after a
+All windows of a person share them. After a change the answers are fetched again, and at the latest after a
 while; never sooner than 20 times as long as the last fetch took, so that the manager spends at most 5 % of
 its time on a person. Where no window is open nothing is asked.
 """
@@ -40,14 +40,11 @@ class _Answer:
     is_there: bool = False
     is_old: bool = True
     fetched_s: float = 0.0
-    took_s: float = 0.0
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     shows: list[Show] = field(default_factory=list)
 
     @property
-    def due_s(self) -> float:
-        pause = LEAST_S if self.is_old else AT_LEAST_EVERY_S
-        return self.fetched_s + max(pause, TIMES * self.took_s)
+    def wanted_s(self) -> float:
+        return self.fetched_s + (LEAST_S if self.is_old else AT_LEAST_EVERY_S)
 
 
 class LiveFeed:
@@ -60,14 +57,9 @@ class LiveFeed:
         self._answers: dict[tuple[str, Query], _Answer] = {}
         self._woken = asyncio.Event()
         self._working: asyncio.Task[None] | None = None
+        self._free_s = 0.0
+        """When answers may be fetched again; the first of a kind is fetched at once."""
         self._troubled: list[Callable[[str], None]] = []
-
-    async def read(self, path: str, **query: Any) -> Any:
-        """The copy, where windows keep it up to date; else it is fetched."""
-        known = self._answers.get((path, _sorted(query)))
-        if known is not None and known.is_there:
-            return known.value
-        return await self.api.get(path, **query)
 
     def watch(self, path: str, show: Show, **query: Any) -> Callable[[], None]:
         """Call `show` with each new answer until the returned function is called."""
@@ -112,17 +104,21 @@ class LiveFeed:
             while True:
                 self._woken.clear()
                 now = time.monotonic()
-                due = [each for each in self._answers.values() if each.due_s <= now]
-                for answer in due:
-                    await self._fetch(answer)
-                next_s = min((each.due_s for each in self._answers.values()), default=now + 1)
+                due = [each for each in self._answers.values() if self._due_s(each) <= now]
+                if due:
+                    await asyncio.gather(*map(self._fetch, due))
+                    took_s = time.monotonic() - now
+                    self._free_s = max(self._free_s, time.monotonic() + TIMES * took_s)
+                next_s = min(map(self._due_s, self._answers.values()), default=now + 1)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), max(0.01, next_s - time.monotonic()))
         finally:
             following.cancel()
 
+    def _due_s(self, answer: _Answer) -> float:
+        return max(answer.wanted_s, self._free_s) if answer.is_there else answer.wanted_s
+
     async def _fetch(self, answer: _Answer) -> None:
-        began = time.monotonic()
         answer.is_old = False
         try:
             value = await self.api.get(answer.path, **dict(answer.query))
@@ -131,7 +127,6 @@ class LiveFeed:
             self._say(str(refusal) if refusal.status else "")  # the frame says that nobody answers
             return
         answer.fetched_s = time.monotonic()
-        answer.took_s = answer.fetched_s - began
         self._say("")
         is_same = answer.is_there and value == answer.value
         answer.value, answer.is_there = value, True

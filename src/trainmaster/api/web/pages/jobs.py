@@ -7,7 +7,6 @@ from typing import Any
 
 from nicegui import ui
 
-from trainmaster.api.web.api_client import Refused
 from trainmaster.api.web.frame import frame
 from trainmaster.api.web.live_feed import feed_of
 from trainmaster.api.web.parts.job_table import JobTable
@@ -39,7 +38,7 @@ def add(manager: Manager) -> None:
         if state is None:
             state = "" if text else LIVE
         with frame(viewer, "Jobs"):
-            await JobsPage(viewer, state, user, queue, text, is_mine=mine).build()
+            JobsPage(viewer, state, user, queue, text, is_mine=mine).build()
 
 
 class JobsPage:
@@ -55,7 +54,7 @@ class JobsPage:
         """Where each page up to this one begins."""
         self._next: str | None = None
 
-    async def build(self) -> None:
+    def build(self) -> None:
         self._window = Window(feed_of(self._viewer))
         with ui.row().classes("w-full items-center gap-3"):
             states = STATES | (
@@ -82,10 +81,6 @@ class JobsPage:
             self._where = ui.label().classes("text-sm opacity-70")
             for button in (self._back, self._onward):
                 button.props("flat dense no-caps")
-        try:
-            await self._show(await self._window.feed.read("/jobs", **self._query()))
-        except Refused as refusal:
-            self._say([str(refusal)])
         self._follow()
 
     def _field(self, field: Any, name: str) -> Any:
@@ -125,10 +120,7 @@ class JobsPage:
             self._follow()
 
     def _follow(self) -> None:
-        self._window.watch("jobs", "/jobs", self._shown, **self._query())
-
-    async def _shown(self, answer: dict[str, Any]) -> None:
-        await self._show(answer)
+        self._window.watch("jobs", "/jobs", self._show, **self._query())
 
     async def _show(self, answer: dict[str, Any]) -> None:
         await self._table.show(answer, time.time(), self._filters())

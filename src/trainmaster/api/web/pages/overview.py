@@ -27,6 +27,10 @@ MOST_LANES = 64
 MOST_JOBS = 15
 LEGEND = "hatched: suspended · ▸ migrated · ‖ resized · red edge: failed"
 LIVE = "pending,running,suspended"
+PLACES = "".join(
+    f".tm-place-{place} {{ order: {place}; flex: none !important }} " for place in range(6)
+)
+PHONE = f"@media (max-width: 700px) {{ .tm-band {{ display: contents }} {PLACES}}}"
 CARD = "gap-1 w-full"
 CARD_STYLE = "border: 1px solid rgba(128, 128, 128, .28); border-radius: 6px; padding: 8px 12px; min-width: 0"
 
@@ -36,13 +40,14 @@ def add(manager: Manager) -> None:
     async def overview() -> None:
         viewer = await manager.viewer()
         with frame(viewer, "Overview"):
-            await OverviewPage(viewer).build()
+            OverviewPage(viewer).build()
 
 
 @contextmanager
-def card(title: str, *, grows: str = "1 1 300px") -> Iterator[ui.row]:
-    """A box with a title; what is put into the row stands to the right of it."""
-    with ui.column().classes(CARD).style(f"{CARD_STYLE}; flex: {grows}"):
+def card(title: str, place: int, grows: str) -> Iterator[ui.row]:
+    """A box with a title; what is put into the row stands to the right of it. On a phone the boxes are in
+    the order of their places."""
+    with ui.column().classes(f"{CARD} tm-place-{place}").style(f"{CARD_STYLE}; flex: {grows}"):
         with ui.row().classes("w-full items-center gap-2") as head:
             ui.label(title).classes("text-sm font-bold")
         yield head
@@ -64,35 +69,33 @@ class OverviewPage:
         self._nodes: list[str] = []
         self._chosen: str | None = None
 
-    async def build(self) -> None:
+    def build(self) -> None:
+        ui.add_css(PHONE)
         self._window = Window(feed_of(self._viewer))
         with ui.row().classes("w-full gap-2"):
             self._tiles()
-        with ui.row().classes("w-full gap-2 items-stretch"):
+        with ui.row().classes("w-full gap-2 items-stretch tm-band"):
             self._gpu_card()
-            with card("Needs attention", grows="2 1 320px"), scrolling(232):
+            with card("Needs attention", 1, "2 1 320px"), scrolling(232):
                 self._attention = Attention()
-        with ui.row().classes("w-full gap-2 items-stretch"):
+        with ui.row().classes("w-full gap-2 items-stretch tm-band"):
             self._timeline_card()
-            with card("Queues", grows="2 1 320px"), scrolling(200):
+            with card("Queues", 3, "2 1 320px"), scrolling(200):
                 self._queues = QueueBars()
         self._job_card()
-        feed = self._window.feed
-        self._show_overview(await feed.read("/overview"))
-        self._show_grid(await feed.read("/grid"))
         self._window.watch("overview", "/overview", self._show_overview)
         self._window.watch("grid", "/grid", self._show_grid)
         self._follow_jobs()
 
     def _gpu_card(self) -> None:
-        with card("GPUs", grows="3 1 480px") as head:
+        with card("GPUs", 4, "3 1 480px") as head:
             self._squares = GpuGrid()
         with head:
             ui.space()
             self._policy = ui.link("", "/lab").classes("tm-link text-sm")
 
     def _timeline_card(self) -> None:
-        with card("Last 6 hours", grows="3 1 480px") as head:
+        with card("Last 6 hours", 5, "3 1 480px") as head:
             self._bars = GpuTimeline()
         with head:
             ui.label(LEGEND).classes("text-xs opacity-70")
@@ -102,7 +105,10 @@ class OverviewPage:
 
     def _job_card(self) -> None:
         empty = "No job of yours waits or runs: `trainmaster submit` sends one."
-        with card("Jobs") as head, ui.element("div").classes("w-full overflow-x-auto"):
+        with (
+            card("Jobs", 2, "0 0 auto") as head,
+            ui.element("div").classes("w-full overflow-x-auto"),
+        ):
             self._jobs = JobTable(self._viewer, empty)
         with head:
             ui.space()

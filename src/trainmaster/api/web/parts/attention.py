@@ -9,6 +9,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from trainmaster.model.failure import UNKNOWN_REASON
+from trainmaster.text.control_characters import visible_line
 from trainmaster.text.formatting import plural, short_length
 
 NAMED = 3
@@ -81,5 +82,5 @@ def _line(icon: str, colour: str, links: list[tuple[str, str]], said: str) -> No
         ui.icon(icon, color=colour, size="18px").style("margin-top: 2px")
         with ui.element("div").classes("text-sm").style("min-width: 0; overflow-wrap: anywhere"):
             for name, target in links:
-                ui.link(name, target).classes("tm-link").style("margin-right: 8px")
-            ui.label(said).style("display: inline")
+                ui.link(visible_line(name), target).classes("tm-link").style("margin-right: 8px")
+            ui.label(visible_line(said)).style("display: inline")

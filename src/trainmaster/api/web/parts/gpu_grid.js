@@ -52,8 +52,8 @@ export default {
       const width = this.$refs.box.clientWidth;
       if (!width || !this.nodes.length) return;
       let size = 30;
-      let plan = this.plan(size, width);
-      while (size > 5 && plan.tall > this.height) plan = this.plan(--size, width);
+      let plan = this.lowest(size, width);
+      while (size > 3 && plan.tall > this.height) plan = this.lowest(--size, width);
       Object.assign(this, plan, { size });
       const canvas = this.$refs.canvas;
       const ratio = window.devicePixelRatio || 1;
@@ -63,8 +63,12 @@ export default {
       canvas.style.height = plan.tall + "px";
       this.draw();
     },
-    // Racks as blocks side by side, nodes below each other, in columns where a rack is too high.
-    plan(size, width) {
+    lowest(size, width) {
+      const plans = [1, 2, 3, 4, 6, 8].map((columns) => this.plan(size, width, columns));
+      return plans.find((plan) => plan.tall <= this.height) || plans.sort((a, b) => a.tall - b.tall)[0];
+    },
+    // Racks as blocks side by side, their nodes below each other in so many columns.
+    plan(size, width, across_rack) {
       const gap = size > 9 ? 3 : 1;
       const step = size + gap;
       const named = size > 9;
@@ -92,7 +96,8 @@ export default {
           ? Math.min(96, 8 + Math.max(...nodes.map((each) => pen.measureText(this.nodes[each][0]).width)))
           : 0;
         const rows = nodes.map((each) => Math.ceil(this.nodes[each][3] / across));
-        const fits = Math.max(Math.max(...rows), Math.floor((this.height - head) / step));
+        const all = rows.reduce((sum, each) => sum + each, 0);
+        const fits = Math.max(Math.max(...rows), Math.ceil(all / across_rack));
         const columns = [[]];
         let used = 0;
         nodes.forEach((each, at) => {
@@ -151,8 +156,8 @@ export default {
     },
     cut(pen, text, width) {
       if (pen.measureText(text).width <= width) return text;
-      while (text && pen.measureText(text + "…").width > width) text = text.slice(0, -1);
-      return text + "…";
+      while (text && pen.measureText("…" + text).width > width) text = text.slice(1);
+      return "…" + text; // the number is at the end
     },
     square(pen, index) {
       const place = this.places[index];
@@ -173,6 +178,17 @@ export default {
         pen.fillStyle = this.colour(job, colours);
         pen.fillRect(left, y, Math.max(1, wide - (running.length > 1 ? 0.5 : 0)), size);
         left += wide;
+      }
+      if (size < 7) {
+        if (frozen.length && !running.length) {
+          pen.fillStyle = this.colour(frozen[0][0], colours);
+          pen.beginPath();
+          pen.moveTo(x, y);
+          pen.lineTo(x + size, y);
+          pen.lineTo(x, y + size);
+          pen.fill();
+        }
+        frozen.length = 0; // too small to be hatched
       }
       // Suspended in memory: hatched; all of the square where nothing runs, else a strip below.
       frozen.forEach(([job], at) => {

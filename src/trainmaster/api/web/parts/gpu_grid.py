@@ -10,6 +10,7 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from trainmaster.api.web.parts.job_colours import hue
+from trainmaster.text.control_characters import visible_line
 
 Square = tuple[Any, ...]
 
@@ -77,7 +78,10 @@ def squares_of(grid: dict[str, Any]) -> list[Square]:
 
 
 def jobs_of(grid: dict[str, Any]) -> dict[str, Any]:
-    return {job["id"]: [job["name"], job["user"], hue(job["id"])] for job in grid["jobs"]}
+    return {
+        job["id"]: [visible_line(job["name"]), visible_line(job["user"]), hue(job["id"])]
+        for job in grid["jobs"]
+    }
 
 
 def _changed(before: list[Any], after: list[Any]) -> list[tuple[int, Any]]:

@@ -58,7 +58,7 @@ export default {
         pen.fillText(lane.length > 10 ? "…" + lane.slice(-9) : lane, 0, row * high + high * 0.78);
       });
       this.drawn = [];
-      for (const bar of bars) {
+      for (const bar of [...bars].sort((a, b) => a.held - b.held)) {
         const begin = Math.max(left, x(bar.from)), end = Math.max(begin + 1.5, x(bar.to));
         const y = bar.lane * high + 1, deep = high - 2;
         const colour = bar.job ? `hsl(${bar.hue} 62% ${dark ? 58 : 50}%)` : dark ? "#788" : "#9aa5ad";

@@ -10,6 +10,7 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from trainmaster.api.web.parts.job_colours import hue
+from trainmaster.text.control_characters import visible_line
 
 SHORTEST_S = 60.0
 """The axis is at least as long as this."""
@@ -75,8 +76,8 @@ def _bar(span: dict[str, Any], lane: int) -> dict[str, Any]:
         "from": span["from_s"],
         "to": span["to_s"],
         "job": span["job"],
-        "name": span["name"],
-        "user": span["user"],
+        "name": visible_line(span["name"]),
+        "user": visible_line(span["user"]),
         "hue": 0 if span["job"] is None else hue(span["job"]),
         "ended": span["ended"],
         "held": True,

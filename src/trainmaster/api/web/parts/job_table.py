@@ -13,22 +13,29 @@ from trainmaster.api.web.api_client import Refused
 from trainmaster.api.web.viewer import Viewer
 from trainmaster.daemon.job_rows import JobRow
 from trainmaster.model.job_state import JobState
+from trainmaster.text.control_characters import visible_line
 from trainmaster.text.formatting import short_length
 
 MOST_UNFOLDED = 200
 """Jobs of an array that are shown below it."""
 COLUMNS = (
     *(("id", "Job"), ("name", "Name"), ("user", "User"), ("queue", "Queue"), ("state", "State")),
-    *(("gpus", "GPUs"), ("time", "Time"), ("progress", "Progress"), ("end", "Ends"), ("why", "")),
+    *(
+        ("gpus", "GPUs"),
+        ("time", "Time"),
+        ("progress", "Progress"),
+        ("end", "Ends"),
+        ("why", "Where, or why not"),
+    ),
 )
 COLOURS: Mapping[str, str] = {
-    "running": "positive",
-    "pending": "grey-7",
-    "suspended": "warning",
-    "succeeded": "primary",
-    "failed": "negative",
-    "timed_out": "negative",
-    "cancelled": "grey-6",
+    "running": "running",
+    "pending": "waiting",
+    "suspended": "suspended",
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "timed_out": "failed",
+    "cancelled": "waiting",
 }
 ORDER = tuple(state.value for state in JobState)
 BODY = """
@@ -50,7 +57,7 @@ BODY = """
     <div class="tm-user" :title="props.row.queue">{{ props.row.queue }}</div>
   </q-td>
   <q-td key="state" :props="props">
-    <span v-for="chip in props.row.states" :key="chip[0]" :class="'tm-state text-' + chip[1]">
+    <span v-for="chip in props.row.states" :key="chip[0]" :class="'tm-state tm-' + chip[1]">
       {{ chip[0] }}
     </span>
   </q-td>
@@ -74,9 +81,21 @@ STYLE = """
 .tm-table .tm-why { min-width: 220px; max-width: 460px; white-space: normal; overflow-wrap: anywhere;
   display: -webkit-box; -webkit-line-clamp: 3; -webkit-box-orient: vertical; overflow: hidden; }
 .tm-table .tm-state { font-weight: 600; margin-right: 6px; white-space: nowrap; }
+.tm-running { color: light-dark(#00785a, #2fcf9f); }
+.tm-waiting { color: light-dark(#5b6472, #a3acba); }
+.tm-suspended { color: light-dark(#a86400, #f5be41); }
+.tm-succeeded { color: light-dark(#0072b2, #6cb8ee); }
+.tm-failed { color: light-dark(#c0392b, #ff7a6b); }
 .tm-table .tm-small { font-size: 12px; }
 .tm-table .tm-progress { width: 90px; }
 .tm-table .tm-inside td:first-child { padding-left: 34px !important; }
+@media (max-width: 700px) {
+  .tm-table :is(th, td):is(:nth-child(3), :nth-child(4), :nth-child(n+6):nth-child(-n+9)) { display: none; }
+  .tm-table :is(td, th) { padding: 3px 4px !important; }
+  .tm-table .tm-name { max-width: 84px; }
+  .tm-table .tm-state { white-space: normal; }
+  .tm-table .tm-why { min-width: 110px; }
+}
 .tm-link { color: var(--q-primary); text-decoration: none; }
 .body--dark .tm-link { color: #6cb8ee; }
 .tm-link:hover { text-decoration: underline; }
@@ -101,7 +120,8 @@ class JobTable:
         ]
         self._table = ui.table(columns=columns, rows=[], row_key="id").classes("tm-table")
         self._table.props("flat dense hide-pagination :rows-per-page-options=[0] binary-state-sort")
-        self._table.props["no-data-label"] = empty
+        self._table.props["no-data-label"] = "Loading …"
+        self._empty = empty
         self._table.add_slot("body", BODY)
         self._table.on("fold", self._fold)
 
@@ -147,7 +167,8 @@ class JobTable:
             inside = self._inside.get(array)
             rows.append(self._array_row(listed, states, is_open=inside is not None))
             rows += [{**self._row(each), "inside": True} for each in inside or ()]
-        if rows != self._table.rows:
+        self._table.props["no-data-label"] = self._empty
+        if rows != self._table.rows or not rows:
             self._table.rows = rows
 
     def _row(self, listed: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,16 +177,16 @@ class JobTable:
         return {
             "id": row.id,
             "href": f"/jobs/{quote(row.id, safe='')}",
-            "name": row.name,
-            "user": row.user,
-            "queue": row.queue,
+            "name": visible_line(row.name),
+            "user": visible_line(row.user),
+            "queue": visible_line(row.queue),
             "states": [(row.state_words, COLOURS[row.state])],
             "gpus": row.size,
             "time": time_words(row) if is_known else "",
             "part": _part(row),
             "progress": progress_words(row),
             "end": self._end(row),
-            "why": row.where_or_why,
+            "why": visible_line(row.where_or_why),
             "array": None,
             "open": False,
             "inside": False,
@@ -185,7 +206,7 @@ class JobTable:
             **row,
             "id": f"{array} ({total:,} jobs)",
             "href": f"/jobs/{quote(array, safe='')}",
-            "name": name,
+            "name": visible_line(name),
             "states": [
                 (f"{states[each]:,} {each.replace('_', ' ')}", COLOURS[each])
                 for each in ORDER
