@@ -55,7 +55,8 @@ LOADS = re.compile(
 DIAGRAM = re.compile(r"class=[\"']?mermaid")
 """For these the site's script fetches a library."""
 EXIT = re.compile(r"\s*\bexit (?P<code>\d+)$")
-TIMEOUT_S = 120
+TIMEOUT_S = 900
+"""Of one command: a machine may be busy."""
 INTERRUPT_S = 3
 """How long a command goes on whose line says that Ctrl-C ends it."""
 INTERRUPTED = 124
@@ -172,17 +173,21 @@ def failed_examples(page: Path, *, is_quick: bool) -> Iterator[str]:
             if not found:
                 yield f"line {block.line}: the block to run has no line that starts with '$ '"
             for command, shown in found:
-                ended = subprocess.run(
-                    ["bash", "-eo", "pipefail", "-c", command],
-                    cwd=folder,
-                    env=os.environ | here,
-                    text=True,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    timeout=TIMEOUT_S,
-                    check=False,
-                )
+                try:
+                    ended = subprocess.run(
+                        ["bash", "-eo", "pipefail", "-c", command],
+                        cwd=folder,
+                        env=os.environ | here,
+                        text=True,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.STDOUT,
+                        timeout=TIMEOUT_S,
+                        check=False,
+                    )
+                except subprocess.TimeoutExpired:
+                    yield f"line {block.line}: `{command}` did not end within {TIMEOUT_S} s"
+                    continue
                 failed = wrong_end(block, ended) or difference(shown, ended.stdout)
                 if failed:
                     yield f"line {block.line}: `{command}` {failed}"

@@ -293,14 +293,16 @@ def _prose_of(text: str) -> str:
 
 
 def python_page() -> str:
-    """What programs import: the client, and the SDK."""
+    """What programs import: the client, simulations, and the SDK."""
+    import trainmaster
+
     lines = [
         "# Python",
         "",
         INTRODUCTION,
     ]
-    for name in ("client.Client", "job.Job", "job_array.JobArray", "job_errors"):
-        lines += ["", f"::: trainmaster.client.{name}"]
+    for name in trainmaster.__all__:
+        lines += ["", f"::: {trainmaster.MODULES[name]}.{name}"]
     lines += ["", "::: trainmaster_sdk"]
     for name in ("torch", "lightning", "huggingface", "accelerate", "deepspeed"):
         lines += ["", f"::: trainmaster_sdk.{name}"]
