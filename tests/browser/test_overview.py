@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import Screenshot
+from tests.browser.conftest import Screenshot, log_in
 from tests.live.daemons import LiveDaemon, live, until
 
 HOSTILE = "<img src=x onerror=alert(1)>{{ 7*7 }}"
@@ -238,3 +238,28 @@ def test_on_a_phone_the_page_is_as_wide_as_the_screen(page: Page, manager: LiveD
     page.goto("/")
     expect(tile(page, "running")).to_have_text("1")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_plain_user_sees_that_others_hold_gpus_and_not_which_job(
+    page: Page, manager: LiveDaemon
+) -> None:
+    runs(manager, submit(manager, "secret-project", gpus=6))
+    submit(manager, "secret-plans")
+    until(lambda: manager.call("GET", "/api/v1/overview")["oldest_wait"], "a job to wait")
+    made = manager.call("POST", "/api/v1/tokens", {"user": "bob", "role": "user"})
+    bob = manager.bearer(made["token"])
+    grid = manager.call("GET", "/api/v1/grid", **bob)
+    assert grid["jobs"] == []
+    assert [job for _, job, _, _ in grid["held"]] == [None] * 6
+    spans = manager.call("GET", "/api/v1/timeline", **bob)["spans"]
+    assert {(span["job"], span["name"]) for span in spans} == {(None, "")}
+    wait = manager.call("GET", "/api/v1/overview", **bob)["oldest_wait"]
+    assert (wait["name"], wait["sentence"]) == ("", None)
+    page.context.clear_cookies()
+    log_in(page, made["token"])
+    page.goto("/")
+    expect(tile(page, "gpus")).to_have_text("6 of 6")
+    seen = shows(page, lambda squares: any(each[0] for each in squares))
+    assert seen["squares"][0][0] == [[None, 1, 0]]
+    expect(page.get_by_text("No job of yours waits or runs")).to_be_visible()
+    assert "secret" not in page.content()
