@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Screenshot
+from tests.browser.conftest import Screenshot, log_in
 from tests.live.daemons import LiveDaemon, live
 from trainmaster.gpu import fake_driver
 from trainmaster.gpu.driver import FAKE_GPUS
@@ -145,6 +145,17 @@ def usage_and_users(page: Page, manager: LiveDaemon, screenshot: Screenshot) -> 
     screenshot(page, "user")
     page.goto("/users")
     expect(page.get_by_role("link", name=user, exact=True)).to_be_visible()
+
+    made = manager.call("POST", f"{V1}/tokens", {"user": "ada", "role": "user"})
+    log_in(page, made["token"])
+    page.goto(f"/users/{user}")
+    expect(page.get_by_text("You see of other users' jobs only")).to_be_visible()
+    expect(page.get_by_role("cell", name="running")).to_be_visible()
+    expect(page.get_by_text(HOSTILE)).to_have_count(0)
+    page.goto("/nodes")
+    page.get_by_role("link", name=manager.call("GET", f"{V1}/nodes")["nodes"][0]["name"]).click()
+    expect(page.get_by_text("No job is here that you may see.")).to_be_visible()
+    expect(page.get_by_role("button", name="Drain")).to_have_count(0)
 
 
 def test_two_policies_are_compared_to_the_end(

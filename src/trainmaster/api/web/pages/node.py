@@ -148,7 +148,7 @@ class NodePage:
         ]
         self._devices = Sheet(columns, key="device", empty="It has none.")
         _heading("Jobs here")
-        self._jobs = JobSheet("No job is here.")
+        self._jobs = JobSheet("No job is here that you may see.")
         _heading("Who held them in the last six hours")
         ui.label(LEGEND).classes("text-xs opacity-70")
         self._timeline = GpuTimeline()

@@ -19,6 +19,7 @@ from trainmaster.api.web.parts.tiles import Tiles
 from trainmaster.api.web.parts.usage_over_time import UsageOverTime
 from trainmaster.api.web.viewer import Manager, Viewer
 from trainmaster.text.control_characters import visible_line
+from trainmaster.text.formatting import ABSENT
 
 EVERY_S = 5.0
 USAGE_EVERY_S = 60.0
@@ -65,9 +66,24 @@ def add(manager: Manager) -> None:
             with ui.row().classes("w-full items-center gap-2"):
                 ui.link("Users", "/users")
                 ui.label(visible_line(f"/ {name}")).classes("text-lg font-medium")
+            if viewer.role == "user" and viewer.user != name:
+                await _others_jobs(viewer, name)
+                return
             page = UserPage(viewer, name)
             await keep_fresh(page.refresh, EVERY_S)
             await keep_fresh(page.refresh_usage, USAGE_EVERY_S)
+
+
+async def _others_jobs(viewer: Viewer, name: str) -> None:
+    """All that users see of each other."""
+    ui.label("You see of other users' jobs only that they wait or hold GPUs.").classes("text-sm")
+    sheet = JobSheet("They have none.", "user", "name", "waits", "why")
+
+    async def refresh() -> None:
+        answer = await viewer.api.get("/jobs", user=name, state=LIVE, limit=MOST_JOBS)
+        sheet.show_jobs(answer["jobs"])
+
+    await keep_fresh(refresh, EVERY_S)
 
 
 def _cells(
@@ -94,6 +110,7 @@ class UserPage:
 
     def __init__(self, viewer: Viewer, name: str) -> None:
         self._api, self._name = viewer.api, name
+        self._sees_failures = viewer.is_operator or viewer.user == name
         self._tiles = Tiles("GPUs", "Running", "Jobs not ended", "GPU-hours of 30 days", "Lost")
         self._budget = ui.label().classes("text-sm break-words")
         self._limits = ui.label("The limits are those of everybody without their own.")
@@ -112,8 +129,9 @@ class UserPage:
             key="outcome",
             empty="They used no GPU time in the last 30 days.",
         )
-        ui.label("Failed runs by reason").classes("text-base font-medium")
-        self._reasons = ReasonSheet()
+        if self._sees_failures:
+            ui.label("Failed runs by reason").classes("text-base font-medium")
+            self._reasons = ReasonSheet()
 
     async def refresh(self) -> None:
         answer = await self._api.get("/jobs", user=self._name, state=LIVE, limit=MOST_JOBS)
@@ -124,13 +142,15 @@ class UserPage:
         general = next((each for each in rows if each["user"] == "*"), None)
         limits = own or general or {}
         running = [each for each in jobs if each["state"] == "running"]
-        gpus = sum(each["gpus_now"] or 0 for each in running) if own is None else own["gpus"]
+        gpus = None if own is None else own["gpus"]
+        if own is None and all(each["gpus_now"] is not None for each in running):
+            gpus = sum(each["gpus_now"] for each in running)
         count = len(jobs) if own is None else own["jobs"]
         more = "+" if own is None and answer["next"] else ""
         runs = len(running) if own is None else own["running"]
         self._tiles.show(
             {
-                "GPUs": of_most(gpus, limits.get("max_gpus")),
+                "GPUs": ABSENT if gpus is None else of_most(gpus, limits.get("max_gpus")),
                 "Running": of_most(runs, limits.get("max_running")),
                 "Jobs not ended": of_most(count, limits.get("max_jobs")) + more,
             }
@@ -142,10 +162,7 @@ class UserPage:
     async def refresh_usage(self) -> None:
         now = time.time()
         since = now - MONTH_S
-        outcomes, reasons = await asyncio.gather(
-            self._api.get("/usage", by="outcome", since=since, user=self._name),
-            self._api.get("/failures", since=since, user=self._name),
-        )
+        outcomes = await self._api.get("/usage", by="outcome", since=since, user=self._name)
         total = outcomes["total"]
         self._tiles.show(
             {
@@ -157,5 +174,7 @@ class UserPage:
             {**row, "gpu_hours": (row["gpu_hours"], f"{row['gpu_hours']:,.2f}")}
             for row in outcomes["rows"]
         )
-        self._reasons.show_reasons(reasons)
+        if self._sees_failures:
+            reasons = await self._api.get("/failures", since=since, user=self._name)
+            self._reasons.show_reasons(reasons)
         await self._usage.show(self._api, since, now, user=self._name)
