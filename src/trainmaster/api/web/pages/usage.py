@@ -75,9 +75,9 @@ class UsagePage:
                 self._lost = Sheet(LOST, key="lost_to", empty="No work was lost.")
             with ui.column().classes("gap-1 min-w-0"):
                 self._heading("Failed runs, by reason", "failures", "failures.csv")
-                ui.label("Their whole run time, of jobs that were submitted in this time.").classes(
-                    "text-xs opacity-70"
-                )
+                whose = "jobs" if viewer.is_operator else "your own jobs"
+                said = f"Their whole run time, of {whose} that were submitted in this time."
+                ui.label(said).classes("text-xs opacity-70")
                 self._reasons = ReasonSheet()
 
     def _heading(self, title: str, path: str, file: str, **query: Any) -> None:
