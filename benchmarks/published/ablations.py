@@ -37,7 +37,7 @@ def ablations(found: Sequence[Comparison]) -> AblationSection | None:
     )
     rows = [(label, *(_words(c, ratios, label) for c, ratios in by_comparison)) for label in labels]
     return AblationSection(
-        Figure("overall-ablations", chart.svg()),
+        Figure("overall-ablations", chart),
         Table(("without", *(each.title for each, _ in by_comparison)), rows),
         [estimate for _, ratios in by_comparison for estimate in ratios.values()],
     )

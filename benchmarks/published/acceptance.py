@@ -242,7 +242,7 @@ def _figure(verdicts: Sequence[AcceptanceVerdict]) -> Figure:
         "Excess over that of the best published policy (log scale, less is better)",
         references=(CLEARLY_LOWER, 1.0),
     )
-    return Figure("overall-goal", chart.svg())
+    return Figure("overall-goal", chart)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

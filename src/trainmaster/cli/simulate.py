@@ -45,7 +45,8 @@ def simulate(
     seed: Annotated[int, option("--seed N", "Random seed.", min=0)] = 0,
     json: Annotated[Path | None, option("--json FILE|-", "Write the results as JSON.")] = None,
     report: Annotated[
-        Path | None, option("--report DIR", "Write an HTML page with plots, as PNG and CSV too.")
+        Path | None,
+        option("--report DIR", "Write an HTML page with plots, also as PNG, SVG, PDF and CSV."),
     ] = None,
 ) -> None:
     """Replay a trace on a cluster under one or several policies, and compare them.

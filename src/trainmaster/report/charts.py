@@ -1,4 +1,4 @@
-"""Charts by matplotlib: each is drawn once, and written as SVG for a page and as PNG for slides.
+"""Charts by matplotlib: each is drawn once, and written for pages, slides and papers.
 
 The SVG refers to the page's colours by name, so that it follows the reader's light or dark setting, and
 carries the words that a pointer over a mark shows. The same data give the same bytes.
@@ -172,6 +172,16 @@ class Chart:
     def png(self, title: str) -> bytes:
         """To be shown alone: with a heading."""
         return self.written(title, "png")
+
+    def drawing(self, kind: str) -> bytes:
+        """As SVG or PDF for papers: the drawing alone, in the colours of light paper, without a date."""
+        from matplotlib.transforms import Bbox
+
+        width, height = self.figure.get_size_inches()
+        below_title = Bbox.from_bounds(0, 0, width, height - TITLE_IN)
+        stream = io.BytesIO()
+        self._save(stream, kind, metadata={STAMPS[kind]: None}, bbox_inches=below_title)
+        return stream.getvalue()
 
     def written(self, title: str, kind: str) -> bytes:
         """As a file of that kind, with a heading and without a date."""

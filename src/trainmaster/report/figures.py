@@ -101,13 +101,14 @@ def _distribution(lines: Sequence[PolicyLine], title: str) -> tuple[Chart, Any, 
     chart = Chart(title, HALF_IN, 3.7)
     (panel,) = chart.panels()
     charts.set_share(panel.yaxis, title)
+    panel.tick_params(axis="x", pad=11)  # its first label would touch the other axis' 0 %
     positive = [float(x) for each in lines for x in each.steps.xs[each.steps.xs > 0][:1]]
     return chart, panel, min(positive, default=1.0), max(float(e.steps.xs[-1]) for e in lines)
 
 
 def _with_lines(chart: Chart, panel: Any, lines: Sequence[PolicyLine]) -> Chart:
     low, high = panel.get_xlim()
-    for each in reversed(lines):
+    for each in lines:  # a dashed one over a solid one: where they coincide, both show
         steps, own = thinned_ranks(each.steps), each.run
         # The line starts on the floor and runs on to the right edge.
         xs = [max(float(steps.xs[0]), low), *steps.xs.clip(low).tolist(), high]
@@ -239,6 +240,8 @@ class Quantity:
     curve: Callable[[Result], Curve]
     words: Callable[[float | None], str]
     is_share: bool = True
+    shows_swings: bool = True
+    """Whether every step is drawn where there are too many to follow; else their mean alone is."""
 
 
 QUANTITIES = (
@@ -263,6 +266,7 @@ QUANTITIES = (
         "Part of the free GPUs that lie on partly used nodes.",
         lambda result: result.fragmentation,
         wording.share,
+        shows_swings=False,
     ),
 )
 
@@ -289,6 +293,8 @@ def strips(quantity: Quantity, drawn: Sequence[PolicyLine], span_s: float) -> Ch
     panels = chart.panels(len(drawn), 1, sharex=True, sharey=True)
     for panel, strip in zip(panels, drawn, strict=True):
         own, steps = strip.run, thinned(strip.steps)
+        if is_dense(strip) and not quantity.shows_swings:
+            steps = smoothed(strip.steps)
         width, alpha = (0.6, 0.4) if is_dense(strip) else (1.8, 1.0)
         area = panel.fill_between(
             steps.xs, steps.ys, step="post", color=colour(own), alpha=0.13, lw=0

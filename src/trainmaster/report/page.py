@@ -1,4 +1,4 @@
-"""A simulation's report: one page with everything inline, its figures as PNG, its numbers as CSV."""
+"""A report of simulations: one page with everything inline, its figures as files, its numbers as CSV."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_WARNINGS = 20
 def write_report(
     results: Sequence[Result], directory: Path, *, title: str, trace_name: str
 ) -> Path:
-    """Write the page, its plots as PNG and its numbers as CSV; the page's path comes back.
+    """Write the page, its plots as PNG, SVG and PDF and its numbers as CSV; the page's path comes back.
 
     All or nothing: when the directory cannot be written, ReportError says what to do and nothing
     is left behind.
@@ -69,7 +69,14 @@ def report_files(results: Sequence[Result], title: str, trace_name: str) -> Iter
         if plot.csv is not None:
             yield text_file(f"{plot.slug}.csv", plot.csv())
         yield ReportFile(f"{plot.slug}.png", partial(plot.chart.png, plot.title))
+        yield from drawings(plot.slug, plot.chart)
     yield text_file(PAGE, _page(runs, title, trace_name, drawn, hour))
+
+
+def drawings(name: str, chart: Chart) -> Iterator[ReportFile]:
+    """A chart for papers."""
+    for kind in ("svg", "pdf"):
+        yield ReportFile(f"{name}.{kind}", partial(chart.drawing, kind))
 
 
 def text_file(name: str, content: str) -> ReportFile:
@@ -230,7 +237,8 @@ def plots(runs: Sequence[PolicyRun]) -> Iterator[Plot]:
     ends = [float(strip.steps.xs[-1]) for found in strips.values() for strip in found]
     for quantity, found in strips.items():
         dense = any(figures.is_dense(strip) for strip in found)
-        more = " Bold: the mean over short stretches; pale: every swing between." if dense else ""
+        swings = "; pale: every swing between" if quantity.shows_swings else ""
+        more = f" Bold: the mean over short stretches{swings}." if dense else ""
         yield Plot(
             quantity.slug,
             quantity.title,

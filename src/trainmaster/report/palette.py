@@ -49,7 +49,7 @@ JOBS = (
 )
 """Pale enough for dark text, on either paper."""
 DASHES = ("", "7 3", "2 3", "9 3 2 3")
-"""Lines past the fourth policy are dashed too, so that no two rest on hue alone."""
+"""Neighbouring lines differ in these too, so that none rests on hue alone."""
 MOST_SLOTS = 40
 
 
@@ -68,7 +68,7 @@ def _mixed(colour: str, paper: str, part: float) -> str:
 
 
 def policy_dash(slot: int) -> str:
-    return DASHES[(slot // 4) % len(DASHES)]
+    return DASHES[(slot + slot // len(POLICIES)) % len(DASHES)]
 
 
 @cache

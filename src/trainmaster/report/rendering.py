@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
+    from trainmaster.report.charts import Chart
+
 FIGURES = "figures"
 TEMPLATES = Path(__file__).with_name("templates")
 SPECIAL = re.compile(r"([\\*_<>\[\]#|~])")
@@ -76,7 +78,12 @@ class Table:
 @dataclass(frozen=True, slots=True)
 class Figure:
     slug: str
-    svg: str
+    chart: Chart
+
+    @property
+    def svg(self) -> str:
+        """As the page shows it."""
+        return self.chart.svg()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainmaster.model.result import Curve, JobResult, Result, Status
-from trainmaster.model.units import HOUR, SECOND, to_ms, to_seconds
+from trainmaster.model.units import HOUR, to_seconds
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -136,14 +136,10 @@ def first_submit_s(results: Sequence[Result]) -> float:
 
 
 def busiest_hour(results: Sequence[Result]) -> TimeWindow | None:
-    """The hour with the largest mean queue length under the first policy, the earliest of equals.
+    """The hour in which jobs come to GPUs or leave them most often, over all policies.
 
-    When nothing ever waits there, its hour of highest mean utilisation. A run shorter than an
-    hour is shown whole, as long as the longest of the policies took.
+    A run shorter than an hour is shown whole, as long as the longest of the policies took.
     """
-    if not results:
-        return None
-    first = results[0]
     starts = [stint.start_ms for result in results for stint in result.stints]
     ends = [stint.end_ms for result in results for stint in result.stints]
     if not starts:
@@ -151,23 +147,11 @@ def busiest_hour(results: Sequence[Result]) -> TimeWindow | None:
     begin_ms, end_ms = min(starts), max(ends)
     if end_ms - begin_ms <= HOUR:
         return TimeWindow(begin_ms, end_ms, "the whole run, which is no longer than an hour,")
-    busy, chosen = from_curve(first.queue_length, 0.0), "the hour with the longest mean queue"
-    if not busy.ys.any():
-        busy = from_curve(first.utilisation, 0.0)
-        chosen = "the hour of highest utilisation, as nothing ever waited,"
-    start_ms = begin_ms if busy.is_empty else to_ms(_fullest_start_s(busy, HOUR / SECOND))
-    start_ms = max(begin_ms, min(start_ms, end_ms - HOUR))
-    return TimeWindow(start_ms, start_ms + HOUR, chosen)
-
-
-def _fullest_start_s(steps: Steps, width_s: float) -> float:
-    """Where a window of that width has the largest integral: its start or its end is a step."""
-    earliest = float(steps.xs[0])
-    latest = max(earliest, float(steps.xs[-1]) - width_s)
-    starts = np.unique(np.clip(np.concatenate([steps.xs, steps.xs - width_s]), earliest, latest))
-    integral = _integral(steps)
-    sums = np.interp(starts + width_s, steps.xs, integral) - np.interp(starts, steps.xs, integral)
-    return float(starts[int(np.argmax(np.round(sums, 6)))])
+    changes = np.sort(np.asarray([*starts, *ends], dtype=np.int64))
+    within = np.searchsorted(changes, changes + HOUR, side="right") - np.arange(len(changes))
+    first = int(changes[int(np.argmax(within))])
+    start_ms = max(begin_ms, min(first, end_ms - HOUR))
+    return TimeWindow(start_ms, start_ms + HOUR, "the hour in which GPUs change hands most often,")
 
 
 def _integral(steps: Steps) -> FloatArray:

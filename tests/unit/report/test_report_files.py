@@ -21,7 +21,13 @@ from trainmaster.report.page import report_files, write_report
 from trainmaster.report.policy_run import name_runs
 
 PNG = b"\x89PNG"
+DRAWN = {
+    *("jct_cdf", "jct_bars", "jct_by_size", "rho_cdf", "delays"),
+    *("utilisation", "queue_length", "fragmentation"),
+    *(f"gantt-{policy}" for policy in ("fifo", "srtf", "tiresias-l")),
+}
 EXPECTED = {
+    *(f"{name}.{kind}" for name in DRAWN for kind in ("svg", "pdf")),
     *("index.html", "summary.csv", "queues.csv", "jct_cdf.csv", "jct_cdf.png", "jct_bars.png"),
     *("jct_by_size.csv", "jct_by_size.png", "rho_cdf.csv", "rho_cdf.png"),
     *("delays.csv", "delays.png", "utilisation.csv", "utilisation.png"),
@@ -50,8 +56,18 @@ def test_all_files_are_there_and_nothing_else(report: Path) -> None:
     assert [path.name for path in report.parent.iterdir()] == ["report"]
 
 
-def test_images_are_png(report: Path) -> None:
+def test_images_are_what_their_names_say(report: Path) -> None:
     assert all(path.read_bytes().startswith(PNG) for path in report.glob("*.png"))
+    assert all(path.read_bytes().startswith(b"%PDF") for path in report.glob("*.pdf"))
+    assert all(b"<svg " in path.read_bytes() for path in report.glob("*.svg"))
+
+
+def test_drawings_have_no_date_and_no_colours_by_name(report: Path) -> None:
+    for path in report.glob("*.pdf"):
+        assert b"CreationDate" not in path.read_bytes()
+    for path in report.glob("*.svg"):
+        assert b"<dc:date>" not in path.read_bytes()
+        assert b"var(--" not in path.read_bytes()
 
 
 def test_job_files_hold_the_contract_s_fields(

@@ -59,37 +59,20 @@ def queue(result: Result, times: tuple[float, ...], values: tuple[float, ...]) -
     return replace(result, queue_length=Curve(times, values))
 
 
-@pytest.mark.parametrize(
-    ("times", "values", "start_s"),
-    [
-        ((0.0, 8_000.0, 9_000.0, 20_000.0), (1.0, 30.0, 2.0, 0.0), 8_000.0),
-        ((0.0, 5_000.0, 6_000.0, 20_000.0), (9.0, 10.0, 1.0, 0.0), 2_400.0),
-        ((0.0, 20_000.0), (3.0, 0.0), 0.0),
-    ],
-)
-def test_busiest_hour_has_the_longest_mean_queue(
-    make_result: Callable[..., Result],
-    times: tuple[float, ...],
-    values: tuple[float, ...],
-    start_s: float,
-) -> None:
-    stints = (Stint("a", (0,), 0, 20_000_000),)
-    result = replace(queue(make_result("fifo", jobs=10), times, values), stints=stints)
-    window = steps.busiest_hour([result])
+def test_busiest_hour_is_the_one_with_most_changes(make_result: Callable[..., Result]) -> None:
+    long = Stint("a", (0,), 0, 20_000_000)
+    short = tuple(
+        Stint(f"s{each}", (1,), 7_000_000 + each * 100_000, 7_050_000 + each * 100_000)
+        for each in range(20)
+    )
+    first = replace(make_result("fifo", jobs=10), stints=(long,))
+    second = replace(make_result("las", jobs=10), stints=(long, *short))
+    window = steps.busiest_hour([first, second])
     assert window is not None
-    assert (window.start_ms, window.length_ms) == (int(start_s * 1_000), HOUR_MS)
-
-
-def test_an_hour_of_highest_utilisation_when_nothing_waits(
-    make_result: Callable[..., Result],
-) -> None:
-    quiet = queue(make_result("fifo", jobs=10), (0.0, 20_000.0), (0.0, 0.0))
-    busy = Curve((0.0, 7_000.0, 20_000.0), (0.1, 0.9, 0.0))
-    result = replace(quiet, utilisation=busy, stints=(Stint("a", (0,), 0, 20_000_000),))
-    window = steps.busiest_hour([result])
-    assert window is not None
-    assert window.start_ms == 7_000_000
-    assert "nothing ever waited" in window.chosen
+    assert (window.start_ms, window.length_ms) == (7_000_000, HOUR_MS)
+    alone = steps.busiest_hour([first])
+    assert alone is not None
+    assert alone.start_ms == 0, "the earliest of equals"
 
 
 def test_gantt_shows_gaps_sharing_and_the_same_colour(make_result: Callable[..., Result]) -> None:

@@ -26,7 +26,7 @@ def _figure(comparison: Comparison, place: int) -> Figure:
     contenders = [each for each in rivals(comparison) if _sizes(each)][:MOST_PANELS]
     label = f"Waiting by size and cause: {comparison.experiment.title}, {comparison.title}"
     chart = stacked_bars(label, {each.label: _sizes(each) for each in contenders})
-    return Figure(f"overall-waiting-{slug(comparison.title)}-{place}", chart.svg())
+    return Figure(f"overall-waiting-{slug(comparison.title)}-{place}", chart)
 
 
 def _sizes(contender: ContenderScores) -> dict[str, tuple[float, float, float]]:

@@ -157,7 +157,7 @@ def _dots(experiment: Experiment, found: Sequence[Comparison]) -> ShownDots | No
         f"{subject.name[0].upper()}{subject.name[1:]} / that of {experiment.baseline} (log scale)",
     )
     ratios = [estimate for panel in panels for estimate in panel.ratios.values()]
-    return ShownDots(Figure(slug(experiment.name), chart.svg()), subject.name, ratios)
+    return ShownDots(Figure(slug(experiment.name), chart), subject.name, ratios)
 
 
 def _rows(experiment: Experiment, panels: Sequence[DotPanel]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 from trainmaster.evaluation.comparisons import Comparison, comparisons
@@ -27,6 +28,7 @@ TEMPLATE = Path(__file__).with_name("comparison.md")
 NOTES = {DAGGER: FOOTNOTE}
 MARK = 'data-by="trainmaster"'
 """Marks figures that a report wrote and may replace."""
+KINDS = (".svg", ".pdf", ".png")
 TRIAL = ("experiment", "track", "workload", "conditions", "contender", "policy", "standing", "seed")
 APART = ("chosen", "delays", "bins", "excess_blocks_s", "remarks")
 SCORES = tuple(each.name for each in fields(Score) if each.name not in APART)
@@ -47,7 +49,8 @@ def write_report(result: SuiteResult, directory: Path, compose: Compose | None =
         (directory / FIGURES).glob("*.svg")
     ):  # figures that this report does not have
         if path not in written and MARK in path.read_text(encoding="utf-8", errors="replace"):
-            path.unlink()
+            for kind in KINDS:
+                path.with_suffix(kind).unlink(missing_ok=True)
     return directory / PAGE
 
 
@@ -56,7 +59,10 @@ def report_files(result: SuiteResult, compose: Compose | None = None) -> Iterato
     made = (compose or compose_report)(result, comparisons(result))
     yield text_file("scores.csv", scores_csv(result))
     for figure in made.figures:
-        yield text_file(f"{FIGURES}/{figure.slug}.svg", standalone(figure.svg))
+        name = f"{FIGURES}/{figure.slug}"
+        yield text_file(f"{name}.svg", standalone(figure.svg))
+        yield ReportFile(f"{name}.pdf", partial(figure.chart.drawing, "pdf"))
+        yield ReportFile(f"{name}.png", partial(figure.chart.png, figure.chart.label))
     yield text_file("README.md", made.markdown)
     yield text_file(PAGE, made.page)
 

@@ -162,7 +162,7 @@ def shown_sweeps(
             sweep.of,
             subject.name,
             sweep.steps.title,
-            Figure(name, chart.svg()),
+            Figure(name, chart),
             _table(experiment, sweep, ratios),
             panels[1].points,
         )
@@ -272,7 +272,7 @@ def shown_spreads(experiment: Experiment, found: Sequence[SettingSweep]) -> Iter
         label = f"{experiment.title}: mean, maximum and variance of the {name} by {steps.title}"
         figure = f"{slug(experiment.name)}-{key}-by-{slug(steps.title)}"
         chart = line_plot(label, steps, panels)
-        yield ShownSpread(name, steps.title, Figure(figure, chart.svg()))
+        yield ShownSpread(name, steps.title, Figure(figure, chart))
 
 
 def _setting_series(found: Sequence[SettingSweep], measure: Measure) -> tuple[Series, ...]:
