@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -15,6 +20,7 @@ from tests.live.daemons import live, until
 from trainmaster.errors import Failed
 
 pytestmark = pytest.mark.live
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +33,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[trainmaster.Cli
 @pytest.fixture(autouse=True)
 def _by_value() -> Iterator[None]:
     """Functions of this file go along as those of a notebook do."""
-    import sys
-
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
@@ -85,3 +89,61 @@ def test_what_the_manager_refuses_leaves_nothing_behind(client: trainmaster.Clie
     with pytest.raises(Failed, match="type that is not here"):
         client.submit(train, 0.1, gpus="H100:1")
     assert len(list(client.folder.iterdir())) == before
+
+
+HYDRA_APP = """import hydra
+
+@hydra.main(config_path=None, config_name=None, version_base="1.3")
+def train(config):
+    print("depth", config.depth)
+    if config.depth == 3:
+        raise ValueError("depth 3 is too much")
+    return config.depth * 2
+
+train()
+"""
+
+
+@pytest.fixture
+def environment(client: trainmaster.Client) -> dict[str, str]:
+    """Of programs that find the manager by themselves."""
+    folder = client.api.place.folder
+    assert folder is not None
+    paths = os.pathsep.join(map(str, (ROOT / "integrations/hydra", ROOT)))
+    return os.environ | {"TRAINMASTER_DATA": str(folder), "PYTHONPATH": paths}
+
+
+def ran(environment: dict[str, str], cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        env=environment,
+        cwd=cwd,
+        text=True,
+        capture_output=True,
+        timeout=300,
+    )
+
+
+def test_a_sweep_of_hydra_is_an_array(
+    client: trainmaster.Client, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(HYDRA_APP)
+    sweep = ("app.py", "-m", "hydra/launcher=trainmaster", "hydra.launcher.job.gpus=1")
+    said = ran(environment, tmp_path, *sweep, "+depth=1,2,3")
+    assert said.returncode == 1
+    assert "depth 3 is too much" in said.stderr
+    jobs = client.array("app")
+    assert [job.state for job in jobs] == ["succeeded", "succeeded", "failed"]
+    assert jobs[1].result().return_value == 4
+    assert jobs[0].logs() == "depth 1\n"
+
+
+def test_a_search_of_optuna_tells_results_and_prunes(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    program = str(ROOT / "examples/optuna_search.py")
+    sizes = ("--trials", "8", "--at-once", "4", "--steps", "6", "--step-s", "0.1")
+    said = ran(environment, tmp_path, program, *sizes)
+    assert said.returncode == 0, said.stderr
+    assert re.search(r"^8 trials: .*complete", said.stdout)
+    assert re.search(r"^best: 0\.\d+ with {'lr'", said.stdout, re.M)
