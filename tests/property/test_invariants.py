@@ -18,7 +18,7 @@ from trainmaster.sim.metrics import result_of
 from trainmaster.sim.result_json import to_json
 
 some = settings(
-    max_examples=25,
+    max_examples=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -45,7 +45,7 @@ def test_nothing_is_overbooked_lost_or_left_over(contender: str, scenario: Scena
 
 
 @every_contender
-@settings(some, max_examples=10)
+@settings(some, max_examples=8)
 @given(scenario=scenarios(), seed=st.integers(0, 1 << 16))
 def test_dropping_every_cache_changes_no_order(
     contender: str, scenario: Scenario, seed: int
@@ -68,7 +68,7 @@ def written(drive: Drive) -> str:
 
 
 @every_contender
-@settings(some, max_examples=10)
+@settings(some, max_examples=8)
 @given(scenario=calm_scenarios())
 def test_under_ideal_a_job_trains_exactly_as_long_as_it_needs(
     contender: str, scenario: Scenario
@@ -83,7 +83,7 @@ def test_under_ideal_a_job_trains_exactly_as_long_as_it_needs(
 
 
 @every_contender
-@settings(some, max_examples=10)
+@settings(some, max_examples=8)
 @given(scenario=calm_scenarios())
 def test_equal_jobs_start_in_order_of_submission_then_row(
     contender: str, scenario: Scenario

@@ -67,7 +67,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 
 some = settings(
-    max_examples=20,
+    max_examples=15,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

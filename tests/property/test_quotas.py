@@ -126,14 +126,14 @@ def driven(scenario: Scenario, contender: str, **how: object) -> BoundedDrive:
 
 
 @every_contender
-@settings(some, max_examples=8)
+@settings(some, max_examples=5)
 @given(scenario=bounded_scenarios())
 def test_no_plan_exceeds_a_bound_and_every_job_ends(contender: str, scenario: Scenario) -> None:
     driven(scenario, contender).everything_ended()
 
 
 @every_contender
-@settings(some, max_examples=4)
+@settings(some, max_examples=3)
 @given(scenario=bounded_scenarios(), seed=st.integers(0, 1 << 16))
 def test_dropping_every_cache_changes_no_order(
     contender: str, scenario: Scenario, seed: int
