@@ -250,6 +250,16 @@ def test_a_gang_that_loses_a_rank_goes_on_with_the_others_on_all_nodes() -> None
     assert (gang.must_regroup, gang.world, gang.first) == (False, 2, None)
 
 
+def test_the_device_of_a_lost_rank_has_no_process_that_could_stay() -> None:
+    gang, _ = told(gang_of(may_lose=1), (A, replace(RANK, rank=0, pids=(11,))))
+    gang = resizing_in_place(gang, 1, left_after_loss(gang))
+    gang, _ = told(gang, (A, formed(11, numbers=(1,))), (B, formed(20, numbers=(2,))))
+    shrunk = (Part("n0", 0, 1, devices=(0,)), Part("n1", 1, 1, devices=(0,)))
+    assert [part.numbers for part in numbered(gang, shrunk)] == [(0,), ()]
+    kept = (Part("n0", 0, 1, devices=(1,)), Part("n1", 1, 1, devices=(0,)))
+    assert [part.numbers for part in numbered(gang, kept)] == [(), ()]
+
+
 def test_a_gang_that_loses_a_node_goes_on_with_the_others() -> None:
     gang, _ = told(gang_of(may_lose=1), (B, FAILED))
     assert (gang.must_regroup, due(gang)) == (True, {})

@@ -448,14 +448,23 @@ def _resize_timed(gang: Gang, index: int, part: Part, report: Report) -> Folded:
 def _replica_lost(gang: Gang, index: int, part: Part, report: Report) -> Folded:
     """A gang on one node has regrouped already; else all parts have to, if the gang may lose another rank."""
     assert isinstance(report, ReplicaLost)
-    left = tuple(number for number in numbers_of(part) if number != report.rank)
-    own = replace(part, ranks=len(report.pids), numbers=left)
+    own = replace(_without_rank(part, report.rank), ranks=len(report.pids))
     if len(gang.members) == 1:
         return _without(_with(gang, index, own), None, 1), report
     if not _may_lose(gang, 1):
         return replace(_with(gang, index, own), first=index), None
     gang = _with(gang, index, replace(own, lost=report))
     return _without(gang, index, 1), None
+
+
+def _without_rank(part: Part, lost: int) -> Part:
+    """Its device stays booked, and has no process that could stay there in the next resize."""
+    numbers, devices = numbers_of(part), part.devices
+    if len(devices) == len(numbers):
+        devices = tuple(
+            device for number, device in zip(numbers, devices, strict=True) if number != lost
+        )
+    return replace(part, numbers=tuple(n for n in numbers if n != lost), devices=devices)
 
 
 def _may_lose(gang: Gang, ranks: int) -> bool:
