@@ -468,6 +468,32 @@ def test_a_job_whose_data_a_node_does_not_see_is_not_run_there(tmp_path: Path) -
     perform(tmp_path, act)
 
 
+def test_a_job_whose_data_is_not_mounted_on_a_node_is_not_run_there(tmp_path: Path) -> None:
+    async def act(stage: Cluster) -> None:
+        data = stage.folder / "data"
+        data.mkdir()
+        stage.link.nodes["n1"].bare = (str(data),)
+        spec = replace(stage.shell("touch started"), data=(str(data),))
+        await stage.order(Launch(RUN, BOTH, 0), spec)
+        assert (await stage.ended(RUN)).code == 0, "there is nothing in it anywhere"
+        (stage.workdir / "started").unlink()
+        (data / "train.rec").touch()
+        second, third = Run(RUN.job, 2), Run(RUN.job, 3)
+        await stage.order(Launch(second, BOTH, 0), spec)
+        last = await until(lambda: next((r for r in stage.of(second) if is_last(r)), None))
+        assert isinstance(last, Lost)
+        assert last.unfit == ("n1",)
+        assert last.why == (
+            f"On the node n1 there is nothing in {data}, and elsewhere there is: look whether it is"
+            " mounted there."
+        )
+        assert not (stage.workdir / "started").exists()
+        await stage.order(Launch(third, placed(2), 0), spec)
+        assert (await stage.ended(third)).code == 0
+
+    perform(tmp_path, act)
+
+
 def test_a_folder_that_nobody_sees_is_the_jobs_own_fault(tmp_path: Path) -> None:
     async def act(stage: Cluster) -> None:
         gone = stage.folder / "gone"

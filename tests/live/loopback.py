@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trainmaster.engines.ray.engine import RayEngine
 from trainmaster.engines.ray.launcher import Launcher
+from trainmaster.engines.ray.node_files import Unseen
 from trainmaster.engines.ray.node_link import (
     NodeFound,
     NodeGone,
@@ -44,18 +45,38 @@ class LoopbackNode:
     incarnation: int = 0
     hidden: tuple[str, ...] = ()
     """Folders that are not on this node, though all nodes of the test have one disk."""
+    bare: tuple[str, ...] = ()
+    """Folders in which there is nothing on this node: nothing is mounted there."""
 
     def as_seen(self, word: object) -> object:
         """A path of a hidden folder is, as this node sees it, one that does not exist."""
         if isinstance(word, tuple):
             return tuple(map(self.as_seen, word)) if type(word) is tuple else word
-        is_hidden = isinstance(word, str) and any(map(word.startswith, self.hidden))
-        return f"/not-on-{self.node.name}{word}" if is_hidden else word
+        if not isinstance(word, str):
+            return word
+        if word in self.bare:
+            (empty := Path(f"{self._empty}{word}")).mkdir(parents=True, exist_ok=True)
+            return str(empty)
+        return f"{self._nowhere}{word}" if any(map(word.startswith, self.hidden)) else word
 
     def as_told(self, answer: object) -> object:
-        if isinstance(answer, tuple) and all(isinstance(each, str) for each in answer):
-            return tuple(each.removeprefix(f"/not-on-{self.node.name}") for each in answer)
+        if isinstance(answer, Unseen):
+            return Unseen(self._known(answer.gone), self._known(answer.bare))
         return answer
+
+    def _known(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """As everybody else calls them."""
+        return tuple(
+            path.removeprefix(self._nowhere).removeprefix(str(self._empty)) for path in paths
+        )
+
+    @property
+    def _nowhere(self) -> str:
+        return f"/not-on-{self.node.name}"
+
+    @property
+    def _empty(self) -> Path:
+        return self.folder / "empty"
 
     async def start(self) -> None:
         self.launcher = Launcher(self.folder, Machine(topology_of([self.node]), ()))

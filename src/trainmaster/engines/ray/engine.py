@@ -53,6 +53,7 @@ from trainmaster.engines.ray.gang_parts import (
     reservation,
 )
 from trainmaster.engines.ray.gang_run import Cluster, GangRun, Misfit
+from trainmaster.engines.ray.node_files import Unseen
 from trainmaster.engines.ray.node_link import (
     NodeFound,
     NodeGone,
@@ -103,6 +104,9 @@ APART = (
     " write is brought back."
 )
 NOT_SEEN = "The node {} does not see {}: put that on storage that all nodes share."
+BARE = "On the node {} there is nothing in {}, and elsewhere there is: look whether it is mounted there."
+MANAGER = ""
+"""No node has this name."""
 OR_COPY = " Or submit it with --snapshot: then its code is copied to its nodes."
 NOT_BROUGHT = "What job {} wrote on its nodes cannot be brought here: {}."
 LEFT_OUT = "{} cannot be read, or belong to another account"
@@ -635,36 +639,31 @@ class RayEngine:
         self, spec: LaunchSpec, nodes: Sequence[str], paths: tuple[str, ...]
     ) -> Misfit | None:
         """A path counts that somebody sees: else it is the job's fault, and its end says so."""
-        unseen = {
-            name: cast(tuple[str, ...], said)
-            for name, said in zip(
-                nodes,
-                await asyncio.gather(*(self._session(name).ask("unseen", paths) for name in nodes)),
-                strict=True,
-            )
-        }
-        if not any(unseen.values()):
+        asked = (paths, node_files.read_files(spec))
+        asking = (self._session(name).ask("unseen", *asked) for name in nodes)
+        unseen = dict(zip(nodes, cast(list[Unseen], await asyncio.gather(*asking)), strict=True))
+        if all(each == Unseen() for each in unseen.values()):
             return None
-        unseen |= await self._unseen_elsewhere(paths, set(nodes))
-        own = await asyncio.to_thread(node_files.unseen, paths)
-        nobody = {path for path in own if all(path in each for each in unseen.values())}
-        unfit = {
-            name: [path for path in each if path not in nobody] for name, each in unseen.items()
-        }
-        first = next((name for name in nodes if unfit[name]), None)
+        unseen |= await self._unseen_elsewhere(asked, set(nodes))
+        own = await asyncio.to_thread(node_files.unseen, *asked)
+        lacking = node_files.lacking({**unseen, MANAGER: own})
+        unfit = {name: lacking[name] for name in unseen if lacking[name] != Unseen()}
+        first = next((name for name in nodes if name in unfit), None)
         if first is None:
             return None
-        why = NOT_SEEN.format(first, listing(unfit[first]))
-        if spec.workdir in unfit[first]:
+        found = unfit[first]
+        why = NOT_SEEN.format(first, listing([*found.gone])) if found.gone else ""
+        why = why or BARE.format(first, listing([*found.bare]))
+        if spec.workdir in found.gone + found.bare:
             why += OR_COPY
-        return Misfit(why, tuple(name for name, each in unfit.items() if each))
+        return Misfit(why, tuple(unfit))
 
     async def _unseen_elsewhere(
-        self, paths: tuple[str, ...], but: set[str]
-    ) -> dict[str, tuple[str, ...]]:
+        self, asked: tuple[tuple[str, ...], tuple[str, ...]], but: set[str]
+    ) -> dict[str, Unseen]:
         """What the other nodes do not see, of those that answer soon."""
         asking = {
-            asyncio.create_task(self._sessions[name].ask("unseen", paths)): name
+            asyncio.create_task(self._sessions[name].ask("unseen", *asked)): name
             for name in self._sessions.keys() - but - self._silent.keys()
         }
         if not asking:
@@ -673,7 +672,7 @@ class RayEngine:
         for task in slow:
             task.cancel()
         answered = (task for task in done if task.exception() is None)
-        return {asking[task]: cast(tuple[str, ...], task.result()) for task in answered}
+        return {asking[task]: cast(Unseen, task.result()) for task in answered}
 
     async def _settle_later(self, name: str, known: Known, adopted: Sequence[GangRun] = ()) -> None:
         """Until nothing there hinders it, such as a full disk."""

@@ -20,6 +20,7 @@ from trainmaster.engines.protocol import EngineError, KnownJob, Probed, StrayRun
 from trainmaster.engines.ray import node_files
 from trainmaster.engines.ray.file_tree import Tree
 from trainmaster.engines.ray.log_pieces import new_pieces
+from trainmaster.engines.ray.node_files import Unseen
 from trainmaster.engines.ray.node_reports import (
     Batch,
     Begun,
@@ -189,14 +190,14 @@ class Launcher:
         self._confirm(session)
         return await asyncio.to_thread(node_files.has_mark, runs, mark)
 
-    async def unseen(self, session: int, paths: Sequence[str]) -> tuple[str, ...]:
-        """Paths that this node does not see; all where its storage does not answer."""
+    async def unseen(self, session: int, paths: Sequence[str], read: Sequence[str]) -> Unseen:
+        """What this node does not see; all where its storage does not answer."""
         self._confirm(session)
         try:
             async with asyncio.timeout(STORAGE_S):
-                return await asyncio.to_thread(node_files.unseen, paths)
+                return await asyncio.to_thread(node_files.unseen, paths, read)
         except TimeoutError:
-            return tuple(paths)
+            return Unseen(tuple(paths))
 
     async def execute(self, session: int, order: Order, spec: LaunchSpec) -> None:
         """The order in this node's own numbers."""

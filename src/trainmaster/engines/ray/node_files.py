@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,6 +15,15 @@ from trainmaster.model.launch_spec import LaunchSpec
 MARK = ".mark"
 """A file below the manager's runs with a name that no other folder has."""
 NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENOTCONN)
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Of the paths that a job names, what one machine lacks."""
+
+    gone: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
+    """Folders that the job reads and in which there is nothing: their storage may not be mounted."""
 
 
 def mark_of(runs: Path) -> str:
@@ -37,15 +47,37 @@ def has_mark(runs: str, mark: str) -> bool:
 
 def named_files(spec: LaunchSpec, sent: Collection[str] = ()) -> tuple[str, ...]:
     """What a job needs to see on each of its nodes, without the folders that are sent there."""
-    own = "" if spec.workdir in sent else spec.workdir
     saved = "" if spec.checkpoint_dir in sent else os.path.dirname(spec.checkpoint_dir)
-    named = (os.path.join(spec.workdir, each) for each in (own, saved, *spec.data) if each)
-    return tuple(dict.fromkeys(named))
+    own = (os.path.join(spec.workdir, saved),) if saved else ()
+    return tuple(dict.fromkeys((*read_files(spec, sent), *own)))
 
 
-def unseen(paths: Sequence[str]) -> tuple[str, ...]:
-    """Those that are not there. What only may not be read is: programs run as other users."""
-    return tuple(path for path in paths if not _is_there(path))
+def read_files(spec: LaunchSpec, sent: Collection[str] = ()) -> tuple[str, ...]:
+    """Those of them in which a job looks for something: its checkpoints may be the first there."""
+    own = "" if spec.workdir in sent else spec.workdir
+    return tuple(os.path.join(spec.workdir, each) for each in (own, *spec.data) if each)
+
+
+def unseen(paths: Sequence[str], read: Collection[str]) -> Unseen:
+    """What only may not be read is there: programs run as other users."""
+    gone = tuple(path for path in paths if not _is_there(path))
+    return Unseen(gone, tuple(path for path in paths if path in read and _is_bare(path)))
+
+
+def lacking(found: Mapping[str, Unseen]) -> dict[str, Unseen]:
+    """What each machine lacks, and another has: what nobody has is the job's own fault."""
+    said = found.values()
+    gone = {path for each in said for path in each.gone}
+    bare = {path for each in said for path in each.bare}
+    is_there = {path for path in gone if any(path not in each.gone for each in said)}
+    is_filled = {path for path in bare if any(path not in each.gone + each.bare for each in said)}
+    return {
+        name: Unseen(
+            tuple(path for path in each.gone if path in is_there),
+            tuple(path for path in each.bare if path in is_filled),
+        )
+        for name, each in found.items()
+    }
 
 
 def _is_there(path: str) -> bool:
@@ -54,3 +86,11 @@ def _is_there(path: str) -> bool:
     except OSError as error:
         return error.errno not in NOT_THERE
     return True
+
+
+def _is_bare(path: str) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
