@@ -3,8 +3,10 @@
     python -m benchmarks.dashboard [--quick | --page]
 
 The manager is that of benchmarks/scale.py. Windows with and without the dashboards take turns in one run, so
-that both have the same machine. The dashboards are tabs of a real Chromium on the first page. Written to
-benchmarks/results/dashboard.json and docs/measurements/dashboard.md.
+that both have the same machine. The dashboards follow the first page as tabs do
+(benchmarks/dashboard_tabs.py): ten tabs of Chromium would take the processor from what is measured. One real
+tab is measured for itself.
+Written to benchmarks/results/dashboard.json and docs/measurements/dashboard.md.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import json
 import os
 import platform
 import random
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -29,7 +33,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from benchmarks.live_daemon import MeasuringClient
 from benchmarks.pages import page
-from benchmarks.scale_load import MEAN_GPUS, ScaleManager, measured, submit
+from benchmarks.scale_engine import Rates
+from benchmarks.scale_load import MEAN_GPUS, ScaleManager, arrivals, measured, submit
 from tests.browser.chromium import ARGUMENTS, executable
 from tests.live.daemons import until
 
@@ -49,7 +54,7 @@ class Setting:
     seconds: float
 
 
-FULL = Setting("25x40x10", 10_000, 10_000, tabs=10, pairs=3, seconds=12.0)
+FULL = Setting("25x40x10", 10_000, 10_000, tabs=10, pairs=3, seconds=15.0)
 QUICK = Setting("4x25x10", 1_000, 1_000, tabs=3, pairs=1, seconds=4.0)
 
 
@@ -124,15 +129,23 @@ def updates(tab: Page, seconds: float) -> dict[str, float]:
 
 
 @contextmanager
-def dashboards(context: BrowserContext, number: int) -> Iterator[dict[str, Any]]:
-    """So many tabs on the first page."""
-    began = time.monotonic()
-    tabs = [opened(context) for _ in range(number)]
-    said: dict[str, Any] = {"count": number, "opened_s": round(time.monotonic() - began, 2)}
-    yield said
-    said["still_open"] = sum(tab.evaluate("window.socket.connected") for tab in tabs)
-    for tab in tabs:
-        tab.close()
+def dashboards(manager: ScaleManager, number: int) -> Iterator[dict[str, Any]]:
+    """So many open dashboards; a process of their own reads them."""
+    said: dict[str, Any] = {"count": number}
+    words = [sys.executable, "-m", "benchmarks.dashboard_tabs", str(manager.url), str(number)]
+    token = manager.bearer()["Authorization"].partition(" ")[2]
+    process = subprocess.Popen(
+        words, env=os.environ | {"TOKEN": token}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        said |= json.loads(process.stdout.readline())
+        yield said
+    finally:
+        process.stdin.close()
+        said |= json.loads(process.stdout.readline() or "{}")
+        process.wait()
 
 
 def page_process(manager: ScaleManager) -> psutil.Process:
@@ -141,13 +154,12 @@ def page_process(manager: ScaleManager) -> psutil.Process:
     return next(each for each in children if "trainmaster.api.web" in each.cmdline())
 
 
-def windows(manager: ScaleManager, browser: Browser, setting: Setting) -> Iterator[dict[str, Any]]:
+def windows(manager: ScaleManager, setting: Setting) -> Iterator[dict[str, Any]]:
     """Without and with the dashboards, in turns."""
     most = 64
     for turn in range(setting.pairs):
         for number in (0, setting.tabs) if turn % 2 == 0 else (setting.tabs, 0):
-            context = session(browser, manager)
-            with dashboards(context, number) as said:
+            with dashboards(manager, number) as said:
                 process = page_process(manager)
                 before, began = sum(process.cpu_times()[:2]), time.monotonic()
                 found = measured(manager, 1.0, setting.seconds, most)
@@ -156,7 +168,6 @@ def windows(manager: ScaleManager, browser: Browser, setting: Setting) -> Iterat
                     "core": round(spent / (time.monotonic() - began), 3),
                     "rss_mib": round(process.memory_info().rss / 2**20, 1),
                 }
-            context.close()
             print(f"  {number} dashboards: {found['manager']['times_ms']['pass']}", flush=True)
             yield {"dashboards": said, **found}
 
@@ -202,11 +213,12 @@ def measure(setting: Setting, folder: Path) -> dict[str, Any]:
                 opened(context).close()  # the process has started
                 context.close()
                 context = session(browser, manager)
-                tab = in_browser(context, setting.seconds)
-                context.close()
-                found = list(windows(manager, browser, setting))
+                Rates(1.0, 0.0).write(manager.folder)
+                with arrivals(manager, 1.0, 64, seed=1):
+                    tab = in_browser(context, setting.seconds)
             finally:
                 browser.close()
+        found = list(windows(manager, setting))
         return {
             "gpus": setting.gpus,
             "tabs": setting.tabs,

@@ -24,6 +24,7 @@ from trainmaster.api.request_limits import RequestLimits
 from trainmaster.api.routes import (
     accounts,
     cluster,
+    health,
     jobs,
     lab,
     logs,
@@ -31,7 +32,6 @@ from trainmaster.api.routes import (
     ports,
     reservations,
     submit,
-    web,
     whatif,
 )
 from trainmaster.api.routes import (
@@ -103,7 +103,7 @@ def create_app(
     app.include_router(audit_routes.routes(audit), prefix=ROOT)
     app.include_router(accounts.routes(service, sessions, url), prefix=ROOT)
     app.include_router(accounts.login_routes(sessions, callers, url))
-    app.include_router(web.routes(service, metrics or Metrics()))
+    app.include_router(health.routes(service, metrics or Metrics()))
     proxy = PageProxy(service, pages)
     for path, method in (
         ("/_nicegui/{path:path}", "POST"),

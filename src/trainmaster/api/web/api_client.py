@@ -9,6 +9,8 @@ from typing import Any
 
 import httpx
 
+from trainmaster.api.headers import SESSION_HEADER
+
 ROOT = "/api/v1"
 ANSWER_S = 30.0
 
@@ -23,11 +25,12 @@ class Refused(Exception):
 
 
 class ApiClient:
-    """Requests of one person, with what shows who that is."""
+    """Requests of one person, with the session that shows who that is."""
 
-    def __init__(self, connections: httpx.AsyncClient, shown: Mapping[str, str]) -> None:
+    def __init__(self, connections: httpx.AsyncClient, session: str) -> None:
         self._connections = connections
-        self._shown = dict(shown)
+        self.session = session
+        self._shown = {SESSION_HEADER: session}
 
     async def get(self, path: str, **query: Any) -> Any:
         return await self.send("GET", path, **query)

@@ -1,8 +1,8 @@
-"""Keeps what open pages show up to date: a follower of `/changes` and a copy of the answers for each person.
+"""Keeps what open pages show up to date: a follower of `/changes` and a copy of the answers for each session.
 
-All windows of a person share them. After a change the answers are fetched again, and at the latest after a
+All windows of a browser share them. After a change the answers are fetched again, and at the latest after a
 while; never sooner than 20 times as long as the last fetch took, so that the manager spends at most 5 % of
-its time on a person. Where no window is open nothing is asked.
+its time on a session. Where no window is open nothing is asked.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import httpx
 
@@ -175,11 +176,14 @@ def _sorted(query: dict[str, Any]) -> Query:
     return tuple(sorted((name, value) for name, value in query.items() if value is not None))
 
 
-_FEEDS: dict[tuple[str, str], LiveFeed] = {}
+_FEEDS: WeakValueDictionary[tuple[str, str], LiveFeed] = WeakValueDictionary()
+"""By session and role: windows of another session of the same person outlive the end of this one."""
 
 
 def feed_of(viewer: Viewer) -> LiveFeed:
-    """The one that all windows of this person share; it asks with the session of the newest."""
-    feed = _FEEDS.setdefault((viewer.user, viewer.role), LiveFeed(viewer.api))
-    feed.api = viewer.api
+    """The one that all windows of this browser share."""
+    key = viewer.api.session, viewer.role
+    feed = _FEEDS.get(key)
+    if feed is None:
+        feed = _FEEDS[key] = LiveFeed(viewer.api)
     return feed

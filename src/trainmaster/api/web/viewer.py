@@ -75,7 +75,7 @@ class Manager:
     async def viewer(self) -> Viewer:
         """Of the page that is being built."""
         session = ui.context.client.request.headers.get(SESSION_HEADER, "")
-        api = ApiClient(self._connections, {SESSION_HEADER: session})
+        api = ApiClient(self._connections, session)
         caller, status = await asyncio.gather(api.get("/caller"), api.get("/status"))
         self._trouble.take(status)
         return Viewer(caller["user"], caller["role"], api, status["policy"] or "", self._trouble)

@@ -1,4 +1,4 @@
-"""Health and metrics, beside the pages of the dashboard: everything outside /api."""
+"""Whether the manager works, and what it counts: for those who watch it."""
 
 from __future__ import annotations
 
