@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -20,7 +16,6 @@ from tests.live.daemons import live, until
 from trainmaster.errors import Failed
 
 pytestmark = pytest.mark.live
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -84,66 +79,21 @@ def test_a_job_is_suspended_resumed_and_cancelled(client: trainmaster.Client) ->
         job.result()
 
 
+def test_a_manager_is_asked_by_its_url_with_a_token(client: trainmaster.Client) -> None:
+    place = client.api.place
+    assert place.folder is not None
+    token = place.folder / "admin-token"
+    remote = trainmaster.Client(place.url, token_file=token, folder=client.folder)
+    assert remote.submit(train, 0.5).result() == {"lr": 0.5, "loss": 0.5}
+    wrong = client.folder / "token"
+    wrong.write_text("not-a-token\n")
+    with pytest.raises(Failed, match="does not know this token"):
+        trainmaster.Client(place.url, token_file=wrong).submit("true")
+    wrong.unlink()
+
+
 def test_what_the_manager_refuses_leaves_nothing_behind(client: trainmaster.Client) -> None:
     before = len(list(client.folder.iterdir()))
     with pytest.raises(Failed, match="type that is not here"):
         client.submit(train, 0.1, gpus="H100:1")
     assert len(list(client.folder.iterdir())) == before
-
-
-HYDRA_APP = """import hydra
-
-@hydra.main(config_path=None, config_name=None, version_base="1.3")
-def train(config):
-    print("depth", config.depth)
-    if config.depth == 3:
-        raise ValueError("depth 3 is too much")
-    return config.depth * 2
-
-train()
-"""
-
-
-@pytest.fixture
-def environment(client: trainmaster.Client) -> dict[str, str]:
-    """Of programs that find the manager by themselves."""
-    folder = client.api.place.folder
-    assert folder is not None
-    paths = os.pathsep.join(map(str, (ROOT / "integrations/hydra", ROOT)))
-    return os.environ | {"TRAINMASTER_DATA": str(folder), "PYTHONPATH": paths}
-
-
-def ran(environment: dict[str, str], cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words],
-        env=environment,
-        cwd=cwd,
-        text=True,
-        capture_output=True,
-        timeout=300,
-    )
-
-
-def test_a_sweep_of_hydra_is_an_array(
-    client: trainmaster.Client, environment: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "app.py").write_text(HYDRA_APP)
-    sweep = ("app.py", "-m", "hydra/launcher=trainmaster", "hydra.launcher.job.gpus=1")
-    said = ran(environment, tmp_path, *sweep, "+depth=1,2,3")
-    assert said.returncode == 1
-    assert "depth 3 is too much" in said.stderr
-    jobs = client.array("app")
-    assert [job.state for job in jobs] == ["succeeded", "succeeded", "failed"]
-    assert jobs[1].result().return_value == 4
-    assert jobs[0].logs() == "depth 1\n"
-
-
-def test_a_search_of_optuna_tells_results_and_prunes(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    program = str(ROOT / "examples/optuna_search.py")
-    sizes = ("--trials", "8", "--at-once", "4", "--steps", "6", "--step-s", "0.1")
-    said = ran(environment, tmp_path, program, *sizes)
-    assert said.returncode == 0, said.stderr
-    assert re.search(r"^8 trials: .*complete", said.stdout)
-    assert re.search(r"^best: 0\.\d+ with {'lr'", said.stdout, re.M)
