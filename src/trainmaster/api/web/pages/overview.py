@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from nicegui import ui
 
+from trainmaster.api.web.api_client import Refused
 from trainmaster.api.web.frame import frame
 from trainmaster.api.web.live_feed import feed_of
 from trainmaster.api.web.parts.attention import Attention
@@ -74,6 +75,8 @@ class OverviewPage:
         self._window = Window(feed_of(self._viewer))
         with ui.row().classes("w-full gap-2"):
             self._tiles()
+        self._daily = ui.link("", "/whatif").classes("tm-link text-sm").mark("daily")
+        self._daily.set_visibility(False)
         with ui.row().classes("w-full gap-2 items-stretch tm-band"):
             self._gpu_card()
             with card("Needs attention", 1, "2 1 320px"), scrolling(232):
@@ -86,6 +89,16 @@ class OverviewPage:
         self._window.watch("overview", "/overview", self._show_overview)
         self._window.watch("grid", "/grid", self._show_grid)
         self._follow_jobs()
+        ui.timer(0.1, self._show_daily, once=True)
+
+    async def _show_daily(self) -> None:
+        """Whether another policy would have done better, once a day of history was compared."""
+        try:
+            said = await self._viewer.api.get("/whatif/daily")
+        except Refused:  # an earlier manager, or a standby
+            return
+        self._daily.set_text(said["sentence"])
+        self._daily.set_visibility(said["state"] == "ready")
 
     def _gpu_card(self) -> None:
         with card("GPUs", 4, "3 1 480px") as head:
