@@ -163,7 +163,7 @@ TABLE: dict[tuple[str, str], Access] = {
         operate    GET    /whatif
         operate    POST   /whatif
         view       GET    /whatif/daily
-        operate    GET    /whatif/{id}
+        view       GET    /whatif/{id}
         operate    DELETE /whatif/{id}
         administer GET    /record/events
         administer GET    /audit

@@ -73,3 +73,19 @@ def test_the_daily_comparison_says_why_there_is_none(
     off = client.get(f"{PATH}/daily").json()
     assert off["state"] == "off"
     assert "daily_whatif=0" in off["sentence"]
+
+
+def test_everybody_may_see_the_daily_comparison_and_operators_alone_ask(
+    service: MemoryService,
+) -> None:
+    app = create_app(service)
+    with TestClient(by_us(app), base_url="http://127.0.0.1:8470") as us:
+        asked = us.post(PATH, json={"policies": [{"name": "fifo"}]}).json()["id"]
+        token = us.post("/api/v1/tokens", json={"user": "eve", "role": "user"}).json()["token"]
+        bearer = {"Authorization": f"Bearer {token}"}
+        assert us.get(f"{PATH}/{asked}").status_code == 200
+    with TestClient(app, base_url="http://127.0.0.1:8470", headers=bearer) as eve:
+        assert eve.get(f"{PATH}/daily").status_code == 200
+        assert eve.get(f"{PATH}/{asked}").status_code == 404
+        refused = [eve.get(PATH), eve.post(PATH, json={}), eve.delete(f"{PATH}/{asked}")]
+        assert [answer.status_code for answer in refused] == [403, 403, 403]

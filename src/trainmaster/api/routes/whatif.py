@@ -157,8 +157,9 @@ def routes(service: Daemon, simulations: SimulationProcesses, daily: DailyCompar
         summary="How far a what-if is, and its result",
         **answers(WhatIfRow, 404, 422, 503),
     )
-    async def one(id: Id) -> Response:
-        run = simulations.get(id, None, PROGRAM)
+    async def one(id: Id, by: By) -> Response:
+        """For those who are no operators there is none: they cannot ask for one."""
+        run = simulations.get(id, None if by.is_operator else by.user, PROGRAM)
         return JsonAnswer(await to_thread.run_sync(_with_result, run))
 
     @router.delete(
