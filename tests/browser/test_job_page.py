@@ -14,19 +14,23 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import SCREENSHOTS, Screenshot, log_in, window
 from tests.live.daemons import LiveDaemon, live, until
+from trainmaster.gpu import fake_driver
+from trainmaster.gpu.driver import FAKE_GPUS
 from trainmaster.text.formatting import significant, utc_time
 
 V1 = "/api/v1"
 SOON_MS = 15_000
 TRAINS = """
-import math, sys, time
+import math
 import trainmaster_sdk
+from trainmaster.gpu import fake_driver
+fake_driver.allocate(11 << 30, util_ppm=830_000)
 print("\\x1b[1;32mwandb\\x1b[0m: View run fine-7 at https://wandb.ai/ada/resnet/runs/x1y2z3", flush=True)
 with trainmaster_sdk.run() as tm:
     found = tm.load()
     step = found.step if found else 0
     while step < 5000 and not tm.should_stop():
-        time.sleep(0.05)
+        fake_driver.step(0.05)
         step += 1
         loss = 2.5 * math.exp(-step / 80) + 0.05 * math.sin(step)
         tm.progress(step=step, loss=loss, total_steps=5000)
@@ -48,9 +52,13 @@ MARKUP = "<img src=x onerror=alert(1)> **b** {{ 7 * 7 }}"
 
 @pytest.fixture(scope="module")
 def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    """One for all: its start takes longer than a test."""
-    with live(tmp_path_factory.mktemp("job-page") / "state", "--slots", "4") as started:
-        yield started
+    """One for all, with four GPUs that are played: its start takes longer than a test."""
+    folder = tmp_path_factory.mktemp("job-page")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FAKE_GPUS, str(fake_driver.make_folder(folder / "gpus", gpus=4)))
+        patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        with live(folder / "state") as started:
+            yield started
 
 
 def number(page: Page, name: str) -> Locator:
@@ -116,7 +124,9 @@ def test_a_job_is_submitted_watched_suspended_resumed_and_cancelled(
     expect(page.get_by_text(explained["sentence"], exact=True)).to_be_visible()
     for entry in ask(manager, f"/jobs/{id}/story")["story"]:
         expect(page.get_by_text(entry["sentence"], exact=True).last).to_be_visible()
-    expect(page.locator("canvas")).to_have_count(2, timeout=SOON_MS)
+    expect(page.locator("canvas")).to_have_count(4, timeout=SOON_MS)
+    used = ask(manager, f"/jobs/{id}/curves")["gpu"]
+    assert {(each["util"], each["memory_bytes"]) for each in used} == {(0.83, 11 << 30)}
     page.wait_for_timeout(6_000 if screenshot_is_taken() else 0)
     screenshot(page, "job", dark=True)
 
