@@ -427,6 +427,15 @@ class MemoryService:
     async def memory_calibration(self) -> Sequence[MemoryCalibration]:
         return [MemoryCalibration(MemorySource.LEARNED, True, 20, 18, 19, median_error=0.0123)]
 
+    async def array_states(self, arrays: Sequence[str]) -> dict[str, dict[str, int]]:
+        return {
+            array: dict(Counter(self.known[id].row.state for id in self.arrays.get(array, ())))
+            for array in arrays
+        }
+
+    def listed(self, live: LiveJob) -> JobStatus:
+        return self._status(self.known[live.id])
+
     async def counts(self) -> Mapping[str, int]:
         self._needs_lead()
         return Counter(known.row.state for known in self.known.values())
