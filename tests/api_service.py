@@ -537,13 +537,6 @@ class MemoryService:
         self._needs_lead()
         return {self.device_type}
 
-    async def array_states(self, arrays: Sequence[str]) -> dict[str, dict[str, int]]:
-        rows = [known.row for known in self.known.values()]
-        return {a: dict(Counter(row.state for row in rows if row.array == a)) for a in arrays}
-
-    def listed(self, live: LiveJob) -> JobStatus:
-        return self._status(self.known[live.id])
-
     def node_curves(self, name: str, since_ms: int) -> NodeCurves:
         self._needs_lead()
         if name != "n0":
