@@ -164,7 +164,7 @@ def main() -> None:
         "python": platform.python_version(),
         "load_before": round(os.getloadavg()[0], 2),
     }
-    size = ("4x25x10", 1_000, 1_000, 5.0) if asked.quick else ("25x40x10", 10_000, 10_000, 10.0)
+    size = ("4x25x10", 1_000, 1_000, 5.0) if asked.quick else ("25x40x10", 10_000, 10_000, 20.0)
     with tempfile.TemporaryDirectory(prefix="tmanswers-", ignore_cleanup_errors=True) as place:
         found |= measure(*size, Path(place))
     found["load_after"] = round(os.getloadavg()[0], 2)

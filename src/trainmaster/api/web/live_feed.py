@@ -1,8 +1,8 @@
 """Keeps what open pages show up to date: a follower of `/changes` and a copy of the answers for each session.
 
 All windows of a browser share them. After a change the answers are fetched again, and at the latest after a
-while; never sooner than 20 times as long as the last fetch took, so that the manager spends at most 5 % of
-its time on a session. Where no window is open nothing is asked.
+while; never sooner than 20 times as long as the last fetch took, or 15 s, so that the manager spends some 5 %
+of its time on a session at most. Where no window is open nothing is asked.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from trainmaster.api.web.viewer import Viewer
 
 LOG = logging.getLogger("trainmaster.web")
 TIMES = 20
+MOST_S = 15.0
+"""Longest pause: a fetch is slow where the machine is busy with other work."""
 LEAST_S = 0.3
 """Between two fetches of the same answer."""
 AT_LEAST_EVERY_S = 5.0
@@ -109,7 +111,7 @@ class LiveFeed:
                 if due:
                     await asyncio.gather(*map(self._fetch, due))
                     took_s = time.monotonic() - now
-                    self._free_s = max(self._free_s, time.monotonic() + TIMES * took_s)
+                    self._free_s = max(self._free_s, time.monotonic() + min(MOST_S, TIMES * took_s))
                 next_s = min(map(self._due_s, self._answers.values()), default=now + 1)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), max(0.01, next_s - time.monotonic()))
