@@ -26,7 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tests.api_service import MemoryService
 from trainmaster.api.app import create_app
-from trainmaster.daemon import job_rows, response_models
+from trainmaster.daemon import job_rows, response_models, whatif_rows
 
 ROOT = "/api/v1"
 STORE_HEADER = "Trainmaster-Store"
@@ -84,9 +84,13 @@ def _schemas() -> list[tuple[str, re.Pattern[str], dict[str, Any]]]:
     return found
 
 
+ROWS = (job_rows, response_models, whatif_rows)
+"""Where the models of answers are."""
+
+
 @cache
 def _adapter(name: str) -> TypeAdapter[object]:
-    return TypeAdapter(getattr(job_rows, name, None) or getattr(response_models, name))
+    return TypeAdapter(next(getattr(rows, name) for rows in ROWS if hasattr(rows, name)))
 
 
 def fault_of(method: str, path: str, answer: Answer) -> str | None:
