@@ -107,11 +107,30 @@ class RayCluster:
         self.start_head()
         starting = {node.name: self._begin(node) for node in self.nodes.values()}
         for name, process in starting.items():
-            if process.wait(PATIENCE_S):  # Ray waits for 30 s, whatever else the machine does
+            if not self._has_come_up(name, process):
+                self._say_why_not(name)
                 self.kill_node(name)
                 process = self._begin(self.nodes[name])
             self._finish(name, process)
         self.until_nodes(*self.nodes)
+
+    def _has_come_up(self, name: str, process: subprocess.Popen[bytes]) -> bool:
+        """Two nodes that start at once may choose the same port: then one raylet ends, and `ray start` would
+        wait for it as long as for one on a busy machine."""
+        until(
+            lambda: process.poll() is not None or not self.raylet(name),
+            f"{name} to start",
+            PATIENCE_S,
+        )
+        return process.poll() == 0
+
+    def _say_why_not(self, name: str) -> None:
+        print((self.folder / f"{name}.out").read_text(), *self._last_words(), sep="\n", flush=True)
+
+    def _last_words(self) -> list[str]:
+        """The ends of what raylets have logged."""
+        logs = sorted((self.folder / "session_latest" / "logs").glob("raylet*"))
+        return [f"{log.name}: {log.read_text(errors='replace')[-1500:]}" for log in logs]
 
     def close(self) -> None:
         """End whatever carries a mark of this cluster, and all that it has started."""

@@ -21,3 +21,10 @@ def small_cluster() -> Iterator[RayCluster]:
     """Two nodes of two GPUs, in racks of their own. Who kills one starts it again."""
     with RayCluster.running(*two_racks(2, gpus=2)) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def wide_cluster() -> Iterator[RayCluster]:
+    """The same with four GPUs each."""
+    with RayCluster.running(*two_racks(2, gpus=4)) as cluster:
+        yield cluster

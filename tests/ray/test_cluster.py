@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,8 @@ pytestmark = OWN_CLUSTER
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    with RayCluster.running(*two_racks(2)) as cluster:
-        yield cluster
+def cluster(wide_cluster: RayCluster) -> RayCluster:
+    return wide_cluster
 
 
 def test_nodes_have_addresses_labels_and_devices_of_their_own(cluster: RayCluster) -> None:

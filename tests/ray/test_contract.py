@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.test_engines import *  # noqa: F403
 from tests.live.stage import HERE, Act, MakeEngine, Processes, perform
-from tests.ray.cluster import RayCluster, two_racks
+from tests.ray.cluster import RayCluster
 from tests.ray.linked import Linked
 from tests.ray.namespace import ADDRESS
 from tests.ray.node_processes import NodeProcesses
@@ -28,12 +28,11 @@ DEVICES = 4
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address(request: pytest.FixtureRequest) -> str:
     if users := os.environ.get(ADDRESS):
-        yield users
-    else:
-        with RayCluster.running(*two_racks(2, gpus=DEVICES)) as cluster:
-            yield cluster.address
+        return users
+    cluster: RayCluster = request.getfixturevalue("wide_cluster")
+    return cluster.address
 
 
 @pytest.fixture(scope="module")

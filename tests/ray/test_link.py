@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.live.daemons import until
-from tests.ray.cluster import RayCluster, kill, two_racks
+from tests.ray.cluster import RayCluster, kill
 from tests.ray.conftest import OWN_CLUSTER
 from tests.ray.linked import Linked
 from trainmaster.engines.protocol import EngineError
@@ -28,9 +28,8 @@ ONE, TWO = Run("1", 1), Run("2", 1)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    with RayCluster.running(*two_racks(2)) as cluster:
-        yield cluster
+def cluster(wide_cluster: RayCluster) -> RayCluster:
+    return wide_cluster
 
 
 @pytest.fixture(scope="module")

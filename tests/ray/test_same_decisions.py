@@ -19,7 +19,7 @@ import pytest
 from benchmarks.reality_live import steps_of
 from tests.builders import a_job
 from tests.live.daemons import LiveDaemon, sweep, until
-from tests.ray.cluster import RayCluster, RayNode
+from tests.ray.cluster import RayCluster
 from tests.ray.conftest import OWN_CLUSTER
 from trainmaster.daemon.policies import policy_of
 from trainmaster.gpu.devices import detect_machine
@@ -80,7 +80,7 @@ WORKLOADS = {
     "tiresias-l": Workload(
         PolicySpec("tiresias-l", (("thresholds_gpu_s", "4"),)),
         (
-            Planned("a", 0, (4, 4), 8),
+            Planned("a", 0, (4, 4), 12),
             Planned("b", 3, (2, 2), 7),
             Planned("c", 7, (1, 1), 2.5),
         ),
@@ -181,21 +181,23 @@ def lived(daemon: LiveDaemon, work: Workload, like: Sequence[tuple[int, str]]) -
 
 
 @pytest.fixture(scope="module")
-def managers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveDaemon, LiveDaemon]]:
+def managers(
+    small_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[LiveDaemon, LiveDaemon]]:
     """Of this machine, and of a Ray cluster."""
     folder = tmp_path_factory.mktemp("same")
     local = LiveDaemon(folder / "local", "--slots", SLOTS)
     local.start()
     try:
-        with RayCluster.running(RayNode("n0", 2, 2), RayNode("n1", 2, 2)) as cluster:
-            on_ray = LiveDaemon(folder / "ray", "--engine", "ray", "--address", cluster.address)
-            try:
-                on_ray.start()
-                local.until_active()
-                on_ray.until_active()
-                yield local, on_ray
-            finally:
-                on_ray.kill()
+        words = ("--engine", "ray", "--address", small_cluster.address)
+        on_ray = LiveDaemon(folder / "ray", *words)
+        try:
+            on_ray.start()
+            local.until_active()
+            on_ray.until_active()
+            yield local, on_ray
+        finally:
+            on_ray.kill()
     finally:
         local.kill()
         sweep(folder)
