@@ -153,7 +153,7 @@ def test_ranks_that_stay_keep_their_processes_whichever_nodes_come_and_go(tmp_pa
         end = await over(stage)
         assert isinstance(end, Ended)
         assert (end.code, end.asked) == (0, StopOrder.NOTHING)
-        assert stage.link.held == {}
+        await until(lambda: stage.link.held == {})
         assert len([kind for kind in kinds(stage) if kind is Started]) == 1
 
     perform(tmp_path, act)
@@ -377,7 +377,7 @@ def test_it_is_ended_in_the_middle(tmp_path: Path, order: Halt | Kill) -> None:
         asked = StopOrder.HALT if isinstance(order, Halt) else StopOrder.KILL
         assert (end.asked, end.has_left) == (asked, asked is StopOrder.HALT)
         assert kinds(stage) == [Started, Ended]
-        assert stage.link.held == {}
+        await until(lambda: stage.link.held == {})
 
     perform(tmp_path, act)
 

@@ -43,11 +43,11 @@ class Death:
 def main() -> None:
     point = sys.argv.pop(1)
     death = Death(point, Path(sys.argv[sys.argv.index("--data") + 1]) / ARMED)
-    append, call, reserve = Journal.append, Gateway.call, Gateway.reserve
+    put, call, reserve = Journal.put, Gateway.call, Gateway.reserve
 
-    def dying_append(self: Journal, entry: JournalEntry) -> list[JournalEntry]:
+    def dying_put(self: Journal, entry: JournalEntry) -> list[JournalEntry]:
         death.at(f"journal {entry['what']}", is_before=True)
-        written = append(self, entry)
+        written = put(self, entry)
         death.at(f"journal {entry['what']}", is_before=False)
         return written
 
@@ -66,7 +66,7 @@ def main() -> None:
         await reserve(self, run, thousandths, cpus)
         death.at(step, is_before=False)
 
-    Journal.append = dying_append  # type: ignore[method-assign]
+    Journal.put = dying_put  # type: ignore[method-assign]
     Gateway.call = dying_call  # type: ignore[method-assign]
     Gateway.reserve = dying_reserve  # type: ignore[method-assign]
     run()

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import shutil
+import threading
 from pathlib import Path
+
+import pytest
 
 from trainmaster.engines.ray.gang import Gang, Part, numbered, resizing_in_place
 from trainmaster.engines.ray.gang_journal import GangJournal, Launched
 from trainmaster.engines.ray.gang_parts import Meeting, Reservation
-from trainmaster.model.engine_reports import CanResize, Report, Reshaped, ResizeReady, Started
+from trainmaster.model.engine_reports import (
+    CanResize,
+    Ended,
+    HeedsStops,
+    Lost,
+    Progressed,
+    Report,
+    Reshaped,
+    ResizeReady,
+    Started,
+)
 from trainmaster.model.job import Run
 from trainmaster.model.launch_spec import LogLimits
 
@@ -44,6 +60,7 @@ def test_a_resize_in_place_goes_on_where_it_was(tmp_path: Path) -> None:
             assert (book.launched.placement, book.next_placement) == ("one", "two")
             assert book.launched.meeting == Meeting("n1", 5)
         book.hear(index, number, report)
+        asyncio.run(book.sync())
         before, launched = book.gang, book.launched
         if (
             book.gang is not None and book.gang.resize is not None
@@ -58,6 +75,95 @@ def test_a_resize_in_place_goes_on_where_it_was(tmp_path: Path) -> None:
     assert book.held == THEN.held
     assert book.gang is not None
     assert (book.gang.shape, book.gang.generation, book.gang.world) == (1, 0, 2)
+    book.close()
+
+
+def test_reports_are_told_once_the_disk_has_them_which_the_loop_does_not_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Report] = []
+    book = GangJournal(RUN, tmp_path, lambda report, n: told.append(report))
+    is_free, has_begun = threading.Event(), threading.Event()
+
+    def slow(file: int) -> None:
+        has_begun.set()
+        assert is_free.wait(60)
+
+    async def act() -> None:
+        book.open("uuid")
+        book.launch((Part("n0", 0, 1),), FIRST)
+        monkeypatch.setattr("trainmaster.engines.local.journal.os.fsync", slow)
+        syncing = asyncio.create_task(book.sync())
+        assert await asyncio.to_thread(has_begun.wait, 60)
+        book.hear(0, 1, Started(RUN, NOW, (10,)))
+        book.hear(0, 2, HeedsStops(RUN, NOW))
+        assert (told, book.is_written) == ([], False)
+        written = (tmp_path / "journal.jsonl").read_text()
+        assert '"started"' in written, (
+            "a manager that is killed now has said nothing, and stored it"
+        )
+        is_free.set()
+        await syncing
+        assert [type(report) for report in told] == [Started, HeedsStops]
+        assert book.is_written
+        book.hear(0, 3, Progressed(RUN, NOW, 7))
+        assert isinstance(told[-1], Progressed), "what may be lost is told at once"
+
+    asyncio.run(act())
+    book.close()
+
+
+def test_what_the_disk_refuses_is_told_once_it_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Report] = []
+    book = GangJournal(RUN, tmp_path, lambda report, n: told.append(report))
+    book.open("uuid")
+    asyncio.run(book.sync())
+    kept = (tmp_path / "journal.jsonl").read_text()
+
+    def refuse(file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("trainmaster.engines.local.journal.os.fsync", refuse)
+        book.launch((Part("n0", 0, 1),), FIRST)
+        book.hear(0, 1, Started(RUN, NOW, (10,)))
+        asyncio.run(book.sync())
+    assert (told, book.is_written) == ([], False)
+    assert (tmp_path / "journal.jsonl").read_text() == kept
+    asyncio.run(book.sync())
+    assert ([type(report) for report in told], book.is_written) == ([Started], True)
+    book.close()
+    again = GangJournal(RUN, tmp_path, lambda report, n: None)
+    assert again.gang == book.gang
+    again.close()
+
+
+def test_a_journal_whose_folder_was_removed_is_written_again(tmp_path: Path) -> None:
+    folder, told = tmp_path / "run", list[Report]()
+    book = GangJournal(RUN, folder, lambda report, n: told.append(report))
+    book.open("uuid")
+    book.launch((Part("n0", 0, 1),), FIRST)
+    asyncio.run(book.sync())
+    shutil.rmtree(folder)
+    book.hear(0, 1, Started(RUN, NOW, (10,)))
+    asyncio.run(book.sync())
+    assert [type(report) for report in told] == [Started]
+    book.close()
+    again = GangJournal(RUN, folder, lambda report, n: None)
+    assert again.gang == book.gang
+    again.close()
+
+
+def test_a_run_ends_once(tmp_path: Path) -> None:
+    told: list[Report] = []
+    book = GangJournal(RUN, tmp_path, lambda report, n: told.append(report))
+    book.open("uuid")
+    book.conclude(Lost(RUN, NOW, "Nothing is left of it."))
+    book.conclude(Ended(RUN, NOW, 0))
+    asyncio.run(book.sync())
+    assert [type(report) for report in told] == [Lost]
     book.close()
 
 

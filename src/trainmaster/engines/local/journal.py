@@ -124,14 +124,48 @@ def _entry_of(line: bytes) -> JournalEntry | None:
     return said if all(isinstance(said.get(name), kind) for name, kind in kinds) else None
 
 
+def _line_of(entry: JournalEntry) -> bytes:
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+class Unsynced:
+    """What a file has and a disk may not have yet; `sync` may be called in another thread."""
+
+    def __init__(self, file: int, opening: int, folder: str, entries: int) -> None:
+        self._file = os.dup(file)
+        self.opening = opening
+        self._folder = folder
+        """Which has a new name in it; empty: none."""
+        self.entries = entries
+
+    def sync(self) -> None:
+        os.fsync(self._file)
+        if self._folder:
+            sync(self._folder)
+
+    def __del__(self) -> None:
+        os.close(self._file)  # who waited for it may have been cancelled
+
+
 class Journal:
     """Appends entries. Where the disk refuses, it remembers them and tries again.
 
     Its numbers begin after `floor`: readers may have seen entries that a power cut has taken away.
+
+    A writer that must not wait for the disk has `puts`: it calls `put` for `append`, and has what is
+    `unsynced` synced elsewhere, which makes entries durable (`synced`) or takes them back (`refused`).
     """
 
-    def __init__(self, folder: str, floor: int = 0) -> None:
+    def __init__(self, folder: str, floor: int = 0, *, puts: bool = False) -> None:
         self._folder = folder
+        self._puts = puts
+        self._openings = 0
+        self._has_new_file = False
+        """Whether the disk may not have the file's name yet."""
+        self._unsynced: list[JournalEntry] = []
+        """Entries that are in the file and not durable, and those after them."""
+        self._unsynced_at = 0
+        """Where they begin."""
         self._path = os.path.join(folder, JOURNAL)
         self._kept: list[JournalEntry] = []
         """All entries but progress, in case the folder is removed."""
@@ -147,7 +181,7 @@ class Journal:
 
     @property
     def is_written(self) -> bool:
-        return not self._waiting
+        return not (self._waiting or self._unsynced)
 
     def entry(self, what: str, said: JournalEntry) -> JournalEntry:
         """A new entry with its number and time: neither ever decreases."""
@@ -158,13 +192,67 @@ class Journal:
 
     def append(self, entry: JournalEntry) -> list[JournalEntry]:
         """Write it; returns the entries that are durable now, oldest first, to be reported."""
-        if entry["what"] != "progress":
-            self._kept.append(entry)
-        self._waiting.append(entry)
+        self._add(entry)
         return self.retry()
 
     def retry(self) -> list[JournalEntry]:
         """Write the waiting entries in order, until one fails."""
+        written, before = self._write_waiting()
+        if any(entry["what"] in SYNCED for entry in written) and not self._is_synced(before):
+            written = []
+        del self._waiting[: len(written)]
+        return written
+
+    def put(self, entry: JournalEntry) -> list[JournalEntry]:
+        """Write it; returns the entries that may be reported before anything is synced, oldest first."""
+        self._add(entry)
+        return self.put_again()
+
+    def put_again(self) -> list[JournalEntry]:
+        """Write the waiting entries, as `put` does."""
+        written, before = self._write_waiting()
+        del self._waiting[: len(written)]
+        if not (self._unsynced or any(entry["what"] in SYNCED for entry in written)):
+            return written
+        if not self._unsynced:
+            self._unsynced_at = before
+        self._unsynced += written
+        return []
+
+    def unsynced(self) -> Unsynced | None:
+        """What is to be synced; None: nothing."""
+        if not self._unsynced or self._file < 0:
+            return None
+        folder = self._folder if self._has_new_file else ""
+        return Unsynced(self._file, self._openings, folder, len(self._unsynced))
+
+    def synced(self, what: Unsynced) -> list[JournalEntry]:
+        """The disk has it: entries that are durable now, oldest first, to be reported."""
+        if what.opening != self._openings:
+            return []  # it was of a file that was removed meanwhile
+        self._has_new_file = False
+        durable = self._unsynced[: what.entries]
+        del self._unsynced[: what.entries]
+        if not any(entry["what"] in SYNCED for entry in self._unsynced):
+            durable, self._unsynced = durable + self._unsynced, []
+        self._unsynced_at += sum(map(len, map(_line_of, durable)))
+        return durable
+
+    def refused(self, problem: OSError) -> None:
+        """The disk has not taken it: it is as if nothing of that had been written."""
+        self.trouble = problem.strerror or str(problem)
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, self._unsynced_at)
+            self._good = self._unsynced_at
+            self._waiting, self._unsynced = self._unsynced + self._waiting, []
+
+    def _add(self, entry: JournalEntry) -> None:
+        if entry["what"] != "progress":
+            self._kept.append(entry)
+        self._waiting.append(entry)
+
+    def _write_waiting(self) -> tuple[list[JournalEntry], int]:
+        """Those that are in the file now, and where they begin."""
         written: list[JournalEntry] = []
         before = self._good
         try:
@@ -177,10 +265,7 @@ class Journal:
             self.trouble = ""
         except OSError as problem:
             self.trouble = problem.strerror or str(problem)
-        if any(entry["what"] in SYNCED for entry in written) and not self._is_synced(before):
-            written = []
-        del self._waiting[: len(written)]
-        return written
+        return written, before
 
     def _is_synced(self, before: int) -> bool:
         """Whether the disk has it; where it has not, what was written after `before` is taken back."""
@@ -197,7 +282,7 @@ class Journal:
     def remembered(self, after: int) -> Iterator[JournalEntry]:
         """Entries for a follower: from the file, or from memory if the file is gone."""
         source = read(self._folder, after) if os.path.exists(self._path) else iter(self._kept)
-        unsaid = {entry["n"] for entry in self._waiting}
+        unsaid = {entry["n"] for entry in (*self._waiting, *self._unsynced)}
         return (entry for entry in source if entry["n"] > after and entry["n"] not in unsaid)
 
     def close(self) -> None:
@@ -209,6 +294,7 @@ class Journal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         is_new = not os.path.exists(self._path)
         file = os.open(self._path, flags, 0o600)
+        self._openings += 1
         self._good = 0
         with open(self._path, "rb") as written:
             for line in written:
@@ -216,8 +302,9 @@ class Journal:
                     break
                 self._good += len(line)
         os.ftruncate(file, self._good)  # a line that was torn by a crash never happened
-        if is_new:
+        if is_new and not self._puts:
             sync(self._folder)
+        self._has_new_file = is_new and self._puts
         return file
 
     def _begin_again(self) -> None:
@@ -225,10 +312,10 @@ class Journal:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         os.close(self._file)
         self._file = self._open()
-        self._waiting = [*self._kept]
+        self._waiting, self._unsynced = [*self._kept], []
 
     def _write(self, entry: JournalEntry) -> None:
-        line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+        line = _line_of(entry)
         if os.write(self._file, line) != len(line):
             os.ftruncate(self._file, self._good)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

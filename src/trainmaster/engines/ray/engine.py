@@ -811,6 +811,7 @@ class RayEngine:
         else:
             hear()
         if missing and gang.is_over:
+            await gang.until_over()
             await self._staging.bring_all(run)
             await self._settle_files(run, kept)
 

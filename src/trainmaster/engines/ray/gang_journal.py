@@ -6,6 +6,7 @@ again has the same gang, and knows what it has heard of each part.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -52,7 +53,10 @@ class Launched:
 
 
 class GangJournal:
-    """One run's. `tell` hears of each of its own reports once it is written."""
+    """One run's. `tell` hears of each of its own reports once it is written, and the disk has what must
+    survive a power cut: `sync` waits for that in another thread, so that a slow disk does not hold the
+    manager up.
+    """
 
     def __init__(self, run: Run, folder: Path, tell: Told, after: int = 0) -> None:
         self._run = run
@@ -61,7 +65,7 @@ class GangJournal:
         """Reports up to this number are known."""
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._journal = Journal(str(folder), after)
+        self._journal = Journal(str(folder), after, puts=True)
         self.gang: Gang | None = None
         self.launched: Launched | None = None
         self.next_placement = ""
@@ -140,16 +144,25 @@ class GangJournal:
 
     def conclude(self, report: Report) -> None:
         """The end of a run of which there are no parts that could say it."""
-        self._write(WORDS[type(report)], said_by(report))
+        if not self.is_over:
+            self._write(WORDS[type(report)], said_by(report))
 
     def note(self, report: Report) -> None:
         """What no part says, with its own time."""
         self._write(WORDS[type(report)], said_by(report) | {"at_ms": report.at_ms})
 
-    def retry(self) -> None:
-        """Write again what the disk refused."""
-        for entry in self._journal.retry():
+    async def sync(self) -> None:
+        """Have the disk take what it has not yet, also what it refused before. One at a time."""
+        for entry in self._journal.put_again():
             self._report(entry)
+        while (what := self._journal.unsynced()) is not None:
+            try:
+                await asyncio.to_thread(what.sync)
+            except OSError as problem:
+                self._journal.refused(problem)
+                return
+            for entry in self._journal.synced(what):
+                self._report(entry)
 
     def close(self) -> None:
         self._journal.close()
@@ -158,7 +171,7 @@ class GangJournal:
         entry = self._journal.entry(what, {**said, "boot": ""})
         self._at_ms = entry["at_ms"]
         self._take(entry)
-        for written in self._journal.append(entry):
+        for written in self._journal.put(entry):
             self._report(written)
 
     def _take(self, entry: JournalEntry) -> None:

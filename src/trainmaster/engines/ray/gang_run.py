@@ -157,7 +157,8 @@ class GangRun:
 
     @property
     def is_over(self) -> bool:
-        return self._over.is_set()
+        """Whether its end is known; once the disk has that too, it is told."""
+        return self._over.is_set() or self._journal.is_over
 
     @property
     def gang(self) -> Gang | None:
@@ -240,7 +241,7 @@ class GangRun:
             if self._bringing_up is None:
                 self._bring_up(order.placement, is_prerun=order.is_prerun)
             return
-        if gang.generation == 0 and not gang.is_up:
+        if gang.generation == 0 and not gang.is_up and self._bringing_up is None:
             self._placements = by_node(order.placement, self._cluster.topology())
             self._is_prerun = order.is_prerun
             self._launch_parts(gang)
@@ -387,7 +388,7 @@ class GangRun:
         )
         self._journal.resize_in_place(numbered(gang, parts), launched)
         self._placements = placements
-        await self._write_again()  # so that the next manager knows of parts that are launched
+        await self._until_written()  # so that the next manager knows of parts that are launched
         self._prepare_parts()
 
     def _prepare_parts(self, node: str | None = None) -> None:
@@ -532,7 +533,7 @@ class GangRun:
         self._mirrors.clear()
         self._files.clear()
         self._journal.launch(parts, launched)
-        await self._write_again()  # else the next manager might launch it elsewhere as well
+        await self._until_written()  # else the next manager might launch it elsewhere as well
         if self.gang is not None:
             self._launch_parts(self.gang)
         if self._standing is not None and not isinstance(self._standing, Reshape):
@@ -721,8 +722,8 @@ class GangRun:
         self._due_told.pop((gang.generation, index), None)
         if gang.resize is not None:
             self._prepare_parts(node)
-        elif part.started is None and not part.is_out:
-            self._post_launch(node)
+        elif part.started is None and not part.is_out and self._bringing_up is None:
+            self._post_launch(node)  # else it is launched once that is written
         if self._end is not None:
             self._post(part, "execute", self._end, self._any_spec())
         elif isinstance(self._standing, Freeze):
@@ -893,10 +894,19 @@ class GangRun:
             self._retrying = asyncio.create_task(self._write_again())
 
     async def _write_again(self) -> None:
-        while not (self._journal.is_written or self.is_over):
-            await asyncio.sleep(RETRY_S)
-            self._journal.retry()
-        self._retrying = None
+        try:
+            while not (self._journal.is_written or self._over.is_set()):
+                await self._journal.sync()
+                if not self._journal.is_written:
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            self._retrying = None
+
+    async def _until_written(self) -> None:
+        while not (self._journal.is_written or self._over.is_set()):
+            self._retry_writing()
+            assert self._retrying is not None
+            await asyncio.shield(self._retrying)
 
     def _start(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
