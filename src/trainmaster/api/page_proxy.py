@@ -8,6 +8,7 @@ connection of its own, so that no two ends can disagree about where it stops.
 from __future__ import annotations
 
 import asyncio
+import time
 from html import escape
 from urllib.parse import quote, urlsplit
 
@@ -74,6 +75,9 @@ KEPT = b"private, max-age=31536000, immutable"
 PIECE = 1 << 16
 ANSWER_S = 60.0
 """How long a page may take to begin its answer."""
+FILE_WAIT_S = 20.0
+"""How long a file of a page is asked for again where the process of the pages is away."""
+AGAIN_S = 0.2
 NO_PAGE = "This manager was started without its page (`trainmaster up --no-page`)."
 ENDED = "The page has ended while it answered: it is started again."
 STANDBY = "This manager is a standby: another one leads. Its page is at the address of that one."
@@ -110,20 +114,26 @@ class PageProxy:
     async def _passed(
         self, pages: PageProcess, session: str, scope: Scope, receive: Receive, send: Send
     ) -> Response | None:
-        """None: it is answered."""
+        """None: it is answered.
+
+        Files are asked for again for a while, since a page that misses one stays blank in the browser.
+        """
         asked = _request(scope, session)
-        try:
-            if not scope["path"].startswith(SOCKETS):
-                return await self._exchange(pages, asked, receive, send)
-            if UPGRADE not in scope:
-                return error(400, "This path is for WebSockets.")
-            return await _upgraded(pages, asked, scope[UPGRADE])
-        except PagesAway as away:
-            return notice(str(away), again_s=1)
-        except TimeoutError:
-            return notice("The page did not answer in time.", 504)
-        except (OSError, h11.RemoteProtocolError):
-            return notice(ENDED, again_s=1)
+        is_file = asked.method == b"GET" and asked.target.startswith(FILES)
+        latest = time.monotonic() + (FILE_WAIT_S if is_file else 0.0)
+        while True:
+            try:
+                if not scope["path"].startswith(SOCKETS):
+                    return await self._exchange(pages, asked, receive, send)
+                if UPGRADE not in scope:
+                    return error(400, "This path is for WebSockets.")
+                return await _upgraded(pages, asked, scope[UPGRADE])
+            except TimeoutError:
+                return notice("The page did not answer in time.", 504)
+            except (PagesAway, OSError, h11.RemoteProtocolError) as away:
+                if time.monotonic() >= latest:
+                    return notice(str(away) if isinstance(away, PagesAway) else ENDED, again_s=1)
+            await asyncio.sleep(AGAIN_S)
 
     async def _exchange(
         self, pages: PageProcess, asked: h11.Request, receive: Receive, send: Send

@@ -384,3 +384,21 @@ def test_files_of_pages_leave_a_user_its_requests(service: MemoryService, tmp_pa
 
     service.limits = replace(service.limits, user_rate=1, user_burst=10)
     play(service, tmp_path, act)
+
+
+def test_a_file_is_asked_for_again_until_the_process_is_back(
+    service: MemoryService, tmp_path: Path
+) -> None:
+    """A browser asks once for the files of a page: where one is missing, the page stays blank."""
+
+    async def act(front: Front) -> None:
+        front.pages.answer = b""
+        asking = asyncio.create_task(front.ask("/_nicegui/x.js"))
+        while not front.pages.asked:
+            await asyncio.sleep(0.01)
+        front.pages.is_away = True
+        await asyncio.sleep(0.3)
+        front.pages.is_away, front.pages.answer = False, HELLO
+        assert (await asking).startswith("HTTP/1.1 200 ")
+
+    play(service, tmp_path, act)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import threading
@@ -28,7 +29,8 @@ def main() -> None:
     parser.add_argument("--socket", required=True, help="Unix socket to serve the pages on.")
     said = parser.parse_args()
     os.nice(NICENESS)
-    OOM_SCORE.write_text(FIRST_TO_GO)
+    with contextlib.suppress(OSError):  # where there is no /proc
+        OOM_SCORE.write_text(FIRST_TO_GO)
     threading.Thread(target=_end_with_input, daemon=True).start()
     uvicorn.run(site(Manager(said.manager)), uds=said.socket, log_level="warning")
 
