@@ -80,7 +80,7 @@ WORKLOADS = {
     "tiresias-l": Workload(
         PolicySpec("tiresias-l", (("thresholds_gpu_s", "4"),)),
         (
-            Planned("a", 0, (4, 4), 12),
+            Planned("a", 0, (4, 4), 24),  # a resumed run stays ten times as long as its switch took
             Planned("b", 3, (2, 2), 7),
             Planned("c", 7, (1, 1), 2.5),
         ),
