@@ -54,6 +54,9 @@ def listed(manager: LiveDaemon) -> list[dict[str, Any]]:
     return list(manager.call("GET", f"/api/v1/jobs?state={states}&limit=1000")["jobs"])
 
 
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
 def submit(manager: LiveDaemon, name: str, command: str = "sleep 300", **more: Any) -> str:
     job = {"name": name, "command": command, "gpus": 1, "snapshot": False, "preflight": False}
     return str(manager.call("POST", "/api/v1/jobs", {**job, **more})["jobs"][0]["id"])
@@ -91,7 +94,7 @@ def test_every_number_of_the_first_page_is_the_apis(
     submit(manager, "bert-large")
     runs(manager, first)
     submit(manager, "gpt-medium", gpus=6, queue="research")
-    failed = submit(manager, "crash", "exit 3", retries=0)
+    failed = submit(manager, "vit-large", f"echo '{OOM}' >&2; exit 1", retries=0)
     until(lambda: manager.call("GET", f"/api/v1/jobs/{failed}")["state"] == "failed", "a failure")
 
     def overview() -> dict[str, Any]:
