@@ -44,7 +44,11 @@ def lines_of(overview: dict[str, Any]) -> Iterator[Line]:
         jobs = [(job, _job(job)) for job in each["jobs"][:NAMED]]
         runs = plural(each["runs"], "run")
         blame = "" if each["blame"] == "unknown" else f", {each['blame']}"
-        title = "Unknown reason" if each["reason"] == UNKNOWN_REASON else each["title"].capitalize()
+        title = (
+            "Unknown reason"
+            if each["reason"] == UNKNOWN_REASON
+            else each["title"][:1].upper() + each["title"][1:]
+        )
         said = f"{title}: {runs} failed in 24 h ({each['gpu_hours']:.2f} GPU-h{blame})"
         yield "error", "negative", jobs, said
     for each in overview["hung"]:
