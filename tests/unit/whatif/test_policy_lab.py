@@ -65,3 +65,23 @@ def test_what_cannot_be_compared_is_one_sentence(tmp_path: Path) -> None:
         compared(question(cluster="30000x8"), tmp_path, Told())
     with pytest.raises(TopologyError):
         compared(question(cluster="0x8"), tmp_path, Told())
+
+
+def test_no_file_is_read_and_no_code_is_loaded(tmp_path: Path) -> None:
+    """Who asks is not the manager's own user, whose process this is."""
+    secret = tmp_path / "secret"
+    secret.write_text("1\nsecret words\n")
+    code = tmp_path / "own.py"
+    code.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    asked = [
+        ("gittins", {"service_samples": str(secret)}),
+        ("tiresias-g", {"service_samples": str(secret)}),
+        ("two-level", {"inner": str(code)}),
+        ("fair", {"inner": "gittins", "inner_options": f"service_samples={secret}"}),
+        (str(code), {}),
+    ]
+    for name, options in asked:
+        with pytest.raises(ValueError, match="policy") as refusal:
+            compared(question(policies=[{"name": name, "options": options}]), tmp_path, Told())
+        assert "secret words" not in str(refusal.value)
+    assert not (tmp_path / "ran").exists()
