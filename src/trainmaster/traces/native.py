@@ -193,6 +193,7 @@ def write(trace: Trace, out: TextIO, extra: ExtraColumns | None = None) -> None:
 
     Not in the format, so not written: splits, CPUs and host memory, sharing mode, grace period.
     """
+    _check_writable(trace)
     extra = extra or ExtraColumns()
     blank = ("",) * len(extra.names)
     optional = [(name, cell) for name, cell in _WRITTEN if any(map(cell, trace.jobs))]
@@ -211,6 +212,7 @@ def write(trace: Trace, out: TextIO, extra: ExtraColumns | None = None) -> None:
 def save(trace: Trace, path: Path, extra: ExtraColumns | None = None) -> None:
     """Write a trace to a file, atomically."""
     partial = path.with_name(f".{path.name}.partial")
+    _check_writable(trace)
     try:
         with partial.open("w", encoding="utf-8", newline="") as out:
             write(trace, out, extra)
@@ -231,7 +233,19 @@ def _gib(memory: int) -> str:
 
 
 def _dependency(wanted: Dependency) -> str:
-    return wanted.job if wanted.when is When.OK else f"{wanted.job}:{wanted.when.value}"
+    """With its end said where it is not success, or where an id's own colon could be taken for one."""
+    is_plain = wanted.when is When.OK and ":" not in wanted.job
+    return wanted.job if is_plain else f"{wanted.job}:{wanted.when.value}"
+
+
+def _check_writable(trace: Trace) -> None:
+    for traced in trace.jobs:
+        for wanted in traced.depends_on:
+            if ";" in wanted.job:
+                raise TraceError(
+                    f"{traced.job.id!r} depends on {wanted.job!r}, which the native format cannot say:"
+                    " `;` stands between dependencies. Rename that job."
+                )
 
 
 def _deadline_after_submit(traced: TracedJob) -> str:

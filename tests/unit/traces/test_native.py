@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -308,6 +309,32 @@ def test_dependencies_and_arrays_are_read_and_written(write):
     out = io.StringIO()
     native.write(Trace((a, b, s)), out)
     assert native.read(write(out.getvalue())).jobs == (a, b, s)
+
+
+PIECES = st.lists(st.sampled_from(("a", ":", "any", "ok", "fail")), min_size=1, max_size=4)
+
+
+@given(PIECES.map("".join), st.sampled_from(When))
+def test_a_dependency_is_read_back_whatever_colons_its_id_has(tmp_path_factory, id, when):
+    plain = [TracedJob(Job(each, 0, demand_for(1)), 5) for each in (id, "z")]
+    trace = Trace((plain[0], replace(plain[1], depends_on=(Dependency(id, when),))))
+    path = tmp_path_factory.mktemp("round") / "trace.csv"
+    native.save(trace, path)
+    assert native.read(path).jobs[1].depends_on == (Dependency(id, when),)
+
+
+def test_a_dependency_that_cannot_be_written_is_refused(tmp_path):
+    job = TracedJob(Job("a", 0, demand_for(1)), 5)
+    after = replace(job, job=Job("b", 1, demand_for(1)), depends_on=(Dependency("x;y"),))
+    for write in (
+        lambda trace: native.write(trace, io.StringIO()),
+        lambda trace: native.save(trace, tmp_path / "out.csv"),
+    ):
+        with pytest.raises(
+            TraceError, match="'b' depends on 'x;y', which the native format cannot"
+        ):
+            write(Trace((job, after)))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("wanted", ["z", "b", "a"])
