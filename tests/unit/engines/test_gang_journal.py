@@ -156,6 +156,91 @@ def test_a_journal_whose_folder_was_removed_is_written_again(tmp_path: Path) -> 
     again.close()
 
 
+def test_a_refusal_of_a_file_that_was_removed_meanwhile_leaves_the_new_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, told = tmp_path / "run", list[Report]()
+    book = GangJournal(RUN, folder, lambda report, n: told.append(report))
+    is_removed, has_begun = threading.Event(), threading.Event()
+
+    def stale(file: int) -> None:
+        has_begun.set()
+        assert is_removed.wait(60)
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    async def act() -> None:
+        book.open("uuid")
+        await book.sync()
+        for number in range(30):  # what comes after these begins far behind the new file's end
+            book.note(Progressed(RUN, NOW, number))
+        book.launch((Part("n0", 0, 1),), FIRST)
+        with monkeypatch.context() as broken:
+            broken.setattr("trainmaster.engines.local.journal.os.fsync", stale)
+            syncing = asyncio.create_task(book.sync())
+            assert await asyncio.to_thread(has_begun.wait, 60)
+            shutil.rmtree(folder)
+            book.hear(0, 1, Started(RUN, NOW, (10,)))
+            written = (folder / "journal.jsonl").read_bytes()
+            is_removed.set()
+            await syncing
+        assert (folder / "journal.jsonl").read_bytes() == written
+        assert not [each for each in told if isinstance(each, Started)]
+        await book.sync()
+
+    asyncio.run(act())
+    assert [type(each) for each in told if not isinstance(each, Progressed)] == [Started]
+    book.close()
+    again = GangJournal(RUN, folder, lambda report, n: None)
+    assert (again.gang, again.gang is None) == (book.gang, False)
+    again.close()
+
+
+def test_what_can_be_neither_synced_nor_cut_off_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Report] = []
+    book = GangJournal(RUN, tmp_path, lambda report, n: told.append(report))
+    book.launch((Part("n0", 0, 1),), FIRST)
+    asyncio.run(book.sync())
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("trainmaster.engines.local.journal.os.ftruncate", refuse)
+        with monkeypatch.context() as worse:
+            worse.setattr("trainmaster.engines.local.journal.os.fsync", refuse)
+            book.hear(0, 1, Started(RUN, NOW, (10,)))
+            asyncio.run(book.sync())
+        asyncio.run(book.sync())  # this fsync would have nothing to do, and say so
+        assert (told, book.is_written) == ([], False)
+    asyncio.run(book.sync())
+    assert ([type(report) for report in told], book.is_written) == ([Started], True)
+    lines = (tmp_path / "journal.jsonl").read_text().splitlines()
+    assert len(lines) == len(set(lines)) == 2
+    book.close()
+
+
+def test_a_sync_without_free_file_descriptors_comes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Report] = []
+    book = GangJournal(RUN, tmp_path, lambda report, n: told.append(report))
+    book.launch((Part("n0", 0, 1),), FIRST)
+    book.hear(0, 1, Started(RUN, NOW, (10,)))
+
+    def refuse(_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("trainmaster.engines.local.journal.os.dup", refuse)
+        asyncio.run(book.sync())
+    assert (told, book.is_written) == ([], False)
+    asyncio.run(book.sync())
+    assert ([type(report) for report in told], book.is_written) == ([Started], True)
+    book.close()
+
+
 def test_a_run_ends_once(tmp_path: Path) -> None:
     told: list[Report] = []
     book = GangJournal(RUN, tmp_path, lambda report, n: told.append(report))

@@ -132,7 +132,7 @@ class Unsynced:
     """What a file has and a disk may not have yet; `sync` may be called in another thread."""
 
     def __init__(self, file: int, opening: int, folder: str, entries: int) -> None:
-        self._file = os.dup(file)
+        self._file = file
         self.opening = opening
         self._folder = folder
         """Which has a new name in it; empty: none."""
@@ -173,7 +173,9 @@ class Journal:
         self.trouble = ""
         """Why entries wait to be written; empty where none does."""
         self._good = 0
-        """Bytes of the file that are whole lines."""
+        """Bytes of the file that are whole lines and not taken back."""
+        self._is_longer = False
+        """Whether there are more, which the disk would not cut off: nothing is written behind them."""
         self._file = self._open()
         newest = last(folder)
         self._n = floor if newest is None else max(floor, newest["n"])
@@ -224,7 +226,7 @@ class Journal:
         if not self._unsynced or self._file < 0:
             return None
         folder = self._folder if self._has_new_file else ""
-        return Unsynced(self._file, self._openings, folder, len(self._unsynced))
+        return Unsynced(os.dup(self._file), self._openings, folder, len(self._unsynced))
 
     def synced(self, what: Unsynced) -> list[JournalEntry]:
         """The disk has it: entries that are durable now, oldest first, to be reported."""
@@ -238,13 +240,13 @@ class Journal:
         self._unsynced_at += sum(map(len, map(_line_of, durable)))
         return durable
 
-    def refused(self, problem: OSError) -> None:
-        """The disk has not taken it: it is as if nothing of that had been written."""
+    def refused(self, what: Unsynced | None, problem: OSError) -> None:
+        """The disk has not taken it: it is as if nothing of that had been written; None: it was not asked."""
         self.trouble = problem.strerror or str(problem)
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._file, self._unsynced_at)
-            self._good = self._unsynced_at
-            self._waiting, self._unsynced = self._unsynced + self._waiting, []
+        if what is None or what.opening != self._openings:
+            return  # what is in the present file is still to be synced
+        self._waiting, self._unsynced = self._unsynced + self._waiting, []
+        self._take_back(self._unsynced_at)
 
     def _add(self, entry: JournalEntry) -> None:
         if entry["what"] != "progress":
@@ -256,8 +258,9 @@ class Journal:
         written: list[JournalEntry] = []
         before = self._good
         try:
-            if os.fstat(self._file).st_nlink == 0:  # a folder that was moved has it still
+            if self._is_removed():
                 self._begin_again()
+            self._cut()
             before = self._good
             for entry in self._waiting:
                 self._write(entry)
@@ -273,11 +276,28 @@ class Journal:
             os.fsync(self._file)
         except OSError as problem:
             self.trouble = problem.strerror or str(problem)
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, before)
-                self._good = before
+            self._take_back(before)
             return False
         return True
+
+    def _take_back(self, size: int) -> None:
+        """What was written behind that never happened."""
+        self._good, self._is_longer = size, True
+        with contextlib.suppress(OSError):  # it is tried again before anything is written
+            self._cut()
+
+    def _cut(self) -> None:
+        if self._is_longer:
+            os.ftruncate(self._file, self._good)
+            self._is_longer = False
+
+    def _is_removed(self) -> bool:
+        try:
+            return os.fstat(self._file).st_nlink == 0  # a folder that was moved has it still
+        except OSError as problem:
+            if problem.errno == errno.ESTALE:  # as NFS says it
+                return True
+            raise
 
     def remembered(self, after: int) -> Iterator[JournalEntry]:
         """Entries for a follower: from the file, or from memory if the file is gone."""
@@ -294,29 +314,35 @@ class Journal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         is_new = not os.path.exists(self._path)
         file = os.open(self._path, flags, 0o600)
+        try:
+            good = 0
+            with open(self._path, "rb") as written:
+                for line in written:
+                    if _entry_of(line) is None:
+                        break
+                    good += len(line)
+            os.ftruncate(file, good)  # a line that was torn by a crash never happened
+            if is_new and not self._puts:
+                sync(self._folder)
+        except OSError:
+            os.close(file)
+            raise
         self._openings += 1
-        self._good = 0
-        with open(self._path, "rb") as written:
-            for line in written:
-                if _entry_of(line) is None:
-                    break
-                self._good += len(line)
-        os.ftruncate(file, self._good)  # a line that was torn by a crash never happened
-        if is_new and not self._puts:
-            sync(self._folder)
+        self._good, self._is_longer = good, False
         self._has_new_file = is_new and self._puts
         return file
 
     def _begin_again(self) -> None:
         """The folder was removed: create it again, with the remembered entries."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        os.close(self._file)
-        self._file = self._open()
+        removed, self._file = self._file, self._open()
+        with contextlib.suppress(OSError):
+            os.close(removed)
         self._waiting, self._unsynced = [*self._kept], []
 
     def _write(self, entry: JournalEntry) -> None:
         line = _line_of(entry)
         if os.write(self._file, line) != len(line):
-            os.ftruncate(self._file, self._good)
+            self._take_back(self._good)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._good += len(line)

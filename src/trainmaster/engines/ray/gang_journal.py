@@ -155,11 +155,15 @@ class GangJournal:
         """Have the disk take what it has not yet, also what it refused before. One at a time."""
         for entry in self._journal.put_again():
             self._report(entry)
-        while (what := self._journal.unsynced()) is not None:
+        while True:
+            what = None
             try:
+                what = self._journal.unsynced()
+                if what is None:
+                    return
                 await asyncio.to_thread(what.sync)
             except OSError as problem:
-                self._journal.refused(problem)
+                self._journal.refused(what, problem)
                 return
             for entry in self._journal.synced(what):
                 self._report(entry)
