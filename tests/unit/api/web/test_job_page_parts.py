@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,19 +111,42 @@ def test_a_job_file_comes_back_from_its_text(spec: dict[str, Any]) -> None:
     assert from_yaml(as_yaml(spec)) == spec
 
 
+BILLION = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)
+)
+"""387,420,489 values in 277 characters."""
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("command: [", "there is a mistake in line"),
+        ("command: [", "line 1: this is not YAML"),
         ("command: a\n---\ncommand: b\n", "several"),
         ("just text", "This is no job file"),
         ("1: 2", "This is no job file"),
+        ("command: x\x00", "NUL"),
+        ("env: &a {A: b}\ncommand: [*a]", "aliases"),
+        ("[" * 2_000, "This is not YAML"),
+        ("command: " + "x" * 70_000, "more than 64 KiB"),
+        (BILLION, "too many values"),
     ],
 )
 def test_what_a_form_cannot_show_is_said(text: str, said: str) -> None:
     with pytest.raises(NotYaml, match=said):
         from_yaml(text)
     assert from_yaml("# nothing yet\n") == {}
+
+
+def test_a_very_large_job_file_is_written_without_a_wait() -> None:
+    spec = {"command": "x", "env": {f"NAME_{n}": "a\nb" for n in range(20_000)}}
+    before_s = time.process_time()
+    text = as_yaml(spec)
+    assert time.process_time() - before_s < 1
+    assert json.loads(text) == spec
+
+
+def test_a_star_alone_is_no_alias() -> None:
+    assert from_yaml("command: 'ls *a'\n") == {"command": "ls *a"}
 
 
 def test_hidden_values_are_not_copied() -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import AliasEvent
 from ruamel.yaml.scalarstring import LiteralScalarString
+
+from trainmaster.config.validation import ConfigError
+from trainmaster.config.yaml_file import read_documents
 
 HIDDEN = ("***", "(hidden)")
 """Stand for values that the API does not show."""
 OWN = ("user", "profile")
 """Not taken along into a copy: whose job it is, and what was measured of it."""
+
+LARGEST = 64 * 1024
+"""Characters: reading and writing YAML takes some 5 s a megabyte, in which no page is answered."""
 
 
 class NotYaml(ValueError):
@@ -21,7 +28,10 @@ class NotYaml(ValueError):
 
 
 def as_yaml(spec: Mapping[str, Any]) -> str:
-    """As a person would write it."""
+    """As a person would write it; what is very large as JSON, which is YAML too."""
+    plain = json.dumps(spec, indent=2, ensure_ascii=False)
+    if len(plain) > LARGEST:
+        return f"{plain}\n"
     writer = YAML(typ="rt")
     writer.default_flow_style = False
     writer.width = 100
@@ -44,15 +54,14 @@ def _blocks(value: Any) -> Any:
 
 def from_yaml(text: str) -> dict[str, Any]:
     """The one job of a text, plainly; NotYaml where a form cannot show it."""
+    if len(text) > LARGEST:
+        raise NotYaml("The form shows no job file of more than 64 KiB: submit it from here.")
     try:
-        documents = list(YAML(typ="safe", pure=True).load_all(text))
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 1}" if mark is not None else ""
-        raise NotYaml(f"This is not YAML: there is a mistake{where}.") from None
-    except (ValueError, RecursionError):
-        raise NotYaml("This is not YAML.") from None
-    documents = [each for each in documents if each is not None]
+        documents = [value for value, _ in read_documents(text)]
+    except ConfigError as error:
+        raise NotYaml(str(error)) from None
+    if "*" in text and any(isinstance(each, AliasEvent) for each in YAML(pure=True).parse(text)):
+        raise NotYaml("The form does not show aliases (`*name`): submit the job from here.")
     if not documents:
         return {}
     if len(documents) > 1:

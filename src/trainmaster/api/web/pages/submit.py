@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -104,14 +105,14 @@ class SubmitPage:
     def _is_text(self) -> bool:
         return bool(self._tabs.value == TEXT)
 
-    def _changed_tab(self) -> None:
-        """What was typed in one is seen in the other."""
+    async def _changed_tab(self) -> None:
+        """What was typed in one is seen in the other; other pages are answered meanwhile."""
         self._complain("")
         if self._is_text:
             self._text.set_value(as_yaml(self._form.stated()))
             return
         try:
-            self._form.show(from_yaml(self._text.value))
+            self._form.show(await asyncio.to_thread(from_yaml, self._text.value))
         except NotYaml as problem:
             self._tabs.set_value(TEXT)
             self._complain(str(problem))
