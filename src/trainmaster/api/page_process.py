@@ -12,8 +12,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +26,6 @@ from trainmaster.api.local_socket import LocalSocket, own_path
 log = structlog.get_logger("trainmaster.pages")
 
 FILE = "pages.log"
-LARGEST_LOG = 1 << 20
 WAIT_S = 2.0
 """How long a request waits for a process that starts."""
 LOOK_S = 0.05
@@ -40,6 +41,20 @@ class PagesAway(Exception):
     """There are no pages just now: one sentence."""
 
 
+@dataclass(slots=True)
+class _Life:
+    """Of one process."""
+
+    process: subprocess.Popen[bytes]
+    started_s: float
+    died_s: float | None = None
+
+    def watch(self) -> None:
+        """Note when it dies: nobody may look for long after that."""
+        self.process.wait()
+        self.died_s = time.monotonic()
+
+
 class PageProcess:
     """At most one process, and the sockets between it and its manager."""
 
@@ -50,8 +65,7 @@ class PageProcess:
         """Where it asks the API."""
         self._place = Path(f"{self.sessions.bound}.p")
         """Where it serves the pages."""
-        self._process: subprocess.Popen[bytes] | None = None
-        self._started_s = 0.0
+        self._life: _Life | None = None
         self._deaths = 0
         """In a row, soon after the start."""
 
@@ -70,52 +84,55 @@ class PageProcess:
 
     def end(self) -> None:
         """With all that it has started."""
-        process, self._process = self._process, None
-        if process is not None:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            _close_input(process)
+        life, self._life = self._life, None
+        if life is not None:
+            _kill(life.process)
+            life.process.wait()
+            _close_input(life.process)
         self._place.unlink(missing_ok=True)
         self.sessions.withdraw()
 
     @property
     def pid(self) -> int | None:
         """Of the process, while there is one."""
-        return (
-            None if self._process is None or self._process.poll() is not None else self._process.pid
-        )
+        life = self._life
+        return None if life is None or life.process.poll() is not None else life.process.pid
+
+    def end_stuck(self, pid: int | None) -> None:
+        """It has answered nobody for long; the next who looks has it started again."""
+        if self._life is not None and pid is not None and pid == self.pid:
+            log.warning("the process of the pages does not answer and is ended", pid=pid)
+            _kill(self._life.process)
 
     def _start_if_due(self) -> None:
         now = time.monotonic()
-        if self._process is not None:
-            code = self._process.poll()
+        if (life := self._life) is not None:
+            code = life.process.poll()
             if code is None:
                 return
-            lived_s = now - self._started_s
-            pause_s = 0.0 if lived_s > STEADY_S else min(2.0**self._deaths, LONGEST_PAUSE_S)
-            if lived_s < pause_s:
+            died_s = now if life.died_s is None else life.died_s
+            is_steady = died_s - life.started_s > STEADY_S
+            pause_s = 0.0 if is_steady else min(2.0**self._deaths, LONGEST_PAUSE_S)
+            if now - died_s < pause_s:
                 raise PagesAway(
                     f"The page cannot be shown: its process has ended with {code}, as {FILE} in the manager's"
                     " data folder says. It is started again in a while."
                 )
-            self._deaths = 0 if lived_s > STEADY_S else self._deaths + 1
+            self._deaths = 0 if is_steady else self._deaths + 1
             log.warning("the process of the pages has ended and is started again", code=code)
-            _close_input(self._process)
-        self._started_s = now
-        self._process = self._start()
+            _close_input(life.process)
+        self._life = _Life(self._start(), now)
+        threading.Thread(target=self._life.watch, name="pages", daemon=True).start()
 
     def _start(self) -> subprocess.Popen[bytes]:
         said = self._folder / FILE
-        with contextlib.suppress(FileNotFoundError):
-            if said.stat().st_size > LARGEST_LOG:
-                os.replace(said, f"{said}.1")
         out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             return subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-m", "trainmaster.api.web"),
                     *("--manager", str(self.sessions.bound), "--socket", str(self._place)),
+                    *("--log", str(said)),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=out,
@@ -130,7 +147,17 @@ class PageProcess:
 
 def _environment(folder: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(KEPT_BACK)}
-    return {**kept, "NICEGUI_STORAGE_PATH": str(folder / "pages")}
+    return {
+        **kept,
+        "NICEGUI_STORAGE_PATH": str(folder / "pages"),
+        "MALLOC_ARENA_MAX": "2",  # each thread would map 64 MiB of the memory that it may have
+    }
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _close_input(process: subprocess.Popen[bytes]) -> None:

@@ -8,7 +8,9 @@ connection of its own, so that no two ends can disagree about where it stops.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import AsyncIterator
 from html import escape
 from urllib.parse import quote, urlsplit
 
@@ -75,7 +77,7 @@ KEPT = b"private, max-age=31536000, immutable"
 PIECE = 1 << 16
 ANSWER_S = 60.0
 """How long a page may take to begin its answer."""
-FILE_WAIT_S = 20.0
+FILE_WAIT_S = 8.0
 """How long a file of a page is asked for again where the process of the pages is away."""
 AGAIN_S = 0.2
 NO_PAGE = "This manager was started without its page (`trainmaster up --no-page`)."
@@ -85,6 +87,10 @@ NOT_A_SESSION = (
     "Pages are for browsers that are logged in: `trainmaster token link` prints a link that opens"
     " them."
 )
+
+
+class _Stuck(Exception):
+    """The process of the pages lives, and answers nobody."""
 
 
 class PageProxy:
@@ -122,18 +128,23 @@ class PageProxy:
         is_file = asked.method == b"GET" and asked.target.startswith(FILES)
         latest = time.monotonic() + (FILE_WAIT_S if is_file else 0.0)
         while True:
+            process = pages.pid
             try:
                 if not scope["path"].startswith(SOCKETS):
                     return await self._exchange(pages, asked, receive, send)
                 if UPGRADE not in scope:
                     return error(400, "This path is for WebSockets.")
                 return await _upgraded(pages, asked, scope[UPGRADE])
+            except _Stuck:
+                pages.end_stuck(process)
+                return notice("The page did not answer in time: it is started again.", 504)
             except TimeoutError:
-                return notice("The page did not answer in time.", 504)
+                return notice("The request did not come in time.", 504)
             except (PagesAway, OSError, h11.RemoteProtocolError) as away:
                 if time.monotonic() >= latest:
                     return notice(str(away) if isinstance(away, PagesAway) else ENDED, again_s=1)
-            await asyncio.sleep(AGAIN_S)
+            if await _is_gone(receive, AGAIN_S):
+                return None
 
     async def _exchange(
         self, pages: PageProcess, asked: h11.Request, receive: Receive, send: Send
@@ -148,7 +159,7 @@ class PageProxy:
                 refusal = await self._send(far, asked, writer, receive)
             if refusal is not None:
                 return refusal
-            async with asyncio.timeout(ANSWER_S):
+            async with _answered_soon():
                 event = await _next(far, reader)
             while not isinstance(event, h11.EndOfMessage):
                 if isinstance(event, h11.Response):
@@ -193,6 +204,25 @@ class PageProxy:
         return None
 
 
+@contextlib.asynccontextmanager
+async def _answered_soon() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            yield
+    except TimeoutError:
+        raise _Stuck from None
+
+
+async def _is_gone(receive: Receive, within_s: float) -> bool:
+    """Whether the browser of a request without a body gives up before that."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return True
+    return False
+
+
 async def _next(far: h11.Connection, reader: asyncio.StreamReader) -> h11.Event:
     while not isinstance(event := far.next_event(), h11.Event):
         far.receive_data(await reader.read(PIECE))
@@ -205,7 +235,7 @@ async def _upgraded(pages: PageProcess, asked: h11.Request, take_over: TakeOver)
     far = h11.Connection(h11.CLIENT)
     try:
         transport.write(far.send(asked) or b"")
-        async with asyncio.timeout(ANSWER_S):
+        async with _answered_soon():
             far.receive_data(await far_end.head)
         event = far.next_event()
         if not isinstance(event, h11.InformationalResponse) or event.status_code != 101:

@@ -14,12 +14,13 @@ import pytest
 import uvicorn
 
 from tests.api_service import MemoryService
-from trainmaster.api import access
+from trainmaster.api import access, page_proxy
 from trainmaster.api.app import create_app
 from trainmaster.api.caller import Caller, Role
 from trainmaster.api.connections import bounded_protocol
 from trainmaster.api.page_process import PagesAway
 from trainmaster.api.sessions import Sessions, name_in
+from trainmaster.model.units import SECOND
 
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nSet-Cookie: a=b\r\nServer: x\r\n\r\nhello"
 AGREES = (
@@ -43,13 +44,20 @@ class FakePages:
         self.answer = HELLO
         self.asked: list[bytes] = []
         self.is_away = False
+        self.refused = 0
+        self.pid: int | None = 7
+        self.ended: list[int | None] = []
         self.echoes = False
         self.closed = asyncio.Event()
 
     async def connect(self, make: Callable[[], Any]) -> Any:
         if self.is_away:
+            self.refused += 1
             raise PagesAway("The page is starting.")
         return await asyncio.get_running_loop().create_unix_connection(make, self.place)
+
+    def end_stuck(self, pid: int | None) -> None:
+        self.ended.append(pid)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = await reader.readuntil(b"\r\n\r\n")
@@ -397,8 +405,56 @@ def test_a_file_is_asked_for_again_until_the_process_is_back(
         while not front.pages.asked:
             await asyncio.sleep(0.01)
         front.pages.is_away = True
-        await asyncio.sleep(0.3)
+        while not front.pages.refused:
+            await asyncio.sleep(0.01)
         front.pages.is_away, front.pages.answer = False, HELLO
         assert (await asking).startswith("HTTP/1.1 200 ")
 
+    play(service, tmp_path, act)
+
+
+def test_a_file_is_not_asked_for_again_for_a_browser_that_is_gone(
+    service: MemoryService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_proxy, "FILE_WAIT_S", 1000.0)
+
+    async def act(front: Front) -> None:
+        front.pages.is_away = True
+        _, writer = await front.connect("/_nicegui/x.js")
+        while front.pages.refused < 2:
+            await asyncio.sleep(0.01)
+        writer.close()
+        while front.state.tasks:
+            await asyncio.sleep(0.01)
+
+    play(service, tmp_path, act)
+
+
+def test_a_process_that_answers_nobody_is_ended(
+    service: MemoryService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_proxy, "ANSWER_S", 0.05)
+
+    async def act(front: Front) -> None:
+        front.pages.answer, front.pages.echoes = b"", True
+        for path, headers in (("/", {}), ("/_nicegui/x.js", {}), (SOCKET, UPGRADE)):
+            said = await front.ask(path, **headers)
+            assert said.startswith("HTTP/1.1 504 ")
+            assert "did not answer in time: it is started again" in said
+        assert front.pages.ended == [7, 7, 7]
+
+    play(service, tmp_path, act)
+
+
+def test_a_browser_that_sends_slowly_ends_no_process(
+    service: MemoryService, tmp_path: Path
+) -> None:
+    async def act(front: Front) -> None:
+        reader, _ = await front.connect(
+            "/_nicegui/client/1/upload/2", "POST", "3\r\nab", Transfer_Encoding="chunked"
+        )
+        assert b" 504 " in await reader.readline()
+        assert front.pages.ended == []
+
+    service.limits = replace(service.limits, body_deadline=SECOND // 10)
     play(service, tmp_path, act)
