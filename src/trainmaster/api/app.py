@@ -98,7 +98,7 @@ def create_app(
         app.include_router(part.routes(service), prefix=ROOT)
     simulations = SimulationProcesses(service.folder / SIMULATIONS)
     daily = DailyComparison(service, simulations)
-    app.include_router(lab.routes(simulations), prefix=ROOT)
+    app.include_router(lab.routes(service, simulations), prefix=ROOT)
     app.include_router(whatif.routes(service, simulations, daily), prefix=ROOT)
     app.include_router(audit_routes.routes(audit), prefix=ROOT)
     app.include_router(accounts.routes(service, sessions, url), prefix=ROOT)

@@ -41,7 +41,7 @@ from trainmaster.text.formatting import clock, count, plural
 from trainmaster.text.suggest import did_you_mean
 from trainmaster.traces import formats, generators
 from trainmaster.whatif.child_process import Teller, bounded, refuse
-from trainmaster.whatif.simulation_processes import REQUEST, RESULT
+from trainmaster.whatif.simulation_processes import RESULT, request_in
 
 PROGRAM = "trainmaster.whatif.policy_lab"
 MOST_JOBS = 50_000
@@ -58,7 +58,7 @@ REPORT_PART = 0.1
 def main() -> None:
     bounded()
     folder = Path(sys.argv[1])
-    asked = json.loads((folder / REQUEST).read_text())
+    asked = request_in(folder)
     try:
         result = compared(asked, folder, Teller())
     except (TraceError, ConfigError, TopologyError, CatalogError, ValueError) as error:
@@ -124,11 +124,13 @@ def trace_of(asked: Mapping[str, Any], folder: Path, gpus: int) -> tuple[str, Tr
     else:
         name = asked["name"]
         sent = folder / "trace"
-        sent.write_text(asked["content"])
+        sent.write_text(asked["content"], "utf-8")
         try:
             trace = formats.load(sent, asked["format"])
         except TraceError as error:
             raise TraceError(str(error).replace(str(sent), "The trace")) from None
+        finally:
+            sent.unlink(missing_ok=True)
     if not trace.jobs:
         raise TraceError("the trace has no job that can be replayed.")
     if len(trace.jobs) > MOST_JOBS:

@@ -46,6 +46,8 @@ class Bounds:
     waiting: int = 20
     kept_per_user: int = 10
     """Finished ones, the newest."""
+    kept_bytes: int = GIB
+    """Of all users' finished ones together."""
     time_ms: int = 15 * MINUTE
     memory: int = 4 * GIB
 
@@ -79,6 +81,8 @@ class SimulationRun:
     says: str = ""
     """What it does now, or why it failed: a sentence."""
     ended_ms: int | None = None
+    bytes: int = 0
+    """What its result takes on disk."""
     process: asyncio.subprocess.Process | None = None
 
     @property
@@ -95,24 +99,34 @@ class SimulationProcesses:
         self._clock = Clock()
         self._runs: dict[str, SimulationRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_clean = False
+        self._coming: list[str] = []
+        """Users whose requests are being written."""
+        self._cleaning: asyncio.Task[None] | None = None
 
     async def ask(self, user: str, program: str, title: str, request: Any) -> SimulationRun:
         """Begin one now, or as soon as others have ended."""
-        self._refuse_too_many(user)
-        if not self._is_clean:  # what an earlier manager left
-            self._is_clean = True
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        self.refuse_too_many(user)
         id = secrets.token_hex(6)
         run = SimulationRun(id, user, program, title, self._folder / id, self._clock.now())
-        self._runs[id] = run
+        self._coming.append(user)
         try:
+            await self._clean()
             await asyncio.to_thread(_write_request, run, request)
-        except OSError:
-            del self._runs[id]
-            raise
+        finally:
+            self._coming.remove(user)
+        self._runs[id] = run
         self._begin_next()
         return run
+
+    def refuse_too_many(self, user: str) -> None:
+        """Where there is no room for one more of this user."""
+        waiting = [each.user for each in self._runs.values() if each.state is RunState.WAITING]
+        waiting += self._coming
+        own = waiting.count(user)
+        if own >= self._bounds.waiting_per_user:
+            raise TooMany(f"You have {plural(own, 'simulation')} that wait: wait, or cancel one.")
+        if len(waiting) >= self._bounds.waiting:
+            raise TooMany(f"{plural(len(waiting), 'simulation')} wait already: try again later.")
 
     def of(self, user: str | None, program: str) -> list[SimulationRun]:
         """Those of a user, or of everybody, the newest first."""
@@ -129,30 +143,35 @@ class SimulationProcesses:
         return run
 
     async def cancel(self, run: SimulationRun) -> None:
-        if not run.state.has_ended:
-            self._end(run, RunState.CANCELLED, "It was cancelled.")
-            await self._kill(run)
-            self._begin_next()
+        if run.state.has_ended:
+            return
+        was_waiting = run.state is RunState.WAITING
+        self._end(run, RunState.CANCELLED, "It was cancelled.")
+        await self._kill(run)
+        self._begin_next()
+        if was_waiting:  # nothing follows it
+            await self._tidy(run)
 
     async def close(self) -> None:
-        """End all that run."""
-        for run in self._runs.values():
-            if not run.state.has_ended:
-                self._end(run, RunState.CANCELLED, "The manager stopped.")
-                await self._kill(run)
+        """End all that run, and remove what they left."""
+        runs = list(self._runs.values())
+        for run in runs:
+            self._end(run, RunState.CANCELLED, "The manager stopped.")
+        for run in runs:
+            await self._kill(run)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for run in runs:
+            await asyncio.to_thread(_remove, run.folder)
 
     # -- one after the other ---------------------------------------------------------------------------
 
-    def _refuse_too_many(self, user: str) -> None:
-        waiting = [each for each in self._runs.values() if each.state is RunState.WAITING]
-        own = sum(each.user == user for each in waiting)
-        if own >= self._bounds.waiting_per_user:
-            raise TooMany(f"You have {plural(own, 'simulation')} that wait: wait, or cancel one.")
-        if len(waiting) >= self._bounds.waiting:
-            raise TooMany(f"{plural(len(waiting), 'simulation')} wait already: try again later.")
+    async def _clean(self) -> None:
+        """Remove what an earlier manager left; all that ask at first wait for it."""
+        if self._cleaning is None:
+            self._cleaning = asyncio.create_task(asyncio.to_thread(_remove, self._folder))
+        await asyncio.shield(self._cleaning)
 
     def _begin_next(self) -> None:
         for run in list(self._runs.values()):
@@ -168,6 +187,7 @@ class SimulationProcesses:
     async def _follow(self, run: SimulationRun) -> None:
         try:
             async with asyncio.timeout(self._bounds.time_ms / SECOND):
+                await self._start(run)
                 await self._listen(run)
         except TimeoutError:
             most = length(self._bounds.time_ms)
@@ -177,9 +197,9 @@ class SimulationProcesses:
         finally:
             await self._kill(run)
             self._begin_next()
-            await self._drop_old(run.user)
+            await self._tidy(run)
 
-    async def _listen(self, run: SimulationRun) -> None:
+    async def _start(self, run: SimulationRun) -> None:
         if run.state.has_ended:  # cancelled before it began
             return
         run.process = await asyncio.create_subprocess_exec(
@@ -191,7 +211,12 @@ class SimulationProcesses:
             start_new_session=True,
             limit=MOST_LINE,
         )
-        output, errors = run.process.stdout, run.process.stderr
+
+    async def _listen(self, run: SimulationRun) -> None:
+        process = run.process
+        if process is None or run.state.has_ended:  # cancelled while it began
+            return
+        output, errors = process.stdout, process.stderr
         assert output is not None
         assert errors is not None
         complaints = asyncio.create_task(_tail(errors))
@@ -201,7 +226,7 @@ class SimulationProcesses:
                 self._end(run, RunState.FAILED, str(said["refused"]))
             else:
                 run.progress, run.says = float(said["progress"]), str(said["says"])
-        code, tail = await run.process.wait(), await complaints
+        code, tail = await process.wait(), await complaints
         if run.ended_ms is not None:  # it refused, or was cancelled
             return
         if code == 0 and await asyncio.to_thread(run.result.exists):
@@ -226,12 +251,24 @@ class SimulationProcesses:
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
-    async def _drop_old(self, user: str) -> None:
-        """Finished ones beyond the newest of a user."""
-        ended = [each for each in self._runs.values() if each.user == user and each.state.has_ended]
-        for run in ended[: -self._bounds.kept_per_user]:
-            del self._runs[run.id]
-            await asyncio.to_thread(shutil.rmtree, run.folder, ignore_errors=True)
+    async def _tidy(self, run: SimulationRun) -> None:
+        """Keep only the result of one that has ended, and finished ones only within the bounds."""
+        if run.state is RunState.DONE:
+            run.bytes = await asyncio.to_thread(_keep_result, run)
+        else:
+            await asyncio.to_thread(_remove, run.folder)
+        ended = [each for each in self._runs.values() if each.state.has_ended]
+        own = [each for each in ended if each.user == run.user]
+        old = own[: -self._bounds.kept_per_user]
+        left = sum(each.bytes for each in ended if each not in old)
+        for each in ended:
+            if left > self._bounds.kept_bytes and each.bytes and each not in old:
+                old.append(each)
+                left -= each.bytes
+        for each in old:
+            del self._runs[each.id]
+        for each in old:
+            await asyncio.to_thread(_remove, each.folder)
 
 
 async def _tail(stream: asyncio.StreamReader, most: int = 4000) -> str:
@@ -242,6 +279,26 @@ async def _tail(stream: asyncio.StreamReader, most: int = 4000) -> str:
     return kept.decode("utf-8", "replace")
 
 
+def request_in(folder: Path) -> Any:
+    """What was asked, for the process that simulates it."""
+    return json.loads((folder / REQUEST).read_text("utf-8", "surrogatepass"))
+
+
 def _write_request(run: SimulationRun, request: Any) -> None:
-    run.folder.mkdir(parents=True, mode=0o700)
-    (run.folder / REQUEST).write_text(json.dumps(request))
+    try:
+        run.folder.mkdir(parents=True, mode=0o700)
+        text = json.dumps(request, ensure_ascii=False)
+        (run.folder / REQUEST).write_text(text, "utf-8", "surrogatepass")
+    except OSError:
+        _remove(run.folder)
+        raise
+
+
+def _keep_result(run: SimulationRun) -> int:
+    """Bytes that stay there."""
+    (run.folder / REQUEST).unlink(missing_ok=True)
+    return sum(each.stat().st_size for each in run.folder.rglob("*"))
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -17,7 +17,7 @@ from trainmaster.whatif import history, present_queue
 from trainmaster.whatif.child_process import Teller, bounded, refuse
 from trainmaster.whatif.live_state import read_state
 from trainmaster.whatif.question import Question, QuestionError
-from trainmaster.whatif.simulation_processes import REQUEST, RESULT
+from trainmaster.whatif.simulation_processes import RESULT, request_in
 
 PROGRAM = "trainmaster.whatif.study"
 
@@ -25,7 +25,7 @@ PROGRAM = "trainmaster.whatif.study"
 def main() -> None:
     bounded()
     folder = Path(sys.argv[1])
-    asked = json.loads((folder / REQUEST).read_text())
+    asked = request_in(folder)
     try:
         question = Question.from_fields(asked["question"])
         result = answered(asked["database"], question, asked["now_ms"])

@@ -102,3 +102,25 @@ def test_a_question_says_all_that_its_process_needs(tmp_path: Path) -> None:
     assert asked.title == "a trace like philly on 2x4 under las"
     with pytest.raises(ConfigError):
         checked(lab.LabQuestion, {**GOOD, "more": 1})
+
+
+def test_a_standby_neither_answers_nor_removes_what_the_leader_keeps(
+    service: MemoryService,
+) -> None:
+    kept = service.folder / "simulations" / "abc" / "result.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("{}")
+    service.role, service.store_name = "standby", ""
+    with TestClient(by_us(create_app(service)), base_url="http://localhost") as client:
+        for method, path, body in (
+            ("GET", "lab", None),
+            ("POST", "lab", GOOD),
+            ("GET", "lab/abc", None),
+            ("POST", "whatif", {"policies": [{"name": "fifo"}]}),
+            ("GET", "whatif", None),
+            ("DELETE", "whatif/abc", None),
+        ):
+            answer = client.request(method, f"{V1}/{path}", json=body)
+            assert (answer.status_code, path) == (503, path)
+            assert "standby" in answer.json()["error"]["sentence"]
+    assert kept.exists()

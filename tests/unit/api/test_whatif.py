@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 from tests.api_service import MemoryService, by_us
 from trainmaster.api.app import create_app
 from trainmaster.config.limits import limits_of
+from trainmaster.daemon.service_api import TooMany
 
 PATH = "/api/v1/whatif"
 
@@ -89,3 +90,27 @@ def test_everybody_may_see_the_daily_comparison_and_operators_alone_ask(
         assert eve.get(f"{PATH}/{asked}").status_code == 404
         refused = [eve.get(PATH), eve.post(PATH, json={}), eve.delete(f"{PATH}/{asked}")]
         assert [answer.status_code for answer in refused] == [403, 403, 403]
+
+
+def test_one_too_many_is_refused_before_the_state_is_stored(
+    service: MemoryService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = 0
+    address = service.address_of_state
+
+    async def counted() -> str:
+        nonlocal stored
+        stored += 1
+        return await address()
+
+    app = create_app(service)
+    full = TooMany("Wait.")
+
+    def refuse(_user: str) -> None:
+        raise full
+
+    monkeypatch.setattr(service, "address_of_state", counted)
+    monkeypatch.setattr(app.state.simulations, "refuse_too_many", refuse)
+    with TestClient(by_us(app), base_url="http://127.0.0.1:8470") as client:
+        assert client.post(PATH, json={"policies": [{"name": "fifo"}]}).status_code == 429
+    assert stored == 0

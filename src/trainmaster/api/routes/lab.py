@@ -12,11 +12,13 @@ from starlette.responses import FileResponse, Response
 
 from trainmaster.api.audit_subject import note_subject
 from trainmaster.api.caller import By, Caller
+from trainmaster.api.leading import only_of_the_leader
 from trainmaster.api.request_body import JSON, body_of, content_type, read_json, text_of
 from trainmaster.api.responses import ApiError, JsonAnswer, answers, changes, sends, takes
 from trainmaster.catalog import policy_names
 from trainmaster.config.job_file import Name
 from trainmaster.config.validation import StrictModel, checked
+from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.response_models import LabComparison, LabList, LabRow
 from trainmaster.model.units import MIB, SECOND
 from trainmaster.text.suggest import did_you_mean
@@ -118,8 +120,8 @@ class LabQuestion(StrictModel):
 BODIES: tuple[type[BaseModel], ...] = (LabQuestion,)
 
 
-def routes(simulations: SimulationProcesses) -> APIRouter:
-    router = APIRouter()
+def routes(service: Daemon, simulations: SimulationProcesses) -> APIRouter:
+    router = APIRouter(dependencies=[only_of_the_leader(service)])
 
     @router.get(
         "/lab",

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from trainmaster.api.caller import By
+from trainmaster.api.leading import only_of_the_leader
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import ApiError, JsonAnswer, answers, changes, takes
 from trainmaster.api.routes.cluster import MOST_GPUS
@@ -107,7 +108,7 @@ BODIES: tuple[type[BaseModel], ...] = (WhatIfQuestion,)
 
 
 def routes(service: Daemon, simulations: SimulationProcesses, daily: DailyComparison) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(dependencies=[only_of_the_leader(service)])
 
     @router.get(
         "/whatif",
@@ -133,6 +134,9 @@ def routes(service: Daemon, simulations: SimulationProcesses, daily: DailyCompar
         """
         asked = checked(WhatIfQuestion, await object_of(request))
         question = asked.question()
+        simulations.refuse_too_many(
+            by.user
+        )  # before the state is stored, which holds up scheduling
         said = {
             "database": await service.address_of_state(),
             "now_ms": service.queries.now_ms(),
