@@ -129,6 +129,9 @@ class MemoryAccounts:
     def token(self, digest: str) -> TokenRow | None:
         return self.by_digest.get(digest)
 
+    def token_by_id(self, id: str) -> TokenRow | None:
+        return next((row for row in self.tokens() if row.id == id), None)
+
     def tokens(self) -> Sequence[TokenRow]:
         return list(self.by_digest.values())
 

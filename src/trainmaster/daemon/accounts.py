@@ -35,6 +35,8 @@ class AccountStore(Protocol):
 
     def token(self, digest: str) -> TokenRow | None: ...
 
+    def token_by_id(self, id: str) -> TokenRow | None: ...
+
     def tokens(self) -> Sequence[TokenRow]: ...
 
     def user(self, name: str) -> UserRow | None: ...
@@ -91,10 +93,10 @@ class Accounts:
     async def is_valid(self, id: str) -> bool:
         """Whether the token of this id still is: a session that it began ends with it."""
         try:
-            rows = await asyncio.to_thread(self._store.tokens)
+            row = await asyncio.to_thread(self._store.token_by_id, id)
         except StoreError:
-            rows = list(self._known.values())
-        return any(row.id == id and is_valid(row) for row in rows)
+            row = next((each for each in self._known.values() if each.id == id), None)
+        return row is not None and is_valid(row)
 
     async def _note_use(self, row: TokenRow) -> None:
         used = replace(row, used_ms=now_ms())

@@ -54,6 +54,10 @@ class Ring:
             for kept in self._kept:
                 kept[piece % POINTS] = NONE
 
+    def is_over(self, piece: int) -> bool:
+        """Whether all its points are older than what is kept."""
+        return self._piece <= piece - POINTS
+
     def points(self, since: int, until: int) -> Iterator[tuple[float | None, ...]]:
         """Of each piece of time between these two, both included."""
         for piece in range(since, until + 1):
@@ -78,6 +82,7 @@ class GpuCurves:
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
         self._rings: dict[str, Ring] = {}
+        self._piece = -1
 
     def look(self, readings: GpuReadings) -> None:
         self.add(readings.readings())
@@ -90,6 +95,11 @@ class GpuCurves:
             if ring is None:
                 ring = self._rings[reading.uuid] = Ring()
             ring.add(reading, piece)
+        if piece != self._piece:  # GPUs that are there no more
+            self._piece = piece
+            over = [uuid for uuid, ring in self._rings.items() if ring.is_over(piece)]
+            for uuid in over:
+                del self._rings[uuid]
 
     def times_ms(self, since_ms: int) -> range:
         """When the points of an answer begin: from then on, as far back as they are kept."""
@@ -98,7 +108,7 @@ class GpuCurves:
         return range(first * STEP_MS, (last + 1) * STEP_MS, STEP_MS)
 
     def of(self, uuid: str, times_ms: range) -> list[tuple[float | None, ...]] | None:
-        """Use, memory, temperature and power at these times; None: the GPU was never read."""
+        """Use, memory, temperature and power at these times; None: the GPU was not read since."""
         ring = self._rings.get(uuid)
         if ring is None or not times_ms:
             return None

@@ -626,6 +626,7 @@ class TimelineSpan(ResponseModel):
     """Null where the caller may not know of it."""
     name: str
     user: str
+    """Empty where the caller may not know of the job, as its name."""
     attempt: int | None
     devices: list[str]
     from_s: float
@@ -634,7 +635,7 @@ class TimelineSpan(ResponseModel):
     """Whether it has not ended: `to_s` is now."""
     ended: str | None
     """suspended, migrated, resized, failed, lost, stopped, pre-run, or the state in which the job ended; null
-    where it went on, in another queue or at another price."""
+    where it went on, in another queue or at another price, and where the caller may not know of the job."""
 
 
 class Timeline(ResponseModel):

@@ -9,10 +9,12 @@ from dataclasses import replace
 from trainmaster.daemon.driver import Driver
 from trainmaster.daemon.response_models import Timeline, TimelineSpan
 from trainmaster.model.units import SECOND
-from trainmaster.store.rows import SpanRow
+from trainmaster.store.rows import DAY_MS, SpanRow
 
 MOST = 5000
 """Spans of one answer."""
+MOST_MS = 31 * DAY_MS
+MOST_NODES = 16
 
 
 async def timeline(
@@ -22,17 +24,22 @@ async def timeline(
     nodes: Sequence[str],
     sees: Callable[[str], bool],
 ) -> Timeline:
-    """`sees` says of a user whether their jobs are named."""
+    """The last spans to end; `sees` says of a user whether their jobs are told of."""
     now = driver.clock.now()
     stored = await asyncio.to_thread(driver.store.spans, since_ms, until_ms, nodes, MOST)
     running = [span for span in _running(driver, now) if span.from_ms <= until_ms]
     found = [span for span in running if not nodes or _is_on(span, nodes)] + list(stored)
-    return Timeline(
-        since_s=since_ms / SECOND,
-        until_s=min(until_ms, now) / SECOND,
-        is_cut=len(stored) == MOST,
-        spans=[_row(span, now, is_named=sees(span.user)) for span in joined(found)],
-    )
+
+    def rows() -> Timeline:
+        spans = joined(found)
+        return Timeline(
+            since_s=since_ms / SECOND,
+            until_s=min(until_ms, now) / SECOND,
+            is_cut=len(stored) == MOST or len(spans) > MOST,
+            spans=[_row(span, now, is_named=sees(span.user)) for span in spans[:MOST]],
+        )
+
+    return await asyncio.to_thread(rows)
 
 
 def joined(spans: Iterable[SpanRow]) -> list[SpanRow]:
@@ -77,12 +84,12 @@ def _row(span: SpanRow, now: int, *, is_named: bool) -> TimelineSpan:
     return TimelineSpan(
         job=span.job if is_named else None,
         name=span.name if is_named else "",
-        user=span.user,
+        user=span.user if is_named else "",
         attempt=span.attempt if is_named else None,
         devices=list(devices_of(span.devices)),
         from_s=span.from_ms / SECOND,
         to_s=span.to_ms / SECOND,
-        ended=span.ended,
+        ended=span.ended if is_named else None,
         goes_on=span.to_ms == now and span.ended is None,
     )
 

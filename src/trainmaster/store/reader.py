@@ -385,6 +385,9 @@ class StoreReader:
         query = select(*columns(TokenRow)).where(TOKENS.c.digest == digest)
         return self._first(TokenRow, query)
 
+    def token_by_id(self, id: str) -> TokenRow | None:
+        return self._first(TokenRow, select(*columns(TokenRow)).where(TOKENS.c.id == id))
+
     def tokens(self) -> Sequence[TokenRow]:
         """All of them, oldest first."""
         order = (TOKENS.c.created_ms, TOKENS.c.id)

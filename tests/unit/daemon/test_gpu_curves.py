@@ -59,3 +59,13 @@ def test_only_so_many_points_are_kept() -> None:
     assert [round((point[0] or 0) * 10_000) // 10 for point in looks.seen()[:3]] == [1, 1, 1]
     looks.look(5 * POINTS, 0)
     assert [point[0] for point in looks.seen()].count(None) == POINTS - 1
+
+
+def test_a_gpu_that_is_there_no_more_is_forgotten_with_its_last_point() -> None:
+    looks = Looks()
+    looks.curves.add([Reading("gone", 80 * GIB, 8 * GIB, 1, 40, 300)])
+    looks.look(POINTS - 1, 0)
+    assert looks.curves.of("gone", looks.curves.times_ms(0)) is not None
+    looks.look(POINTS, 0)
+    assert looks.curves.of("gone", looks.curves.times_ms(0)) is None
+    assert looks.curves.of("x", looks.curves.times_ms(0)) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -16,9 +17,10 @@ from trainmaster.daemon.daemon import Daemon
 from trainmaster.daemon.grid import grid
 from trainmaster.daemon.live_job import LiveJob
 from trainmaster.daemon.overview import Facts, longest_waits, mean_utilisation
-from trainmaster.daemon.reused_answer import ReusedAnswer
-from trainmaster.daemon.timeline import timeline
+from trainmaster.daemon.reused_answer import WAITS_S, ReusedAnswer, window_key
+from trainmaster.daemon.timeline import MOST_MS, MOST_NODES, timeline
 from trainmaster.model.units import HOUR, SECOND, WHOLE
+from trainmaster.store.rows import DAY_MS
 
 MOST_WAITS = 10
 LATELY_MS = 6 * HOUR
@@ -37,7 +39,7 @@ Until = Annotated[
 
 def routes(service: Daemon) -> APIRouter:
     router = APIRouter(tags=["watching"])
-    overviews, grids = ReusedAnswer[bytes](), ReusedAnswer[bytes]()
+    overviews, grids, timelines = (ReusedAnswer[bytes](WAITS_S) for _ in range(3))
 
     @router.get(
         "/overview",
@@ -46,7 +48,7 @@ def routes(service: Daemon) -> APIRouter:
     )
     async def overview(by: By) -> Response:
         """Of other users' jobs a plain user is told no names and no reasons. An answer is used again for 20
-        times as long as it took to make."""
+        times as long as it took to make, and for up to 15 s while those of others are made."""
 
         async def make() -> bytes:
             return bytes(JsonAnswer(await _overview(service, by)).body)
@@ -60,7 +62,8 @@ def routes(service: Daemon) -> APIRouter:
     )
     async def show_grid(by: By) -> Response:
         """Compact, for clusters of 10,000 GPUs. A plain user is told that others hold a device, and not which
-        job. An answer is used again for 20 times as long as it took to make."""
+        job. An answer is used again for 20 times as long as it took to make, and for up to 15 s while those
+        of others are made."""
         driver = service.driver
 
         async def make() -> bytes:
@@ -77,16 +80,30 @@ def routes(service: Daemon) -> APIRouter:
     async def show_timeline(
         by: By, since: From = None, until: Until = None, node: Nodes = None
     ) -> Response:
-        """Running jobs up to now, the last 5,000 spans at most. A plain user is told that others held a
-        device, and not which job."""
+        """Of 31 days and 16 nodes at most (or all nodes). Running jobs up to now, the 5,000 spans that ended
+        last. A plain user is told that others held a device, not who, which job or what ended it. An answer
+        is used again as that of `/grid`; of a time until now also for one that begins nearly at the same
+        time: `since_s` says when."""
         until_ms = service.queries.now_ms() if until is None else round(until * SECOND)
         since_ms = max(0, until_ms - LATELY_MS) if since is None else round(since * SECOND)
         if since_ms > until_ms:
             raise ApiError(422, "`since` is later than `until`.")
-        found = await timeline(
-            service.driver, since_ms, until_ms, node or (), lambda user: sees_names(by, user)
+        if until_ms - since_ms > MOST_MS:
+            raise ApiError(422, f"Ask for {MOST_MS // DAY_MS} days at most: give a later `since`.")
+        nodes = tuple(sorted(set(node or ())))
+        if len(nodes) > MOST_NODES:
+            raise ApiError(422, f"Name {MOST_NODES} nodes at most, or none for all of them.")
+
+        async def make() -> bytes:
+            found = await timeline(
+                service.driver, since_ms, until_ms, nodes, lambda user: sees_names(by, user)
+            )
+            return bytes((await asyncio.to_thread(JsonAnswer, found)).body)
+
+        window = window_key(
+            None if since is None else since_ms, None if until is None else until_ms, until_ms
         )
-        return JsonAnswer(found)
+        return _json(await timelines.get((_group(by), nodes, window), make))
 
     return router
 
@@ -96,16 +113,16 @@ def _json(body: bytes) -> Response:
 
 
 def _group(by: Caller) -> tuple[str, str]:
-    """Callers of one group are shown the same."""
+    """Callers of one group are shown the same: a viewer has no jobs of its own."""
     if by.is_operator:
         return "operator", ""
-    return by.role.value, by.user
+    return by.role.value, "" if by.role is Role.VIEWER else by.user
 
 
 async def _overview(service: Daemon, by: Caller) -> models.Overview:
     queries, parts = service.queries, service.overview
     facts, counts = await parts.facts(), await queries.counts()
-    own = None if by.is_operator else by.user
+    own = None if by.is_operator else _group(by)[1]
     jobs, policy = service.driver.jobs, queries.policy()
     oldest = next((jobs[job] for _, job in facts.waiting if job in jobs), None)
     lost = await parts.lost_gpu_ms(by.user if by.role is Role.USER else None)
