@@ -47,7 +47,8 @@ def test_a_process_that_dies_each_time_is_started_more_and_more_seldom(
 ) -> None:
     pages = PageProcess(tmp_path)
     monkeypatch.setattr(pages, "_start", lambda: started("exit 3"))
-    began_s, said = [], set[str]()
+    began_s: list[float] = []
+    said: set[str] = set()
     try:
         while len(began_s) < 9:
             try:

@@ -121,9 +121,9 @@ class JobPage:
             self._buttons.show(allowed_actions(row, may_change=self._viewer.may_change), self._id)
             changed_by = _changes(job)
             if changed_by != self._changed_by or now - self._rest_at > REST_S:
-                self._changed_by, self._rest_at = changed_by, now
                 self._explained = await self._api.get(f"{self._path}/explain")
                 await self._show_rest(job)
+                self._changed_by, self._rest_at = changed_by, now  # not where a part was refused
             self._numbers.show(job, self._explained)
             if not self._is_array and now - self._curves_at > CURVES_S:
                 self._curves_at = now
@@ -209,7 +209,7 @@ def _changes(job: Mapping[str, Any]) -> object:
         *(job["state"], job["transition"], job["attempt"], job["devices"], job["saved_at_s"]),
         *(job["priority"], job["queue"], job["failures"], job["elements"], job["prerun"]),
         *(reason.get("code"), reason.get("held_by"), reason.get("need"), reason.get("free")),
-        *(job["hung"] is None, job["progress"] is None),
+        *(job["hung"] is None, job["progress"] is None, (job["progress"] or {}).get("total_steps")),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -162,9 +161,8 @@ class NodePage:
         self._row: Mapping[str, Any] | None = None
 
     async def refresh(self) -> None:
-        answer, failures = await asyncio.gather(
-            self._viewer.api.get("/nodes"), self._viewer.api.get("/failures")
-        )
+        answer = await self._viewer.api.get("/nodes")
+        failures = await self._viewer.api.get("/failures")
         row = next((each for each in answer["nodes"] if each["name"] == self._name), None)
         devices = [] if row is None else row["devices"]
         if not self._is_node:
@@ -258,7 +256,7 @@ async def _jobs(api: ApiClient, ids: Sequence[str]) -> list[Any]:
         except Refused:  # another user's, or it has just gone
             return None
 
-    found = await asyncio.gather(*map(one, ids[:MOST_JOBS]))
+    found = [await one(id) for id in ids[:MOST_JOBS]]
     return [each for each in found if each is not None]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -97,12 +96,14 @@ class UsagePage:
             await self.ask()
 
     async def refresh(self) -> None:
-        since, now = self._since, time.time()
+        since, now, days = self._since, time.time(), self._days.value
         self._bucket = bucket(since, now)
-        asked = [self._api.get("/usage", by=by, since=since) for by in (*SUMS, "lost-to")]
-        *reports, lost, failures = await asyncio.gather(
-            *asked, self._api.get("/failures", since=since)
-        )
+        # one after the other: each has the manager read what was charged in all that time
+        reports = [await self._api.get("/usage", by=by, since=since) for by in SUMS]
+        lost = await self._api.get("/usage", by="lost-to", since=since)
+        failures = await self._api.get("/failures", since=since)
+        if self._days.value != days:  # another time was chosen meanwhile
+            return
         for by, report in zip(SUMS, reports, strict=True):
             self._sheets[by].show(_cells(row, report["total"]) for row in report["rows"])
         self._show_total(reports[0], lost)

@@ -57,7 +57,7 @@ def add(manager: Manager) -> None:
                 names = sorted({*stated, *used})
                 sheet.show(_cells(name, stated.get(name), used.get(name)) for name in names)
 
-            await keep_fresh(refresh, EVERY_S)
+            await keep_fresh(refresh, USAGE_EVERY_S)
 
     @ui.page("/users/{name}")
     async def user(name: str) -> None:
