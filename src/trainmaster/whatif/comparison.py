@@ -32,6 +32,8 @@ class CountedJob:
     queue: str
     gpus_milli: int
     submit_ms: int
+    is_on_gpus: bool = True
+    """Whether what it holds is counted in GPUs; jobs on CPU slots are not, beside GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,8 @@ def _fairness(counted: Sequence[CountedJob], column: Column) -> float | None:
     received: dict[str, int] = {}
     happened: list[tuple[int, int, str]] = []
     for job in counted:
+        if not job.is_on_gpus:
+            continue
         fate = column.fates[job.id]
         received[job.queue] = received.get(job.queue, 0) + fate.held
         happened.append((job.submit_ms, 0, job.queue))

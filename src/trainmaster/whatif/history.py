@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainmaster.config.performance import perf_model_from
-from trainmaster.core.state import JobRecord, State
+from trainmaster.core.state import State
 from trainmaster.daemon.export import as_submitted, as_trace, ended_jobs
 from trainmaster.daemon.job_history import JobHistory
 from trainmaster.daemon.live_job import Hold, stored_submission
@@ -18,7 +18,7 @@ from trainmaster.model.job import Demand
 from trainmaster.model.job_state import ENDED_STATES, LIVE_STATES
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.result import Result
-from trainmaster.model.topology import CPU_TYPE
+from trainmaster.model.topology import Topology
 from trainmaster.model.trace import TracedJob
 from trainmaster.model.units import DAY, NOMINAL, WHOLE
 from trainmaster.sim.driver import Estimates, Scenario, Simulation
@@ -27,6 +27,7 @@ from trainmaster.store.rows import JobFilter, StoredJob
 from trainmaster.store.store import Store
 from trainmaster.text.formatting import length, plural
 from trainmaster.whatif.comparison import Column, CountedJob, Fate, Stay, compared
+from trainmaster.whatif.counted_devices import CountedDevices
 from trainmaster.whatif.forecast import ExpectedWork
 from trainmaster.whatif.live_state import LiveState
 from trainmaster.whatif.question import Question, QuestionError
@@ -77,6 +78,7 @@ def answered(
     start = _start(past)
     changes = list(node_changes(store, now.present, start))
     saves = programs_save(store)
+    devices = CountedDevices.of(now.present.topology, now.present.forgotten)
     columns = [_real(past, counted, now, store)]
     runs = [(now.policy, Question(), "in-force"), *((spec, question, "other") for spec in others)]
     for number, (spec, asked, kind) in enumerate(runs):
@@ -90,7 +92,7 @@ def answered(
         columns.append(_simulated(scenario, spec, name, kind, counted, start, so_far))
     return compared(
         "history",
-        [counted_job(row) for row in counted],
+        [counted_job(row, devices) for row in counted],
         columns,
         (max(past.since_ms, start), past.until_ms),
         _notes(past, now, question),
@@ -226,7 +228,7 @@ def _simulated(
         kind=kind,
         policy=spec.name,
         options=dict(spec.options),
-        gpus=scenario.topology.training_gpus,
+        gpus=CountedDevices.of(scenario.topology).gpus,
         fates={
             row.id: Fate(
                 _later(jobs[row.id].start_ms, start),
@@ -235,7 +237,7 @@ def _simulated(
             )
             for row in counted
         },
-        stays=list(_stays(result, start)),
+        stays=list(_stays(result, scenario.topology, start)),
         preemptions=sum(jobs[row.id].preemptions for row in counted),
         migrations=sum(jobs[row.id].migrations for row in counted),
         queues=scenario.queues,
@@ -246,9 +248,12 @@ def _later(ms: int | None, start: int) -> int | None:
     return None if ms is None else ms + start
 
 
-def _stays(result: Result, start: int) -> Iterator[Stay]:
+def _stays(result: Result, topology: Topology, start: int) -> Iterator[Stay]:
     per_gpu = {job.job_id: min(WHOLE, job.gpus_milli) for job in result.jobs}
+    counted, kinds = CountedDevices.of(topology), topology.type_of_gpu
     for stint in result.stints:
+        if not counted.counts(kinds[stint.gpus[0]].name):
+            continue
         milli = len(stint.gpus) * per_gpu[stint.job_id]
         yield Stay(stint.start_ms + start, stint.end_ms + start, milli)
 
@@ -257,43 +262,40 @@ def _real(past: Past, counted: Sequence[StoredJob], now: LiveState, store: Store
     """What happened, as the store has it."""
     histories = {row.id: JobHistory.from_json(row.record_json) for row in counted}
     present = now.present
-    here = [n for n in present.topology.nodes if n.index not in present.forgotten]
+    devices = CountedDevices.of(present.topology, present.forgotten)
     return Column(
         name="What happened",
         kind="real",
         policy=now.policy.name,
         options=dict(now.policy.options),
-        gpus=sum(node.gpus for node in here if node.type.name != CPU_TYPE),
+        gpus=devices.gpus,
         fates={
             row.id: Fate(row.start_ms, row.finish_ms, histories[row.id].gpu_ms) for row in counted
         },
-        stays=list(_real_stays(store, past, now.controller.state)),
+        stays=list(_real_stays(store, past, now.controller.state, devices)),
         preemptions=sum(each.preemptions for each in histories.values()),
         migrations=sum(each.migrations for each in histories.values()),
         queues={queue.name: queue for queue in present.queues},
     )
 
 
-def _real_stays(store: Store, past: Past, state: State) -> Iterator[Stay]:
+def _real_stays(store: Store, past: Past, state: State, devices: CountedDevices) -> Iterator[Stay]:
     charged: Counter[str] = Counter()
     for row in store.charges(past.since_ms, past.until_ms):
         charged[row.job] = max(charged[row.job], row.to_ms)
-        if row.to_ms > row.from_ms and row.gpu_ms > 0:
+        if row.to_ms > row.from_ms and row.gpu_ms > 0 and devices.counts(row.gpu_type):
             yield Stay(row.from_ms, row.to_ms, row.gpu_ms // (row.to_ms - row.from_ms))
     for record in state.jobs.values():
-        began = held_since(record)
-        if record.placement is not None and began is not None:
-            begin = max(began, charged[record.id])
-            yield Stay(begin, past.until_ms, record.placement.total_share)
+        placement, began = record.placement, record.since_ms
+        if placement is None or began is None:
+            continue
+        if devices.counts_placement(placement, state.topology):
+            yield Stay(max(began, charged[record.id]), past.until_ms, placement.total_share)
 
 
-def held_since(record: JobRecord) -> int | None:
-    """Since when it holds its devices without a change, as far as that counts; None: it does not."""
-    return record.since_ms
-
-
-def counted_job(row: StoredJob) -> CountedJob:
-    return CountedJob(row.id, row.name, row.user, row.queue, row.gpus, row.submit_ms)
+def counted_job(row: StoredJob, devices: CountedDevices) -> CountedJob:
+    is_on_gpus = devices.counts(stored_submission(row).job.demand.gpu_type)
+    return CountedJob(row.id, row.name, row.user, row.queue, row.gpus, row.submit_ms, is_on_gpus)
 
 
 def _notes(past: Past, now: LiveState, question: Question) -> Iterator[str]:

@@ -12,6 +12,7 @@ from trainmaster.daemon.live_job import Hold, stored_submission
 from trainmaster.daemon.whatif_rows import WhatIfResult
 from trainmaster.model import events as e
 from trainmaster.model.job_state import LIVE_STATES
+from trainmaster.model.placement import Placement
 from trainmaster.model.policy_spec import PolicySpec
 from trainmaster.model.queue import Queue
 from trainmaster.model.trace import Outcome
@@ -20,9 +21,11 @@ from trainmaster.sim.dependencies import Dependencies
 from trainmaster.store.rows import StoredJob
 from trainmaster.store.store import Store
 from trainmaster.text.formatting import plural
-from trainmaster.whatif.comparison import Column, CountedJob, Fate, Stay, compared
+from trainmaster.whatif.comparison import Column, Fate, Stay, compared
+from trainmaster.whatif.counted_devices import CountedDevices
 from trainmaster.whatif.forecast import ExpectedWork
 from trainmaster.whatif.forecast_engine import ForecastEngine
+from trainmaster.whatif.history import counted_job
 from trainmaster.whatif.live_state import LiveState
 from trainmaster.whatif.question import Question, QuestionError
 from trainmaster.whatif.world import made, nodes_added, queues_of, spec_of
@@ -72,10 +75,8 @@ def answered(
         going.column(counted, spec, name, kind, queues_of(now.present, asked)[0], end)
         for going, spec, name, kind, asked in continued
     ]
-    jobs = [
-        CountedJob(row.id, row.name, row.user, row.queue, row.gpus, row.submit_ms)
-        for row in counted
-    ]
+    devices = CountedDevices.of(now.present.topology, now.present.forgotten)
+    jobs = [counted_job(row, devices) for row in counted]
     notes = _notes(continued[0][0], standing, question)
     return compared("queue", jobs, columns, (now.now_ms, end), notes)
 
@@ -129,6 +130,9 @@ class Continuation:
     _facts: list[e.Event] = field(default_factory=list)
     _holding: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By job: since when it has held its devices, and how many thousandths."""
+    _devices: CountedDevices = field(init=False)
+    _on_slots: set[str] = field(default_factory=set)
+    """Jobs whose devices are not counted."""
     _stays: list[Stay] = field(default_factory=list)
     _held: dict[str, int] = field(default_factory=dict)
     _preemptions: int = 0
@@ -139,10 +143,12 @@ class Continuation:
         self._expected = ExpectedWork(self.controller)
         self._engine = ForecastEngine(state, self._expected)
         self._engine.adopt(self.now.now_ms)
+        self._devices = CountedDevices.of(state.topology, state.forgotten)
         for record in state.jobs.values():
             if record.first_start_ms is not None:
                 self.starts[record.id] = record.first_start_ms
             if record.placement is not None:
+                self._note_devices(record.id, record.placement)
                 self._holding[record.id] = (self.now.now_ms, record.placement.total_share)
         self._register()
 
@@ -223,12 +229,21 @@ class Continuation:
         since, before = self._holding.get(job, (now, 0))
         if milli == before:
             return
-        if before:
+        if before and job not in self._on_slots:
             self._stays.append(Stay(since, now, before))
+        if before:
             self._held[job] = self._held.get(job, 0) + before * (now - since)
         self._holding[job] = (now, milli)
+        if placement is not None:
+            self._note_devices(job, placement)
         if before and not milli and record is not None:
             self._preemptions += 1
+
+    def _note_devices(self, job: str, placement: Placement) -> None:
+        if self._devices.counts_placement(placement, self.controller.state.topology):
+            self._on_slots.discard(job)
+        else:
+            self._on_slots.add(job)
 
     def column(
         self,
@@ -241,7 +256,7 @@ class Continuation:
     ) -> Column:
         for job in list(self._holding):  # of those that have not ended by then
             since, milli = self._holding[job]
-            if milli:
+            if milli and job not in self._on_slots:
                 self._stays.append(Stay(since, end, milli))
         topology = self.controller.state.topology
         gone = self.controller.state.forgotten
@@ -250,7 +265,7 @@ class Continuation:
             kind=kind,
             policy=spec.name,
             options=dict(spec.options),
-            gpus=sum(node.gpus for node in topology.nodes if node.index not in gone),
+            gpus=CountedDevices.of(topology, gone).gpus,
             fates={
                 row.id: Fate(
                     self.starts.get(row.id), self.finishes.get(row.id), self._held.get(row.id, 0)

@@ -22,6 +22,7 @@ from trainmaster.model.queue import Queue
 from trainmaster.model.quota import UserLimits
 from trainmaster.model.topology import Node
 from trainmaster.text.suggest import did_you_mean
+from trainmaster.whatif.counted_devices import CountedDevices
 from trainmaster.whatif.question import PolicyAsked, Question, QuestionError
 
 EXTRA = "more"
@@ -58,10 +59,14 @@ def cluster_of(present: Present, question: Question, changes: Sequence[e.NodeCha
             found = cluster_from(question.cluster, "cluster")
         except ConfigError as error:
             raise QuestionError(str(error)) from None
-        return found if not question.more_nodes else _with_more(found, present, question)
+        if question.more_nodes:
+            raise QuestionError(
+                "Say either another cluster or more nodes: the cluster file may have them."
+            )
+        return found
+    usual = usual_node(present)
     fields = cluster_fields(present, changes)
     if question.more_nodes:
-        usual = usual_node(present)
         own = next(
             each
             for each in _all_nodes(fields)
@@ -71,10 +76,6 @@ def cluster_of(present: Present, question: Question, changes: Sequence[e.NodeCha
             {**own, "name": f"{EXTRA}-{number}"} for number in range(1, question.more_nodes + 1)
         )
     return cluster_from(fields)
-
-
-def _with_more(found: Cluster, present: Present, question: Question) -> Cluster:
-    raise QuestionError("Say either another cluster or more nodes: the cluster file may have them.")
 
 
 def _all_nodes(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -103,10 +104,10 @@ def _is_domains(value: object) -> bool:
 
 
 def usual_node(present: Present) -> Node:
-    """The first node of the kind that there is most of."""
-    nodes = [
-        each for each in present.topology.nodes if each.index not in present.forgotten and each.gpus
-    ]
+    """The first node of the kind that there is most of; CPU nodes only where there are no others."""
+    nodes = CountedDevices.of(present.topology, present.forgotten).nodes
+    if not nodes:
+        raise QuestionError("The cluster has no nodes: there is nothing to simulate.")
     kinds = Counter((node.type, node.gpus, node.cpus, node.memory) for node in nodes)
     usual = kinds.most_common(1)[0][0]
     return next(n for n in nodes if (n.type, n.gpus, n.cpus, n.memory) == usual)
