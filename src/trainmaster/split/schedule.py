@@ -44,7 +44,12 @@ class Schedule:
     steps: tuple[Step, ...]
     transfers: tuple[Transfer, ...]
     peaks: tuple[int, ...]
-    """Most bytes in use on each device at once; virtual devices of a GPU all have the GPU's."""
+    """Most bytes in use on each device at once; virtual devices of a GPU all have the GPU's.
+
+    Received tensors are not among them, as in Baechi.
+    """
+    received: tuple[int, ...]
+    """Bytes that each device is sent in a step; virtual devices of a GPU all have the GPU's."""
 
     @property
     def makespan(self) -> int:
@@ -213,7 +218,11 @@ class Timetable:
 
     def schedule(self) -> Schedule:
         peaks = tuple(self._peak[pool] for pool in self._pool)
-        return Schedule(tuple(self._steps), tuple(self._transfers), peaks)
+        received = [0] * len(self._peak)
+        for each in self._transfers:
+            received[self._pool[each.target]] += each.size
+        sent = tuple(received[pool] for pool in self._pool)
+        return Schedule(tuple(self._steps), tuple(self._transfers), peaks, sent)
 
     def refusal(self, operator: int) -> PlacementError:
         """Why an operator fits nowhere."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.unit.split.graphs import G5, UNIT, devices, random_graph
+from trainmaster.cli.support.model_splits import too_much_received
 from trainmaster.split.devices import Device, Link, PlacementError
 from trainmaster.split.exact import exact
 from trainmaster.split.graph import Edge, GraphError, ModelGraph, Operator
@@ -124,6 +125,32 @@ def test_a_tensor_is_sent_once_to_each_device() -> None:
     assert len(made.transfers) == 1
     two = ModelGraph(graph.operators, (Edge("A", "B", 4), Edge("A", "C", 4, tensor=1)))
     assert len(m_etf(two, devices(9, 10), UNIT).transfers) == 2
+
+
+def test_devices_without_room_for_what_they_are_sent_are_named() -> None:
+    graph = ModelGraph(
+        (Operator("A", 1, persistent=9), Operator("B", 9, persistent=9)), (Edge("A", "B", 4),)
+    )
+    made = m_etf(graph, devices(9, 12), UNIT)
+    assert (made.peaks, made.received) == ((9, 9), (0, 4))
+    assert too_much_received(made, devices(9, 12)) == [
+        "d1 is sent 4 bytes a step, which is not counted as used, and has room for 3 bytes of it"
+    ]
+    roomy = devices(9, 13)
+    assert too_much_received(m_etf(graph, roomy, UNIT), roomy) == []
+
+
+def test_streams_of_a_gpu_receive_into_its_one_memory() -> None:
+    graph = ModelGraph(
+        (
+            Operator("A", 1, persistent=9),
+            Operator("B", 9, persistent=4),
+            Operator("C", 9, persistent=4),
+        ),
+        (Edge("A", "B", 4), Edge("A", "C", 5, tensor=1)),
+    )
+    streams = [Device("d0", 9), Device("g/0", 10, gpu="g"), Device("g/1", 10, gpu="g")]
+    assert m_etf(graph, streams, UNIT).received == (0, 9, 9)
 
 
 def test_one_tensor_at_a_time_uses_a_channel() -> None:

@@ -89,6 +89,7 @@ def show_split(
         remark(
             "Note", [f"it has no graph of operators, so that layers are placed ({captured.why})"]
         )
+    remark("Note", too_much_received(made, devices))
     rows = []
     for number, device in enumerate(devices):
         mine = [each for each in made.steps if each.device == number]
@@ -115,6 +116,16 @@ def show_split(
         say(f"{plural(len(made.transfers), 'transfer')} of {size(sent)} in all, forward.")
 
 
+def too_much_received(made: Schedule, devices: Sequence[Device]) -> list[str]:
+    """A sentence for each device that has no room for all that it is sent."""
+    return [
+        f"{device.name} is sent {size(received)} a step, which is not counted as used, and has room for"
+        f" {size(device.memory - used)} of it"
+        for device, used, received in zip(devices, made.peaks, made.received, strict=True)
+        if used + received > device.memory
+    ]
+
+
 def _layers(captured: CapturedModel, operators: Sequence[str]) -> list[str]:
     """The modules of these, in order, by the first two parts of their names."""
     named = (captured.layer_of.get(each, "") for each in operators)
@@ -138,7 +149,12 @@ def _row(
         "step_ms": made.makespan / MS,
         "one_device_ms": sum(graph.times()) / MS,
         "devices": [
-            {"name": each.name, "memory": each.memory, "used": made.peaks[number]}
+            {
+                "name": each.name,
+                "memory": each.memory,
+                "used": made.peaks[number],
+                "received": made.received[number],
+            }
             for number, each in enumerate(devices)
         ],
         "operators": [
