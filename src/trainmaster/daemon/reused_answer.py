@@ -28,10 +28,14 @@ class ReusedAnswer(Generic[T]):
 
     With `waits_s` all of them share the time: after one was made, `TIMES` as long passes before the next,
     also of another question, but nobody waits longer than that for another's, or gets an older one for it.
+    `may_keep` says which are small enough to be remembered.
     """
 
-    def __init__(self, waits_s: float = 0.0) -> None:
+    def __init__(
+        self, waits_s: float = 0.0, may_keep: Callable[[T], bool] = lambda _: True
+    ) -> None:
         self._waits_s = waits_s
+        self._may_keep = may_keep
         self._made: OrderedDict[Hashable, _Made[T]] = OrderedDict()
         self._making = asyncio.Lock()
         self._free_s = 0.0
@@ -60,6 +64,8 @@ class ReusedAnswer(Generic[T]):
         finally:
             now = time.monotonic()
             self._free_s = now + TIMES * (now - began)
+        if not self._may_keep(answer):
+            return answer
         self._made[key] = _Made(now, self._free_s, answer)
         self._made.move_to_end(key)
         while len(self._made) > REMEMBERED:
