@@ -31,7 +31,7 @@ from trainmaster.whatif.counted_devices import CountedDevices
 from trainmaster.whatif.forecast import ExpectedWork
 from trainmaster.whatif.live_state import LiveState
 from trainmaster.whatif.question import Question, QuestionError
-from trainmaster.whatif.world import cluster_of, made, queues_of, spec_of
+from trainmaster.whatif.world import cluster_of, made, name_of, queues_of, spec_of
 
 LOOK_BACK_MS = 7 * DAY
 """Jobs that were submitted so long before the time in question are not looked for."""
@@ -82,7 +82,7 @@ def answered(
     columns = [_real(past, counted, now, store)]
     runs = [(now.policy, Question(), "in-force"), *((spec, question, "other") for spec in others)]
     for number, (spec, asked, kind) in enumerate(runs):
-        name = _name(spec, asked)
+        name = name_of(spec, asked)
 
         def so_far(part: float, name: str = name, number: int = number) -> None:
             on_progress((number + part) / len(runs), f"simulating {name}")
@@ -97,12 +97,6 @@ def answered(
         (max(past.since_ms, start), past.until_ms),
         _notes(past, now, question),
     )
-
-
-def _name(spec: PolicySpec, asked: Question) -> str:
-    words = asked.changes_words
-    options = ", ".join(f"{key}={value}" for key, value in spec.options)
-    return ", ".join(filter(None, (spec.name, options, words)))
 
 
 def past_of(store: Store, now: LiveState, question: Question) -> Past:

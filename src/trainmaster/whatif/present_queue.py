@@ -28,7 +28,7 @@ from trainmaster.whatif.forecast_engine import ForecastEngine
 from trainmaster.whatif.history import counted_job
 from trainmaster.whatif.live_state import LiveState
 from trainmaster.whatif.question import Question, QuestionError
-from trainmaster.whatif.world import made, nodes_added, queues_of, spec_of
+from trainmaster.whatif.world import made, name_of, nodes_added, queues_of, spec_of
 
 FARTHEST_MS = 365 * DAY
 MOST_STEPS = 2_000_000
@@ -60,7 +60,7 @@ def answered(
     runs = [(now.policy, Question(), "in-force"), *((spec, question, "other") for spec in others)]
     continued = []
     for number, (spec, asked, kind) in enumerate(runs):
-        name = _name(spec, asked)
+        name = name_of(spec, asked)
 
         def so_far(part: float, name: str = name, number: int = number) -> None:
             on_progress((number + part) / len(runs), f"continuing the queue under {name}")
@@ -94,11 +94,6 @@ def _rows(store: Store, now: LiveState) -> list[StoredJob]:
 
 def _holds(row: StoredJob) -> tuple[str, ...]:
     return JobHistory.from_json(row.record_json).holds
-
-
-def _name(spec: PolicySpec, asked: Question) -> str:
-    options = ", ".join(f"{key}={value}" for key, value in spec.options)
-    return ", ".join(filter(None, (spec.name, options, asked.changes_words)))
 
 
 def _changes(now: LiveState, asked: Question) -> list[e.Event]:

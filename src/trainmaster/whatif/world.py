@@ -33,6 +33,12 @@ def spec_of(asked: PolicyAsked) -> PolicySpec:
     return PolicySpec(asked.name, asked.options)
 
 
+def name_of(spec: PolicySpec, asked: Question) -> str:
+    """What a column is called: the policy, its options, and what else differs from today."""
+    options = ", ".join(f"{key}={value}" for key, value in spec.options)
+    return ", ".join(filter(None, (spec.name, options, asked.changes_words)))
+
+
 def made(spec: PolicySpec) -> Policy:
     """A fresh policy; what is wrong with its name or an option is one sentence.
 

@@ -18,6 +18,7 @@ from trainmaster.api import params, schema, serializers
 from trainmaster.api.access import is_manager
 from trainmaster.api.caller import By, Caller, Role
 from trainmaster.api.csv_answer import CsvAnswer, or_csv, reason_table, usage_table, wants_csv
+from trainmaster.api.option_texts import option_texts
 from trainmaster.api.policy_docs import policy_doc
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import (
@@ -391,7 +392,7 @@ def _policy(router: APIRouter, service: Daemon) -> None:
         choice = checked(PolicyChoice, await object_of(request))
         if (choice.source or choice.files) and not is_manager(by):
             raise NotAllowed(CONTENT_IS_PRIVATE.format(user=own_name()))
-        options = {name: _as_text(value) for name, value in choice.options.items()}
+        options = option_texts(choice.options)
         files = tuple(choice.files.items())
         spec = PolicySpec(choice.name, tuple(sorted(options.items())), choice.source, files)
         await service.cluster_control.set_policy(spec)
@@ -406,13 +407,6 @@ def _policy(router: APIRouter, service: Daemon) -> None:
     async def policies() -> Response:
         docs = await to_thread.run_sync(lambda: [policy_doc(name) for name in policy_names()])
         return JsonAnswer(models.PolicyList(docs))
-
-
-def _as_text(value: str | int | float | bool) -> str:
-    """A switch is on or off, as on the command line."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
 
 
 LastEventId = Annotated[

@@ -13,6 +13,7 @@ from starlette.responses import FileResponse, Response
 from trainmaster.api.audit_subject import note_subject
 from trainmaster.api.caller import By, Caller
 from trainmaster.api.leading import only_of_the_leader
+from trainmaster.api.option_texts import option_texts
 from trainmaster.api.request_body import JSON, body_of, content_type, read_json, text_of
 from trainmaster.api.responses import ApiError, JsonAnswer, answers, changes, sends, takes
 from trainmaster.catalog import policy_names
@@ -104,7 +105,7 @@ class LabQuestion(StrictModel):
         policies = [
             {
                 "name": each.name,
-                "options": {key: _text(value) for key, value in each.options.items()},
+                "options": option_texts(each.options),
             }
             for each in self.policies
         ]
@@ -221,10 +222,3 @@ def _with_result(run: SimulationRun) -> LabComparison:
     done = run.state is RunState.DONE
     result = json.loads(run.result.read_text()) if done else None
     return LabComparison(**vars(row(run)), result=result)
-
-
-def _text(value: str | int | float | bool) -> str:
-    """A switch is on or off, as on the command line."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)

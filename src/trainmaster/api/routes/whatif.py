@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from trainmaster.api.caller import By
 from trainmaster.api.leading import only_of_the_leader
+from trainmaster.api.option_texts import option_texts
 from trainmaster.api.request_body import object_of
 from trainmaster.api.responses import ApiError, JsonAnswer, answers, changes, takes
 from trainmaster.api.routes.cluster import MOST_GPUS
@@ -87,9 +88,7 @@ class WhatIfQuestion(StrictModel):
             )
         return Question(
             policies=tuple(
-                PolicyAsked(
-                    each.name, tuple(sorted((k, _text(v)) for k, v in each.options.items()))
-                )
+                PolicyAsked(each.name, tuple(sorted(option_texts(each.options).items())))
                 for each in self.policies
             ),
             queue_now=self.queue_now,
@@ -198,10 +197,3 @@ def row(run: SimulationRun, result: dict[str, Any] | None = None) -> WhatIfRow:
 def _with_result(run: SimulationRun) -> WhatIfRow:
     done = run.state is RunState.DONE
     return row(run, json.loads(run.result.read_text()) if done else None)
-
-
-def _text(value: str | int | float | bool) -> str:
-    """A switch is on or off, as on the command line."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
