@@ -30,33 +30,38 @@ class ForecastEngine:
         self._expected = expected
         self._heap: list[tuple[int, int, Run, e.Event]] = []
         self._serial = 0
+        self._last_end: dict[Run, int] = {}
+        """What was scheduled last as the end of each run: earlier ones were before a suspension."""
         self._launching = state.switch_times.launches.mean
         self._suspending = state.switch_times.suspensions.mean
 
     # -- time ------------------------------------------------------------------------------------------
 
     def next_time(self) -> int | None:
-        while self._heap and not self._is_current(*self._heap[0][2:]):
+        while self._heap and not self._is_current(*self._heap[0][1:]):
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def facts_at(self, now: int) -> list[e.Event]:
         facts: list[e.Event] = []
         while self._heap and self._heap[0][0] <= now:
-            _, _, run, event = heappop(self._heap)
-            if self._is_current(run, event):
+            _, serial, run, event = heappop(self._heap)
+            if self._is_current(serial, run, event):
                 facts.append(event)
         return facts
 
-    def _is_current(self, run: Run, event: e.Event) -> bool:
+    def _is_current(self, serial: int, run: Run, event: e.Event) -> bool:
         record = self._state.jobs.get(run.job)
         if record is None or record.run != run:
             return isinstance(event, e.RunSuspended) and run in self._state.leaving
-        return not isinstance(event, e.RunSucceeded | e.RunPassed) or record.since_ms is not None
+        is_end = isinstance(event, e.RunSucceeded | e.RunPassed)
+        return not is_end or (record.since_ms is not None and serial == self._last_end[run])
 
     def _later(self, time: int, run: Run, event: e.Event) -> None:
         self._serial += 1
         heappush(self._heap, (time, self._serial, run, event))
+        if isinstance(event, e.RunSucceeded | e.RunPassed):
+            self._last_end[run] = self._serial
 
     # -- present runs ------------------------------------------------------------------------------------
 
