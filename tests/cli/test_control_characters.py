@@ -73,6 +73,7 @@ def test_show_and_explain(tm: Tm, daemon: Counterpart) -> None:
         "numbers": None,
         "held_by": [{"id": "2", "state": "running", "gpus": 1, "devices": [TITLE], **EVIL}],
         "forecast": forecast(None, TITLE),
+        "end": None,
         "remarks": [REVERSED],
         "failure": None,
         "last_lines": [TITLE],

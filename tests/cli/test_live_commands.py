@@ -406,6 +406,7 @@ def test_explain_with_an_expected_start(tm: Tm, daemon: Counterpart) -> None:
         "numbers": {"need": 8, "free": 5, "largest_block": 3, "until_s": None},
         "held_by": [{name: job("2")[name] for name in shown}],
         "forecast": forecast(time.time() + 700, "declared run times"),
+        "end": None,
         "remarks": [],
     }
     daemon.on("GET", "/jobs/3/explain", answer)

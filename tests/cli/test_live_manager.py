@@ -160,8 +160,10 @@ def test_the_page_of_a_standby_says_so(daemon: LiveDaemon) -> None:
             assert standby.stdout is not None
             url = standby.stdout.readline().split()[2].rstrip(",")
             asked = urllib.request.Request(url, headers=daemon.bearer())
-            with urllib.request.urlopen(asked, timeout=60) as answer:
-                page = answer.read().decode()
+            with pytest.raises(urllib.error.HTTPError) as answer:
+                urllib.request.urlopen(asked, timeout=60)
+            page = answer.value.read().decode()
+            assert answer.value.code == 503
             assert page.count("This manager is a standby: another one leads.") == 1
             assert json.loads((daemon.folder / "address").read_text()) == before
         finally:

@@ -104,12 +104,12 @@ class PageProxy:
         caller: Caller = scope["state"]["caller"]
         cookie = cookie_in(Headers(scope=scope), scope)
         answer: Response | None
-        if caller.via != "link" or cookie is None:
+        if not self._manager.store_name:
+            answer = notice(STANDBY)
+        elif caller.via != "link" or cookie is None:
             answer = error(403, NOT_A_SESSION, code="not_allowed")
         elif self._pages is None:
             answer = notice(NO_PAGE, 404)
-        elif not self._manager.store_name:
-            answer = notice(STANDBY)
         elif not _is_plain(scope["path"]):
             answer = error(400, "This path is not passed on.")
         else:

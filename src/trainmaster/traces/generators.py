@@ -6,14 +6,27 @@ There is none for Helios: we have no table of its run times to draw from. Its tr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import cast
 
 from trainmaster.model.trace import Trace
-from trainmaster.traces import alibaba_like, philly_like
 
 Generate = Callable[[int, int, float, int], Trace]
 """Jobs, GPUs, load and seed."""
+
+
+def _of(module: str) -> Generate:
+    """That of a module, which is loaded when something is drawn: it needs numpy, and a manager does not."""
+
+    def generate(jobs: int, gpus: int, load: float, seed: int) -> Trace:
+        drawn = import_module(f"trainmaster.traces.{module}").generate(jobs, gpus, load, seed)
+        return cast(Trace, drawn)
+
+    return generate
+
+
 GENERATORS: Mapping[str, Generate] = {
-    "philly": philly_like.generate,
-    "alibaba": alibaba_like.generate,
+    "philly": _of("philly_like"),
+    "alibaba": _of("alibaba_like"),
 }
 NOT_HELIOS = "None is like Helios: there is no table of its run times to draw from."

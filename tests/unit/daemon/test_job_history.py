@@ -72,7 +72,7 @@ def test_it_is_written_under_the_same_names() -> None:
     }
     later |= {"failed_attempts", "retry", "by_mps", "prerun", "slow_rank", "slow_percent"}
     later |= {"slow_own_ms", "slow_peers_ms", "charged_ms", "charged_at_ms", "charged_lost_ms"}
-    later |= {"forecasts", "memory_forecast", "first_report", "rate_type"}
+    later |= {"forecasts", "memory_forecast", "first_report", "rate_type", "lost_to"}
     assert json.loads(found.to_json()).keys() - later == json.loads(EARLIER).keys()
 
 
