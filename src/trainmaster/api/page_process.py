@@ -83,14 +83,13 @@ class PageProcess:
             await asyncio.sleep(LOOK_S)
 
     def end(self) -> None:
-        """With all that it has started."""
+        """With all that it has started; its socket for sessions is the server's to close."""
         life, self._life = self._life, None
         if life is not None:
             _kill(life.process)
             life.process.wait()
             _close_input(life.process)
         self._place.unlink(missing_ok=True)
-        self.sessions.withdraw()
 
     @property
     def pid(self) -> int | None:

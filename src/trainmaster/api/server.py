@@ -156,9 +156,14 @@ async def serve(
         tasks[1].cancel()
         comparing.cancel()
         await app.state.simulations.close()
-        await asyncio.gather(*tasks[:2], announcing, comparing, return_exceptions=True)
+        ended = await asyncio.gather(*tasks[:2], announcing, comparing, return_exceptions=True)
+        for error in ended:
+            if isinstance(error, Exception):
+                log.error("a part of the manager has failed at its end", exc_info=error)
         tasks[2].cancel()
         places.withdraw()
+        if pages is not None:
+            pages.sessions.withdraw()
 
 
 def _signalled() -> asyncio.Event:

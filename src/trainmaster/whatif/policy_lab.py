@@ -41,16 +41,13 @@ from trainmaster.text.formatting import clock, count, plural
 from trainmaster.text.suggest import did_you_mean
 from trainmaster.traces import formats, generators
 from trainmaster.whatif.child_process import Teller, bounded, refuse
+from trainmaster.whatif.lab_bounds import MOST_GPUS, MOST_JOBS
 from trainmaster.whatif.simulation_processes import RESULT, request_in
 
-PROGRAM = "trainmaster.whatif.policy_lab"
-MOST_JOBS = 50_000
-MOST_GPUS = 20_000
 MOST_POINTS = 400
 """Of a curve on the page; the report has more."""
 SMOOTH_POINTS = 120
 """Of utilisation: means, since it jumps up and down."""
-REPORT = "report.zip"
 REPORT_PART = 0.1
 """Of the whole work, for drawing the report."""
 

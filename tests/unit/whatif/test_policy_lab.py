@@ -11,7 +11,8 @@ import pytest
 from trainmaster.model.topology import TopologyError
 from trainmaster.model.trace import TraceError
 from trainmaster.whatif.child_process import Teller
-from trainmaster.whatif.policy_lab import REPORT, compared
+from trainmaster.whatif.lab_bounds import REPORT
+from trainmaster.whatif.policy_lab import compared
 
 TRACE = "job_id,submit_s,gpus,duration_s\nlong,0,1,1000\nshort,1,1,10\nother,2,1,20\n"
 

@@ -25,7 +25,7 @@ from trainmaster.model.units import MIB, SECOND
 from trainmaster.text.suggest import did_you_mean
 from trainmaster.traces.formats import FORMATS
 from trainmaster.traces.generators import GENERATORS
-from trainmaster.whatif.policy_lab import MOST_JOBS, PROGRAM, REPORT
+from trainmaster.whatif.lab_bounds import MOST_JOBS, PROGRAM, REPORT
 from trainmaster.whatif.simulation_processes import RunState, SimulationProcesses, SimulationRun
 
 Id = Annotated[str, Path(pattern=r"^[0-9a-f]{1,32}$", examples=["3f9c1a2b4d5e"])]

@@ -141,6 +141,7 @@ def run_manager(start: StartOptions, host: str, port: int | None) -> None:
     finally:
         if pages is not None:
             pages.end()
+            pages.sessions.withdraw()
         local.withdraw()
 
 
