@@ -17,6 +17,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from tests.usage_sums import usage_report
 from trainmaster.api.peer import FromPeer, Peer
 from trainmaster.catalog import CatalogError, policy_class
 from trainmaster.config.limits import Limits
@@ -68,7 +69,6 @@ from trainmaster.daemon.service_api import (
     Submission,
     Unavailable,
 )
-from trainmaster.daemon.usage_report import usage_report
 from trainmaster.failures.failure_report import failure_report
 from trainmaster.failures.self_test_rule import Verdict
 from trainmaster.model.events import JobSubmitted

@@ -396,3 +396,16 @@ def test_the_newest_failed_runs_come_first(store: Store) -> None:
         (30, "ann", "train"),
     ]
     assert len(store.newest_failed_runs(("failed", "lost"), 0, 1)) == 1
+
+
+def test_charges_are_also_read_a_few_at_a_time(store: Store) -> None:
+    ends = (10, 20, 20, 20, 15, 30, 20, 5, 40)
+    charges = tuple(charge("1", number, end, None) for number, end in enumerate(ends))
+    others = replace(charge("1", 0, 20, None), user="bob", queue="vision")
+    store.append([replace(batch(1, job("1")), charges=(*charges, others))])
+    for at_once in (1, 2, 3, 10, 11):
+        rows = list(store.each_charge(10, 7, at_once=at_once))
+        assert [row.to_ms for row in rows] == [10, 15, *[20] * 5, 30]
+        assert sorted(rows, key=repr) == sorted(store.charges(10, 7), key=repr)
+    assert list(store.each_charge(10, 7, "bob", "vision", at_once=1)) == [others]
+    assert list(store.each_charge(10, 7, "bob", "default")) == []

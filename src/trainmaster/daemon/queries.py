@@ -75,7 +75,7 @@ from trainmaster.daemon.service_api import (
     LogFile,
     NotFound,
 )
-from trainmaster.daemon.usage_report import OUTCOME, usage_report
+from trainmaster.daemon.usage_report import OUTCOME, UsageSums
 from trainmaster.engines.local.logs import STACKS, rank_logs
 from trainmaster.failures.reason_table import FailureReason
 from trainmaster.gpu.mps import MEMORY
@@ -868,7 +868,8 @@ class Queries:
         outcomes: dict[str, str] = {}
         if by == OUTCOME:
             outcomes |= await asyncio.to_thread(driver.store.charged_states, *wanted)
-        stored = await asyncio.to_thread(driver.store.charges, *wanted)
+        sums = UsageSums(by, since_ms, min(until_ms, now), outcomes)
+        await asyncio.to_thread(lambda: sums.add(driver.store.each_charge(*wanted)))
         running = [
             row
             for row in driver.usage.open_rows(driver.jobs, now)
@@ -876,15 +877,12 @@ class Queries:
         ]
         outcomes |= {row.job: driver.jobs[row.job].state for row in running}
         currency = driver.controller.state.prices.currency
-        return await asyncio.to_thread(
-            usage_report,
-            [*stored, *running],
-            by,
-            since_ms,
-            min(until_ms, now),
-            currency,
-            outcomes,
-        )
+
+        def report() -> UsageReport:
+            sums.add(running)
+            return sums.report(currency)
+
+        return await asyncio.to_thread(report)
 
     def gpu_seconds(self) -> Mapping[tuple[str, str, str], float]:
         """By queue, user and GPU type: GPU time since the manager started."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from trainmaster.config.quotas import MICROS
 from trainmaster.daemon.response_models import UsageReport, UsageRow
@@ -59,35 +58,38 @@ class Sum:
         )
 
 
-def usage_report(
-    rows: Iterable[ChargeRow],
-    by: str,
-    since_ms: int,
-    until_ms: int,
-    currency: str,
-    outcomes: Mapping[str, str] = MappingProxyType({}),
-) -> UsageReport:
-    """Sums of what was used in this time: of a stretch that reaches over its ends, the part within.
+class UsageSums:
+    """Of what was used in a time: of a stretch that reaches over its ends, the part within.
 
-    `outcomes`: the state of each job, for sums by that.
+    Records are added as they are read, so that not all are in memory at once. `outcomes`: the state of each
+    job, for sums by that.
     """
-    sums: dict[Key, Sum] = {}
-    total = Sum()
-    for row in rows:
-        gpu_ms, lost = _within(row, since_ms, until_ms)
-        if gpu_ms or lost:
-            total.add(row, gpu_ms, lost)
-            for key, part, lost_part in _parts(row, by, since_ms, until_ms, outcomes):
-                sums.setdefault(key, Sum()).add(row, part, lost_part)
-    names = _NAMES[by]
-    return UsageReport(
-        by=by,
-        since_s=since_ms / SECOND,
-        until_s=until_ms / SECOND,
-        currency=currency,
-        rows=[each.row(dict(zip(names, key, strict=True))) for key, each in _ordered(sums, by)],
-        total=total.row({}),
-    )
+
+    def __init__(self, by: str, since_ms: int, until_ms: int, outcomes: Mapping[str, str]) -> None:
+        self._by, self._since_ms, self._until_ms = by, since_ms, until_ms
+        self._outcomes = outcomes
+        self._sums: dict[Key, Sum] = {}
+        self._total = Sum()
+
+    def add(self, rows: Iterable[ChargeRow]) -> None:
+        window = self._since_ms, self._until_ms
+        for row in rows:
+            gpu_ms, lost = _within(row, *window)
+            if gpu_ms or lost:
+                self._total.add(row, gpu_ms, lost)
+                for key, part, lost_part in _parts(row, self._by, *window, self._outcomes):
+                    self._sums.setdefault(key, Sum()).add(row, part, lost_part)
+
+    def report(self, currency: str) -> UsageReport:
+        names, ordered = _NAMES[self._by], _ordered(self._sums, self._by)
+        return UsageReport(
+            by=self._by,
+            since_s=self._since_ms / SECOND,
+            until_s=self._until_ms / SECOND,
+            currency=currency,
+            rows=[each.row(dict(zip(names, key, strict=True))) for key, each in ordered],
+            total=self._total.row({}),
+        )
 
 
 _NAMES: Mapping[str, tuple[str, ...]] = {

@@ -258,6 +258,31 @@ class StoreReader:
             query = query if value is None else query.where(column == value)
         return self._rows(ChargeRow, query.order_by(CHARGES.c.nr))
 
+    def each_charge(
+        self,
+        since_ms: int,
+        until_ms: int,
+        user: str | None = None,
+        queue: str | None = None,
+        at_once: int = 5000,
+    ) -> Iterator[ChargeRow]:
+        """The same by their ends, and not all in memory: `at_once` are read at a time."""
+        query = select(CHARGES.c.nr, *columns(ChargeRow)).where(CHARGES.c.from_ms <= until_ms)
+        for column, value in ((CHARGES.c.user, user), (CHARGES.c.queue, queue)):
+            query = query if value is None else query.where(column == value)
+        query = query.order_by(CHARGES.c.to_ms, CHARGES.c.nr).limit(at_once)
+        last_ms, last_nr = since_ms, -1
+        while True:
+            is_later = or_(CHARGES.c.to_ms > last_ms, CHARGES.c.nr > last_nr)
+            found = self._rows(
+                lambda nr, *row: (nr, ChargeRow(*row)),
+                query.where(CHARGES.c.to_ms >= last_ms, is_later),
+            )
+            yield from (row for _, row in found)
+            if len(found) < at_once:
+                return
+            last_nr, last_ms = found[-1][0], found[-1][1].to_ms
+
     def charged_states(
         self,
         since_ms: int,

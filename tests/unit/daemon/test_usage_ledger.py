@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.builders import a_job, on
+from tests.usage_sums import usage_report
 from trainmaster.config.limits import Limits
 from trainmaster.core.controller import Controller
 from trainmaster.core.state import JobRecord
@@ -25,7 +26,6 @@ from trainmaster.daemon.policies import policy_of
 from trainmaster.daemon.recovery import reconcile, recovered, snapshot_of_driver
 from trainmaster.daemon.report_events import LoggedEvent, lost_to
 from trainmaster.daemon.usage_ledger import UsageLedger
-from trainmaster.daemon.usage_report import usage_report
 from trainmaster.engines.local.engine import LIVE, LocalEngine
 from trainmaster.engines.local.journal import Journal, JournalEntry
 from trainmaster.engines.protocol import Tell, TellNode, ignore

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from trainmaster.daemon.usage_report import SUMMED_BY, usage_report
+from tests.usage_sums import usage_report
+from trainmaster.daemon.queries import Queries
+from trainmaster.daemon.usage_report import SUMMED_BY
 from trainmaster.model.units import HOUR, WHOLE
 from trainmaster.store.rows import ChargeRow
 
@@ -100,3 +106,27 @@ def test_lost_work_by_what_it_was_lost_to() -> None:
     assert [(row.lost_to, row.lost_gpu_hours, row.gpu_hours) for row in rows] == [
         *(("preemption", 5, 0), ("cuda-out-of-memory", 1, 0), ("not recorded", 1, 0)),
     ]
+
+
+def test_records_are_added_up_as_they_are_read_and_then_those_of_running_jobs() -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def each_charge(*wanted: Any) -> Iterator[ChargeRow]:
+        asked.append(wanted)
+        return iter(ROWS[:2])
+
+    driver = SimpleNamespace(
+        store=SimpleNamespace(each_charge=each_charge),  # and nothing that reads all at once
+        usage=SimpleNamespace(open_rows=lambda jobs, now: iter(ROWS[2:])),
+        jobs={"2": SimpleNamespace(state="running")},
+        controller=SimpleNamespace(state=SimpleNamespace(prices=SimpleNamespace(currency="EUR"))),
+    )
+    queries: Any = SimpleNamespace(_driver=driver, now_ms=lambda: 100 * HOUR)
+    for user, hours in ((None, 28), ("ada", 24)):
+        found = asyncio.run(Queries.usage(queries, "user", 0, 200 * HOUR, user))
+        assert (found.total.gpu_hours, found.until_s) == (hours, 100 * HOUR / 1000)
+        assert (
+            found.total
+            == usage_report(ROWS[: 3 if user is None else 2], "job", 0, 100 * HOUR, "EUR").total
+        )
+    assert asked == [(0, 200 * HOUR, None, None), (0, 200 * HOUR, "ada", None)]
