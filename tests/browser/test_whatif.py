@@ -74,7 +74,7 @@ def test_a_what_if_compares_two_policies(
     run_jobs(manager, ("0.3", "1.2", "0.2", "0.5", "0.9", "0.2"), queue="lab")
     until_all_ended(manager)
     page.goto("/whatif")
-    expect(page.get_by_text("There are not yet 1 d of history")).to_be_visible()
+    expect(page.get_by_text("Policies are compared once there is 1 d of history")).to_be_visible()
     page.get_by_label("Under, instead of trainmaster").click()
     for name in ("fifo", "las"):
         page.get_by_role("option", name=name, exact=True).click()

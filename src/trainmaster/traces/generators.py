@@ -29,4 +29,3 @@ GENERATORS: Mapping[str, Generate] = {
     "philly": _of("philly_like"),
     "alibaba": _of("alibaba_like"),
 }
-NOT_HELIOS = "None is like Helios: there is no table of its run times to draw from."

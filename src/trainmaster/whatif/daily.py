@@ -74,7 +74,7 @@ class DailyComparison:
         now, found = queries.now_ms(), self._found
         first = await self._service.history_since_ms()
         if first is None or now < first + every:
-            self._why_none = f"There are not yet {length(every)} of history to compare policies on."
+            self._why_none = f"Policies are compared once there is {length(every)} of history."
             return False
         is_of_now = found is not None and found.policy == queries.policy().name
         return not (

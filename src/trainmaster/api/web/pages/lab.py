@@ -23,7 +23,8 @@ LIST_EVERY_S = 3.0
 MOST_TRACE = 16 << 20
 LIKE = {"philly": "Microsoft Philly", "alibaba": "Alibaba, parts of GPUs"}
 NOT_HELIOS = (
-    "None is like Helios: there is no table of its run times. Upload its cluster_log.csv instead."
+    "Nothing is drawn like Helios: there is no table of its run times. Upload its cluster_log.csv"
+    " instead."
 )
 FORMATS = (
     "Recognised: native CSV and the public traces of Philly, Helios, Alibaba, Tiresias and Gavel; 16 MiB and"

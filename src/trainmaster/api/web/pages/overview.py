@@ -217,7 +217,7 @@ def _oldest(wait: dict[str, Any] | None) -> str:
     if wait is None:
         return ""
     why = f": {wait['sentence']}" if wait["sentence"] else ""
-    return f"{wait['job']} for {short_length(wait['seconds'])}{why}"
+    return f"job {wait['job']}, {short_length(wait['seconds'])}{why}"
 
 
 def _suspended(grid: dict[str, Any]) -> dict[str, list[str]]:
