@@ -169,14 +169,10 @@ def main() -> None:
     said = parser.parse_args()
     if not said.page:
         load = os.getloadavg()[0]
-        report = {
-            "quality": quality(said.graphs),
-            "growth": growth(),
-            "load_before": round(load, 1),
-        }
-        write_report(said.out, report)
+        found = {"quality": quality(said.graphs), "growth": growth()}
+        write_report(said.out, load_before=round(load, 1), **found)
     report = json.loads(said.out.read_text())
-    text = page(HERE / "splitting_page.md", **report, powers=powers(report["growth"]), count=COUNT)
+    text = page("splitting_page.md", **report, powers=powers(report["growth"]), count=COUNT)
     PAGE.write_text(text)
 
 
