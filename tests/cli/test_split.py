@@ -34,6 +34,17 @@ def test_a_model_that_fits_on_no_device_is_spread_over_two(tm: Tm, folder: Path)
     assert (folder / "cut.svg").read_bytes().startswith(b"<?xml")
 
 
+def test_operators_with_one_reader_are_placed_as_one(tm: Tm) -> None:
+    said = tm("split train.py:make_model --devices 4MiB --batch 4 --colocate 1KiB --json")
+    assert said.code == 0, said.err
+    apart = {each["name"] for each in json.loads(said.out)["operators"]}
+    said = tm("split train.py:make_model --devices 4MiB --batch 4 --colocate 3MiB --json")
+    assert said.code == 0, said.err
+    (one,) = json.loads(said.out)["operators"]
+    assert set(one["name"].split("+")) == apart
+    assert one["layer"] == "4"
+
+
 def test_devices_that_are_too_small_are_refused(tm: Tm) -> None:
     said = tm("split train.py:make_model --devices 1MiB --batch 4")
     assert said.code == 1

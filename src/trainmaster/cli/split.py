@@ -70,7 +70,8 @@ def split(
     if placer == "ralp":
         model_splits.show_partition_point(captured, batch, workers, placed_on[0], as_json)
         return
-    graph = model_splits.reduced(captured.graph, colocate)
+    captured = model_splits.reduced(captured, colocate)
+    graph = captured.graph
     made = model_splits.placed(graph, placed_on, line, placer)
     if plot is not None:
         model_splits.draw(graph, made, placed_on, plot)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainmaster.model.units import NOMINAL, ceil_div
-from trainmaster.split.graph import GraphError
 
 
 class PlacementError(ValueError):
@@ -46,19 +45,6 @@ class Link:
 
     def time(self, size: int) -> int:
         return round(self.per_byte * size + self.fixed)
-
-
-def fitted(samples: Sequence[tuple[int, int]]) -> Link:
-    """The line through measured (bytes, nanoseconds), by least squares; never below zero."""
-    if len({size for size, _ in samples}) < 2:
-        raise GraphError("A link needs transfers of at least two sizes to be fitted.")
-    count = len(samples)
-    mean_size = sum(size for size, _ in samples) / count
-    mean_time = sum(time for _, time in samples) / count
-    spread = sum((size - mean_size) ** 2 for size, _ in samples)
-    slope = sum((size - mean_size) * (time - mean_time) for size, time in samples) / spread
-    slope = max(0.0, slope)
-    return Link(slope, max(0.0, mean_time - slope * mean_size))
 
 
 def check_devices(devices: Sequence[Device]) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 
 class GraphError(ValueError):
@@ -155,10 +154,3 @@ def _check_operator(each: Operator) -> None:
     for what, amount in amounts.items():
         if amount < 0:
             raise GraphError(f"The operator {each.name} has a negative {what}.")
-
-
-def chain(operators: Iterable[Operator]) -> ModelGraph:
-    """A graph of layers, each of which reads the one before."""
-    layers = tuple(operators)
-    edges = (Edge(one.name, next.name, one.output) for one, next in pairwise(layers))
-    return ModelGraph(layers, tuple(edges))

@@ -59,10 +59,6 @@ class Schedule:
     def device_of(self) -> dict[str, int]:
         return {each.operator: each.device for each in self.steps}
 
-    @property
-    def is_split(self) -> bool:
-        return len({each.device for each in self.steps}) > 1
-
 
 class Timetable:
     """A schedule that is being made: what is free when, and what is in memory."""

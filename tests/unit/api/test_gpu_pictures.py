@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainmaster.api.web.parts.gpu_grid import squares_of
+from trainmaster.api.web.overview.gpu_grid import squares_of
 from trainmaster.api.web.parts.gpu_timeline import bars_of
 from trainmaster.api.web.parts.job_colours import hue
 from trainmaster.api.web.parts.queue_bars import words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.split.graphs import G5, UNIT, devices, random_graph
 from trainmaster.split.colocation import colocated
-from trainmaster.split.devices import Link, fitted
+from trainmaster.split.devices import Link
 from trainmaster.split.fusion import fused
 from trainmaster.split.graph import Edge, ModelGraph, Operator
 from trainmaster.split.m_etf import m_etf
@@ -62,5 +62,3 @@ def test_fused_graphs_have_the_same_work_and_no_cycles() -> None:
 def test_the_cost_of_a_transfer() -> None:
     """Baechi's line: 0.0001754 us a byte and 134 us, here in microseconds."""
     assert Link(0.0001754, 134).time(4 << 20) == 870
-    line = fitted([(0, 134), (1_000_000, 309), (4_194_304, 870)])
-    assert abs(line.time(4 << 20) - 870) <= 1

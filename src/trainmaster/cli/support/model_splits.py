@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from trainmaster.cli.support.console import remark, say, show_table, write_json
@@ -15,6 +15,7 @@ from trainmaster.profiling.tracer import CannotTrace
 from trainmaster.report.atomic_write import write_file
 from trainmaster.split.colocation import colocated
 from trainmaster.split.devices import Device, Link, PlacementError
+from trainmaster.split.fusion import fused
 from trainmaster.split.graph import GraphError, ModelGraph
 from trainmaster.split.placers import PLACERS
 from trainmaster.split.ralp import NotWorthIt, partition_point
@@ -32,13 +33,17 @@ def captured(setup: CaptureSetup, python: str) -> CapturedModel:
         raise BadInput(f"cannot capture {setup.factory}: {str(why).rstrip('.')}.") from None
 
 
-def reduced(graph: ModelGraph, colocate: str | None) -> ModelGraph:
+def reduced(captured: CapturedModel, colocate: str | None) -> CapturedModel:
+    """With operators together that have one reader, and neighbours in a group as one operator."""
     if colocate is None:
-        return graph
+        return captured
     try:
-        return colocated(graph, size_bytes(colocate))
+        most = size_bytes(colocate)
     except ValueError:
         raise BadInput(f"`{colocate}` is not an amount of memory: write 500MiB.") from None
+    graph, members = fused(colocated(captured.graph, most))
+    layers = {name: captured.layer_of[inside[-1]] for name, inside in members.items()}
+    return replace(captured, graph=graph, layer_of=layers)
 
 
 def placed(graph: ModelGraph, devices: Sequence[Device], link: Link, placer: str) -> Schedule:

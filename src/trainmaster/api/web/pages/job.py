@@ -16,14 +16,14 @@ from trainmaster.api.web.job.actions import JobActions
 from trainmaster.api.web.job.allowed_actions import allowed_actions
 from trainmaster.api.web.job.curves import Curves
 from trainmaster.api.web.job.elements import MOST, Elements
+from trainmaster.api.web.job.job_state import state_badge
 from trainmaster.api.web.job.job_text import as_yaml
 from trainmaster.api.web.job.log_view import LogView
 from trainmaster.api.web.job.placement import placement_drawing
+from trainmaster.api.web.job.redrawn import Redrawn
 from trainmaster.api.web.job.run_links import RunLink, links_in
 from trainmaster.api.web.job.story import story_timeline
-from trainmaster.api.web.parts.job_state import state_badge
 from trainmaster.api.web.parts.plain_text import shown, shown_lines
-from trainmaster.api.web.parts.redrawn import Redrawn
 from trainmaster.api.web.viewer import Manager, Viewer
 from trainmaster.daemon.job_rows import JobRow
 

@@ -13,12 +13,12 @@ from nicegui import ui
 from trainmaster.api.web.api_client import Refused
 from trainmaster.api.web.frame import frame
 from trainmaster.api.web.live_feed import feed_of
-from trainmaster.api.web.parts.attention import Attention
-from trainmaster.api.web.parts.gpu_grid import GpuGrid
+from trainmaster.api.web.overview.attention import Attention
+from trainmaster.api.web.overview.gpu_grid import GpuGrid
+from trainmaster.api.web.overview.tile import Tile
 from trainmaster.api.web.parts.gpu_timeline import GpuTimeline
 from trainmaster.api.web.parts.job_table import JobTable
 from trainmaster.api.web.parts.queue_bars import QueueBars
-from trainmaster.api.web.parts.tile import Tile
 from trainmaster.api.web.parts.window import Window
 from trainmaster.api.web.viewer import Manager, Viewer
 from trainmaster.text.formatting import short_length

@@ -9,10 +9,10 @@ from nicegui import ui
 
 from trainmaster.api.web.api_client import Refused
 from trainmaster.api.web.frame import frame
-from trainmaster.api.web.parts.policies_compared import PoliciesCompared
 from trainmaster.api.web.parts.question import say_refused
 from trainmaster.api.web.parts.sheet import Column, Sheet
 from trainmaster.api.web.viewer import Manager, Viewer
+from trainmaster.api.web.whatif.policies_compared import PoliciesCompared
 from trainmaster.text.control_characters import visible_line
 from trainmaster.text.formatting import duration
 
